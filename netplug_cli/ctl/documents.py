@@ -7,6 +7,7 @@ of a list in it.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,9 +19,13 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
 
-__all__ = ["read_configuration", "read_documents", "read_manifests", "render_json", "render_yaml", "require_manifests"]
+__all__ = [
+    "find_files", "read_configuration", "read_documents", "read_manifests", "render_json", "render_yaml",
+    "require_manifests",
+]  # fmt: skip
 
 STDIN = "-"
+_SUFFIXES = (".yaml", ".yml", ".json")  # of files in a folder
 
 
 @frozen(kw_only=True)
@@ -29,6 +34,22 @@ class Document:
 
     source: str
     mapping: Mapping[str, object]
+
+
+def find_files(named: str, *, is_recursive: bool = False) -> Iterator[str]:
+    """The files that a name stands for: itself, or what a folder has of YAML and JSON, in the order of the names.
+
+    Raises:
+        InputError: a folder cannot be read, or has no such file.
+    """
+    if named == STDIN or not os.path.isdir(named):
+        yield named
+        return
+    found = sorted(_walk(named, is_recursive=is_recursive))
+    if not found:
+        where = "in it or below" if is_recursive else "in it; -R looks below too"
+        raise InputError(named, named, f"no file that ends in {', '.join(_SUFFIXES)} is {where}")
+    yield from found
 
 
 def read_documents(files: Sequence[str]) -> Iterator[Document]:
@@ -111,6 +132,16 @@ def render_yaml(value: object) -> str:
 def render_json(value: object) -> str:
     """A value as JSON, indented, with its members in their own order."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _walk(folder: str, *, is_recursive: bool) -> Iterator[str]:
+    def refuse(error: OSError) -> None:
+        raise InputError(str(error.filename), folder, error.strerror or str(error)) from error
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        if not is_recursive:
+            folders.clear()
+        yield from (os.path.join(place, name) for name in files if name.endswith(_SUFFIXES))
 
 
 def _read_text(file: str, name: str) -> str:

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
+
+from netplug_cli.ctl.documents import find_files
 
 __all__ = ["FILES", "FORCE", "KIND", "NAMES"]
 
-FILES = click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="A file of YAML or JSON; - is standard input."
-)
+_RECURSIVE_META_KEY = "netplugctl.recursive"
+_Command = Callable[..., Any]
+
+
+def _remember_recursive(context: click.Context, _parameter: click.Parameter, value: object) -> None:
+    context.meta[_RECURSIVE_META_KEY] = bool(value)
+
+
+def _find_files(context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    is_recursive = context.meta[_RECURSIVE_META_KEY]
+    return tuple(file for named in value for file in find_files(named, is_recursive=is_recursive))
+
+
+def FILES(command: _Command) -> _Command:  # noqa: N802 - beside the other options, which are values
+    """``-f`` and ``-R``: the files to read, those of named folders among them."""
+    recursive = click.option(
+        "-R", "--recursive", is_flag=True, is_eager=True, expose_value=False, callback=_remember_recursive,
+        help="Take the files of folders in a folder too.",
+    )  # fmt: skip
+    files = click.option(
+        "-f", "--filename", "files", multiple=True, metavar="FILE", callback=_find_files,
+        help="A file of YAML or JSON, or a folder with such files; - is standard input.",
+    )  # fmt: skip
+    return files(recursive(command))
+
+
 FORCE = click.option(
     "--force", "is_forced", is_flag=True, help="Delete it though it is damaged and may hold addresses in use."
 )

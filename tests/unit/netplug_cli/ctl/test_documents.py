@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.ctl.documents import (
+    find_files,
     read_configuration,
     read_documents,
     render_json,
@@ -146,3 +147,23 @@ def test_a_configuration_that_is_not_there_or_no_file(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"a: \xff")
     with pytest.raises(InputError, match=r"neither YAML nor JSON$"):
         read_configuration(str(tmp_path / "bytes"))
+
+
+def test_a_folder_stands_for_its_files_of_yaml_and_json(tmp_path: Path) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    for file in ("b.yaml", "a.json", "c.yml", "readme.md", "below/d.yaml"):
+        (tmp_path / file).write_text("{}")
+    own = [str(tmp_path / name) for name in ("a.json", "b.yaml", "c.yml")]
+    assert list(find_files(str(tmp_path))) == own
+    assert list(find_files(str(tmp_path), is_recursive=True)) == sorted([*own, str(below / "d.yaml")])
+    assert list(find_files(own[0])) == own[:1]
+    assert list(find_files("-")) == ["-"]
+
+
+def test_a_folder_without_such_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    with pytest.raises(InputError, match=r"no file that ends in \.yaml, \.yml, \.json is in it; -R looks below too$"):
+        list(find_files(str(tmp_path)))
+    with pytest.raises(InputError, match=r"is in it or below$"):
+        list(find_files(str(tmp_path), is_recursive=True))

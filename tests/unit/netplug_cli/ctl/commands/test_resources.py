@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -374,3 +375,16 @@ def test_a_store_that_is_away_is_one_line_and_no_secret(harness: ToolHarness) ->
     assert harness.run_command("get", "pools") == 1
     assert harness.out == ""
     assert harness.err == "netplugctl: /nowhere: unable to open the file\n"
+
+
+def test_a_folder_of_files_is_created_and_deleted(harness: ToolHarness) -> None:
+    below = harness.folder / "below"
+    below.mkdir()
+    Path(harness.write_pools(TWO[1])).rename(below / "second.yaml")
+    harness.write_pools(TWO[0])
+    assert harness.run_command("create", "-R", "-f", str(harness.folder)) == 0
+    assert harness.out.splitlines()[-1] == "Successfully created 2 'IPPool' resource(s)"
+    assert harness.run_command("delete", "-f", str(harness.folder)) == 0
+    assert harness.out.splitlines()[-1] == "Successfully deleted 1 'IPPool' resource(s)"
+    assert harness.run_command("get", "-f", str(below), "-o", "json") == 0
+    assert harness.run_command("apply", "-f", str(harness.folder / "nothing")) == 1
