@@ -136,6 +136,7 @@ def test_check_26_the_test_flag(runtime: CNIRuntime, node: NetnsNode) -> None:
         assert "http://127.0.0.1:1: " in refused.text
 
 
+@pytest.mark.alone
 def test_a_cold_process_costs_at_most_two_reads_and_one_commit(runtime: CNIRuntime, node: NetnsNode) -> None:
     """Also the first ADD of a node, which claims a block."""
     pods = [node.make_pod() for _ in range(2)]

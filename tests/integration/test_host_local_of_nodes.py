@@ -71,7 +71,9 @@ def test_check_91_both_families(cluster: PodCluster) -> None:
     pod, conf = cluster.make_pod(), conf_of(cluster, "cidrs-both", {"ranges": BOTH})
     added = cluster.runtime.add(conf, pod, CNI_ARGS=cni_args(pod))
     assert added.addresses == ("10.10.0.2", "fd10::2")
-    assert "tentative" not in cluster.node.run("ip", "-6", "addr", "show", "dev", "eth0", inside=pod.name)
+    assert "tentative" not in cluster.node.run(
+        "ip", "-6", "addr", "show", "dev", "eth0", "scope", "global", inside=pod.name
+    )
     assert cluster.node.setting("ipv6/conf/eth0/accept_dad", pod) == "0"
     (default,) = [route for route in cluster.node.routes(pod, family=6) if route["dst"] == "default"]
     assert (default["gateway"], default["metric"]) == ("fe80::ecee:eeff:feee:eeee", 1024)
