@@ -84,7 +84,7 @@ def encode_request(request: WireRequest, *, patience_s: float) -> bytes:
     """The bytes of a request."""
     strings = (request.program, *(f"{name}={value}" for name, value in request.environ.items()), "")
     body = b"".join(text.encode("utf-8", _TEXT_ERRORS) + b"\0" for text in strings) + request.stdin
-    return _MAGIC + _numbers(int(patience_s * 1000), len(body)) + body
+    return _MAGIC + _numbers(round(patience_s * 1000), len(body)) + body
 
 
 def parse_header(data: bytes) -> RequestHeader:
