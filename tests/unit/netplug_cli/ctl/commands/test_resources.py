@@ -236,7 +236,7 @@ def test_the_tables_of_a_pool(harness: ToolHarness) -> None:
     )
 
 
-def test_a_list_is_sorted_and_an_empty_one_is_a_header_and_a_remark(harness: ToolHarness) -> None:
+def test_a_list_is_sorted_and_an_empty_one_is_said_to_be_empty(harness: ToolHarness) -> None:
     assert harness.run_command("get", "pools") == 0
     assert harness.out.split() == ["NAME", "CIDR", "SELECTOR"]
     assert harness.err == "netplugctl: no IPPool found\n"
