@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from netplug_cli.cni.method_cache import use_cache
 from netplug_cli.node.listening import (
@@ -24,6 +24,13 @@ from netplug_cli.node.listening import (
 )
 from netplug_cli.node.signals import StopSignals
 from netplug_core.cni.node_socket import DEFAULT_SOCKET
+
+if TYPE_CHECKING:
+    from netplug_backends.host.root import RunInContainer
+    from netplug_cli.node.datastores import OpenDatastores
+    from netplug_cli.node.metrics import NodeMetrics
+    from netplug_cli.node.operations import NodeOperations
+    from netplug_core.log import Log
 
 __all__ = ["main", "run"]
 
@@ -58,6 +65,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"netplug-node needs netplug[host]: not installed here: {_LIBRARY}\n")
         return 1
     with ExitStack() as stack:
+        in_container = _enter_host(options.host_root) if options.host_root else None
         try:
             listener = find_activated(os.environ) or listen(options.socket)
             stack.callback(listener.close)
@@ -65,10 +73,23 @@ def run(arguments: Sequence[str]) -> int:
         except CannotListen as error:
             sys.stderr.write(f"netplug-node: {error}\n")
             return 1
-        use_cache()
+        if in_container is None:
+            use_cache()
         sockets = _Sockets(listener, pages, stack.enter_context(_status_listener(listener)))
         with StopSignals() as signals:
-            return _serve(options, sockets, signals)
+            return _serve(options, sockets, signals, in_container)
+
+
+def _enter_host(path: str) -> RunInContainer:
+    """Move this process from its container to the host whose root is at a path; end it if that cannot be done."""
+    from netplug_backends.host.root import CannotEnterHost, enter_host  # no process outside a container needs it
+
+    use_cache()  # its file is in the container
+    try:
+        return enter_host(path)
+    except CannotEnterHost as error:
+        sys.stderr.write(f"netplug-node: {error}\n")
+        sys.exit(1)
 
 
 class _Sockets(NamedTuple):
@@ -97,14 +118,14 @@ def _status_listener(listener: Listener) -> Iterator[socket.socket | None]:
         yield status.socket
 
 
-def _serve(options: argparse.Namespace, sockets: _Sockets, signals: StopSignals) -> int:
+def _serve(
+    options: argparse.Namespace, sockets: _Sockets, signals: StopSignals, in_container: RunInContainer | None
+) -> int:
     from netplug_backends.host.machine import SystemClock
     from netplug_cli.logs import Logger
     from netplug_cli.node.datastores import OpenDatastores
     from netplug_cli.node.metrics import NodeMetrics
-    from netplug_cli.node.operations import NodeIdentity, NodeOperations
     from netplug_cli.node.process import NodeProcess
-    from netplug_cli.node.service_manager import ServiceManager
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_calls import NodeCalls
     from netplug_cli.wiring.node_tasks import node_tasks
@@ -113,30 +134,52 @@ def _serve(options: argparse.Namespace, sockets: _Sockets, signals: StopSignals)
     _import_flows()
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
-    identity = NodeIdentity(version=__version__, pid=os.getpid(), started_ns=clock.now_ns(), socket=sockets.calls.path)
     with closing(NodeCalls(log, datastores)) as calls:
-        operations = NodeOperations(
-            metrics=metrics,
-            datastores=datastores,
-            count_records=calls.drain.count_waiting,
-            clock=clock,
-            log=log,
-            manager=ServiceManager.find(os.environ, log),
-            identity=identity,
-            listening=sockets.pages,
-            status_listening=sockets.status,
-            metrics_file=options.metrics_file,
-        )
+        operations = _operations(options, sockets, metrics, datastores, calls.drain.count_waiting, log)
         process = NodeProcess(
             answer=metrics.measured(calls.answer),
             refuse=metrics.counted(calls.refuse),
-            tasks=(calls.drain.task, *node_tasks(os.environ, options.config, log, datastores.credentials)),
+            tasks=(
+                calls.drain.task,
+                *node_tasks(os.environ, options.config, log, datastores.credentials, in_container),
+            ),
             observe=operations.running,
             log=log,
             workers=options.workers,
             queue=options.queue,
         )
         return process.run(sockets.calls, signals.wakeup)
+
+
+def _operations(
+    options: argparse.Namespace,
+    sockets: _Sockets,
+    metrics: NodeMetrics,
+    datastores: OpenDatastores,
+    count_records: Callable[[], int],
+    log: Log,
+) -> NodeOperations:
+    """How the process is observed."""
+    from netplug_backends.host.machine import SystemClock
+    from netplug_cli.node.operations import NodeIdentity, NodeOperations
+    from netplug_cli.node.service_manager import ServiceManager
+    from netplug_core import __version__
+
+    clock = SystemClock()
+    return NodeOperations(
+        metrics=metrics,
+        datastores=datastores,
+        count_records=count_records,
+        clock=clock,
+        log=log,
+        manager=ServiceManager.find(os.environ, log),
+        identity=NodeIdentity(
+            version=__version__, pid=os.getpid(), started_ns=clock.now_ns(), socket=sockets.calls.path
+        ),
+        listening=sockets.pages,
+        status_listening=sockets.status,
+        metrics_file=options.metrics_file,
+    )
 
 
 def _import_flows() -> None:
@@ -157,6 +200,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=DEFAULT_SOCKET,
         metavar="PATH",
         help="listen there, unless systemd has passed a socket (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--host-root",
+        default="",
+        metavar="DIR",
+        help="in a container: serve the host whose root is mounted there; all other paths are the host's",
     )
     parser.add_argument(
         "--config",

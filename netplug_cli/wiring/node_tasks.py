@@ -11,6 +11,7 @@ from functools import partial
 from random import random
 
 from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.host.root import RunInContainer, run_here
 from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.node.filtering import packet_filter_task
 from netplug_cli.node.periodic import PeriodicTask
@@ -29,11 +30,16 @@ __all__ = ["node_tasks"]
 
 
 def node_tasks(
-    environ: Mapping[str, str], config_file: str, log: Log, credentials: KnownCredentials
+    environ: Mapping[str, str],
+    config_file: str,
+    log: Log,
+    credentials: KnownCredentials,
+    in_container: RunInContainer | None = None,
 ) -> tuple[PeriodicTask, ...]:
     """The tasks that need no call. ``config_file`` names the datastore of the node; empty: the environment does.
 
-    ``credentials`` gets those that a task renews.
+    ``credentials`` gets those that a task renews. ``in_container`` reads the files of a container that this process has
+    left; None: it has left none.
     """
     host, clock = HostMachine(), SystemClock()
     registration = NodeRegistration(
@@ -44,7 +50,7 @@ def node_tasks(
         clock=clock,
         log=log,
     )
-    refresh = find_token_refresh(environ, log)
+    refresh = find_token_refresh(environ, log, in_container or run_here)
     tasks = (packet_filter_task(_open_packet_filter, log=log), registration.task())
     if refresh is None:
         return tasks

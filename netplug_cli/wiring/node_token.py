@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from random import random
 
+from attrs import frozen
+
 from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.host.root import RunInContainer, run_here
 from netplug_cli.node.token_refresh import TokenRefresh
 from netplug_core.clock import Deadline
 from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_plugin_token
@@ -21,10 +24,13 @@ _CONFIGURATIONS = "/etc/cni/net.d"
 _RENEW_S = 20.0
 
 
-def find_token_refresh(environ: Mapping[str, str], log: Log, *, account_folder: str = "") -> TokenRefresh | None:
+def find_token_refresh(
+    environ: Mapping[str, str], log: Log, in_pod: RunInContainer = run_here, *, account_folder: str = ""
+) -> TokenRefresh | None:
     """What renews the token; None outside a pod, or where ``NETPLUG_MANAGE_CNI`` is ``false``.
 
-    ``account_folder`` has the files of the pod's service account; empty: the usual one.
+    ``in_pod`` does what reads files of the pod; the kubeconfig is the host's. ``account_folder`` has the files of the
+    pod's service account; empty: the usual one.
     """
     if not environ.get("KUBERNETES_SERVICE_HOST") or environ.get("NETPLUG_MANAGE_CNI") == "false":
         return None
@@ -33,7 +39,8 @@ def find_token_refresh(environ: Mapping[str, str], log: Log, *, account_folder: 
     from netplug_backends.kubernetes.service_account import find_service_account
 
     clock = SystemClock()
-    account = find_service_account(environ, clock=clock, folder=account_folder or SERVICE_ACCOUNT_FOLDER)
+    folder = account_folder or SERVICE_ACCOUNT_FOLDER
+    account = in_pod(lambda: find_service_account(environ, clock=clock, folder=folder))
     if account is None:
         return None
     file = PluginFile(
@@ -42,14 +49,32 @@ def find_token_refresh(environ: Mapping[str, str], log: Log, *, account_folder: 
         skips_tls_verification=environ.get("SKIP_TLS_VERIFY") == "true",
     )
     return TokenRefresh(
-        renew=partial(_renew, account, HostMachine(), file, clock),
-        find_stamps=account.find_stamps,
+        renew=partial(_renew, _IssuerOfPod(account, in_pod), HostMachine(), file, clock),
+        find_stamps=lambda: in_pod(account.find_stamps),
         path=file.path,
         clock=clock,
         chance=random,
         log=log,
         interval_s=_find_interval_s(environ, log),
     )
+
+
+@frozen
+class _IssuerOfPod:
+    """An issuer that reads its files in the pod."""
+
+    inner: TokenIssuer
+    in_pod: RunInContainer
+
+    @property
+    def server(self) -> str:
+        return self.inner.server
+
+    def read_certificate_authority(self) -> bytes:
+        return self.in_pod(self.inner.read_certificate_authority)
+
+    def issue(self, account: str, *, deadline: Deadline) -> IssuedToken:
+        return self.in_pod(lambda: self.inner.issue(account, deadline=deadline))
 
 
 def _renew(issuer: TokenIssuer, host: SecretHost, file: PluginFile, clock: SystemClock) -> IssuedToken:

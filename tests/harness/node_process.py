@@ -20,6 +20,7 @@ from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, 
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 __all__ = [
+    "NO_VARIABLES",
     "ROOT",
     "ClientRuntime",
     "NodeProcess",
@@ -29,6 +30,7 @@ __all__ = [
     "listens",
     "receive_all",
     "start_node_process",
+    "wait_until_listening",
 ]
 
 NO_VARIABLES: Mapping[str, str] = {}
@@ -103,9 +105,13 @@ def start_node_process(
     variables = [f"{name}={text}" for name, text in environ.items()]
     argv = ("env", *variables, sys.executable, *program, "--socket", path, *options)
     child = node.start_process("sh", "-c", f"cd {ROOT} && {command}", "sh", *argv)
-    process = NodeProcess(child, path, log)
-    wait_until(lambda: listens(path) or child.poll() is not None, "the node process listens")
-    assert child.poll() is None, process.lines
+    return wait_until_listening(NodeProcess(child, path, log))
+
+
+def wait_until_listening(process: NodeProcess) -> NodeProcess:
+    """The process, once it listens."""
+    wait_until(lambda: listens(process.socket) or process.child.poll() is not None, "the node process listens")
+    assert process.child.poll() is None, process.lines
     return process
 
 
