@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from netplug_core.cni.request import CNIRequest
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.batch import RequestQueue
+    from netplug_core.datastore.cache import DatastoreCache
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
@@ -59,8 +60,9 @@ class IPAMContext:
     orchestrator; None where no access to it is configured. ``request`` is the call of a runtime that the IPAM is
     opened for, None for other programs: another plugin that is executed gets its text and its variables.
     ``queue`` collects the commits of calls that one process serves at the same time, for an IPAM that stores addresses
-    in the datastore; None: each call commits by itself. ``write_stderr`` takes what another plugin writes to standard
-    error; None: that of this process does.
+    in the datastore; None: each call commits by itself. ``cache`` is what the process remembers of the datastore, with
+    a queue or without; None: it serves one call. ``write_stderr`` takes what another plugin writes to standard error;
+    None: that of this process does.
     """
 
     datastore: Datastore
@@ -71,6 +73,7 @@ class IPAMContext:
     find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
     request: CNIRequest | None = None
     queue: RequestQueue | None = None
+    cache: DatastoreCache | None = None
     write_stderr: Callable[[bytes], None] | None = None
 
 

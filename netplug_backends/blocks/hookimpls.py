@@ -27,7 +27,7 @@ def netplug_open_ipam(name: str, context: IPAMContext) -> AbstractContextManager
             datastore=context.datastore,
             clock=context.clock,
             chance=context.chance,
-            cache=None if context.queue is None else context.queue.cache,
+            cache=context.cache,
             queue=context.queue,
             # Calls of one queue do not collide, and a call that waits with the lock would keep the next one from it.
             lock=context.lock if context.queue is None else no_lock,

@@ -19,7 +19,7 @@ from netplug_backends.kubernetes.client.objects import (
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.client.watch import WatchedCollection, WatchPositions, watch_events
+from netplug_backends.kubernetes.client.watch import StreamState, WatchedCollection, WatchPositions
 from netplug_backends.kubernetes.kinds.customobjects import CustomObjectStore
 from netplug_backends.kubernetes.kinds.store import ConditionFailed, KindStore, QueryResult
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
@@ -147,7 +147,16 @@ class KubernetesDatastore:
         return tuple(revisions)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`.
+
+        What it returns is a :class:`~netplug_core.datastore.protocol.LiveWatch`.
+        """
+        state = StreamState()
+        return _Watch(self._changes(start, state, deadline), state)
+
+    def _changes(
+        self, start: Mapping[Kind[object], Revision], state: StreamState, deadline: Deadline
+    ) -> Iterator[WatchEvent[object]]:
         collections: list[WatchedCollection] = []
         positions: dict[Kind[object], WatchPositions] = {}
         for kind, revision in start.items():
@@ -161,7 +170,7 @@ class KubernetesDatastore:
         for collection in tuple(collections):
             if not collection.resource_version:
                 yield from self._list_as_changes(collection, collections, positions[collection.kind], deadline)
-        for collection, event in watch_events(self._client, collections, deadline=deadline):
+        for collection, event in state.watch_events(self._client, collections, deadline=deadline):
             change = self._kind_store(collection.kind, deadline).decode_event(collection.kind, event)
             if change is not None:
                 resource_version = parse_revision(revision_of(event_object(event))).resource_version
@@ -268,6 +277,30 @@ class KubernetesDatastore:
             if mode is not None:  # while no definitions are installed, the next call looks again
                 self._custom_objects = custom
         return custom
+
+
+class _Watch:
+    """A watch as its reader sees it."""
+
+    def __init__(self, changes: Iterator[WatchEvent[object]], state: StreamState) -> None:
+        self._changes = changes
+        self._state = state
+        self._is_waiting = False
+        self.close = state.close
+
+    def __iter__(self) -> Iterator[WatchEvent[object]]:
+        return self
+
+    def __next__(self) -> WatchEvent[object]:
+        self._is_waiting = True  # what was returned before is applied
+        try:
+            return next(self._changes)
+        finally:
+            self._is_waiting = False
+
+    def find_connection(self) -> object | None:
+        """See :class:`~netplug_core.datastore.protocol.LiveWatch`."""
+        return self._state.find_connection() if self._is_waiting else None
 
 
 def _sources(queries: Sequence[Query]) -> tuple[List[object], ...]:

@@ -115,8 +115,9 @@ def _plugin_rules() -> list[Json]:
         _rule([""], ["pods/status"], ["patch"]),  # the endpoint is stored in the pod's annotations
         _rule(_groups(), _plurals("BlockAffinity", "IPAMBlock"), ["create", "delete", "get", "list", "update"]),
         _rule(_groups(), _plurals("IPAMHandle"), ["create", "delete", "get", "update"]),
-        _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get"]),
-        _rule(_groups(), _plurals("IPPool", "IPReservation"), ["list"]),
+        # The node process, whose account it is too, follows what people change.
+        _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get", "list", "watch"]),
+        _rule(_groups(), _plurals("IPPool", "IPReservation"), ["list", "watch"]),
     ]
 
 

@@ -13,17 +13,22 @@ from attrs import frozen
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.feed import follow
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
-from netplug_core.records import Kind
+from netplug_core.records import Kind, NotSupported
 
-__all__ = ["FOLLOW_S", "CacheFeed"]
+__all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "CacheFeed"]
 
 FOLLOW_S = 30.0
 """How long one watch lasts at most; the next one goes on where it ended."""
 
-_PAUSE_S = 1.0  # after a failure
+LIVE_FOLLOW_S = 600.0
+"""The same for one that can say whether changes arrive: each new one costs a request for every kind."""
+
+_FIRST_FOLLOW_S = 5.0  # after a failure, so that a line soon says that it is over
+_PAUSE_S = 1.0  # after a failure; twice as long after each further one
+_MAX_PAUSES = 32
 _STOP_S = 0.3  # a watch of etcd ends a moment later, when the datastore is closed
 
 
@@ -61,6 +66,8 @@ class CacheFeed:
         self._kinds = kinds
         self._log = log
         self._pause_s = pause_s
+        is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
+        self._follow_s = FOLLOW_S if is_atomic else LIVE_FOLLOW_S
         self._stopping = Event()
         self._is_failing = False
         self._thread = Thread(target=self._run, name="cache feed", daemon=True)
@@ -73,19 +80,27 @@ class CacheFeed:
             yield
         finally:
             self._stopping.set()
+            if self._cache.watch is not None:
+                self._cache.watch.close()
             self._thread.join(_STOP_S)
 
     def _run(self) -> None:
+        pauses = 1
         while not self._stopping.is_set():
             try:
-                deadline = Deadline.after(_StoppableClock(self._cache.clock, self._stopping), FOLLOW_S)
+                seconds = _FIRST_FOLLOW_S if self._is_failing else self._follow_s
+                deadline = Deadline.after(_StoppableClock(self._cache.clock, self._stopping), seconds)
                 follow(self._datastore, self._cache, self._kinds, deadline=deadline)
+            except NotSupported:
+                return  # another IPAM assigns the addresses
             except Exception as error:  # noqa: BLE001  whatever it is, the next watch may succeed
                 # The connection may lead to a store that was restored: its revisions may repeat.
                 self._cache.invalidate()
                 self._note_failure(error)
-                self._stopping.wait(self._pause_s)
+                self._stopping.wait(self._pause_s * pauses)
+                pauses = min(2 * pauses, _MAX_PAUSES)
             else:
+                pauses = 1
                 self._note_success()
 
     def _note_failure(self, error: Exception) -> None:

@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 from netplug_cli.node.cache_feed import CacheFeed
 from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
+from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.log import Log
@@ -27,31 +28,29 @@ MAX_SHARED = 8
 
 @frozen
 class SharedDatastore:
-    """A datastore of many calls. Those that wait while a commit is in flight share the next one, through ``queue``.
+    """A datastore of many calls, and a cache of it, so that a call begins without a read.
 
-    The queue has a cache, so that a call begins without a read. An ordered store has neither: it makes the writes of
-    a commit one by one, so that sharing saves nothing, and it does not check what a call took from a cache.
+    Calls that wait while a commit is in flight share the next one, through ``queue``. An ordered store has none: it
+    makes the writes of a commit one by one, so that sharing saves nothing.
     """
 
     datastore: Datastore
+    cache: DatastoreCache
     queue: RequestQueue | None
 
     @classmethod
     def of(cls, datastore: Datastore, clock: Clock) -> SharedDatastore:
-        """A datastore with a queue and a cache of its own, if it can use them."""
-        if datastore.description.atomicity is not Atomicity.ATOMIC:
-            return cls(datastore, None)
-        turn = Lock()
+        """A datastore with a cache of its own, and a queue if it can use one."""
         cache = make_node_cache(datastore, clock=clock, guard=Lock())
-        return cls(datastore, RequestQueue(store=datastore, cache=cache, turn=lambda: turn))
+        if datastore.description.atomicity is not Atomicity.ATOMIC:
+            return cls(datastore, cache, None)
+        turn = Lock()
+        return cls(datastore, cache, RequestQueue(store=datastore, cache=cache, turn=lambda: turn))
 
     @contextmanager
     def fed(self, log: Log) -> Iterator[SharedDatastore]:
         """The same, its cache kept true by a watch as long as the context lasts."""
-        if self.queue is None or self.queue.cache is None:
-            yield self
-            return
-        with CacheFeed(self.datastore, self.queue.cache, FOLLOWED_KINDS, log=log).running():
+        with CacheFeed(self.datastore, self.cache, FOLLOWED_KINDS, log=log).running():
             yield self
 
 

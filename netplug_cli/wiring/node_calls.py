@@ -26,6 +26,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
 from netplug_core.datastore.batch import RequestQueue
+from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni.release_records import drain
 from netplug_core.flows.world import CNIWorld
@@ -114,11 +115,12 @@ class _CallBackends:
     log: Log
     write_stderr: Callable[[bytes], None] | None
     queue: RequestQueue | None = None
+    cache: DatastoreCache | None = None
 
     @contextmanager
     def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Datastore]:
         with self.datastores.open(settings, lambda: self._new_datastore(name, settings, clock)) as shared:
-            self.queue = shared.queue
+            self.queue, self.cache = shared.queue, shared.cache
             yield shared.datastore
 
     @contextmanager
@@ -132,7 +134,8 @@ class _CallBackends:
             yield shared
 
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
-        return self.registry.open_ipam(name, evolve(context, queue=self.queue, write_stderr=self.write_stderr))
+        own = evolve(context, queue=self.queue, cache=self.cache, write_stderr=self.write_stderr)
+        return self.registry.open_ipam(name, own)
 
     def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
         return self.registry.open_dataplane(name, clock, log, self.namespaces)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
@@ -83,7 +84,7 @@ class _Batch:
         self.read_at_s = self.requests[0].transaction.pace.clock.monotonic()
         if self.cache is not None:
             absent = [query for request in self.requests for query in request.transaction.assume_absent]
-            snapshot, wanted = self.cache.lookup(wanted, absent)
+            snapshot, wanted = self.cache.begin(wanted, absent, self._read)
             is_from_cache = bool(snapshot.results)
             self.read_at_s -= (self.cache.max_age_s or 0.0) if is_from_cache else 0.0
         while True:
@@ -98,11 +99,10 @@ class _Batch:
                 snapshot = snapshot.merged(known)
 
     def _read(self, queries: tuple[Query, ...]) -> Snapshot:
-        found = self.store.read(queries, deadline=self._deadline(self.requests))
+        reading = self.store.read if self.cache is None else partial(self.cache.read, self.store)
+        found = reading(queries, deadline=self._deadline(self.requests))
         for request in self.requests:
             request.transaction.note_read(found)
-        if self.cache is not None:
-            self.cache.add_snapshot(found)
         return found
 
     def _commit(self, plan: BatchPlan) -> dict[int, Outcome]:

@@ -2,7 +2,8 @@
 
 A transaction looks here first, and adds what it reads and writes. Correctness does not depend on the cache: a commit
 carries conditions for everything that its decision depends on, so an outdated record costs a conflict and a new read,
-never a wrong address. For a store that does not check such conditions the age of cached records is limited instead.
+never a wrong address. For a store that does not check such conditions the age of cached records is limited instead,
+but for those that are used only as the condition of a write on themselves (:class:`Lasting`).
 
 :class:`CachedState` is a pure value. :class:`DatastoreCache` holds the current one and replaces it whole. ``feed``
 keeps some kinds true by a watch; the other kinds are as the process last read or wrote them.
@@ -18,8 +19,8 @@ from typing import cast
 
 from attrs import define, evolve, field, frozen
 
-from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.protocol import Atomicity, Datastore, LiveWatch
 from netplug_core.datastore.write_set import apply_writes
 from netplug_core.records import (
     Create,
@@ -40,12 +41,39 @@ from netplug_core.records import (
     Written,
 )
 
-__all__ = ["ORDERED_MAX_AGE_S", "CachedState", "DatastoreCache"]
+__all__ = ["ORDERED_MAX_AGE_S", "CachedState", "DatastoreCache", "Lasting"]
 
 ORDERED_MAX_AGE_S = 0.5
 """How old a cached record may be if the store does not check requirements."""
 
 _NO_RECORDS = ReadResult(())
+
+
+@frozen
+class Lasting:
+    """What a cache of a store that checks no requirements may use at any age.
+
+    ``records``: kinds whose single records are used only where the commit writes these records themselves, under their
+    revisions. ``lists``: kinds of whose lists only those are kept that a cache of the store may answer too. They are
+    marked so (``is_cached``), and a rule that depends on such a list reads it again.
+    """
+
+    records: frozenset[Kind[object]] = frozenset()
+    lists: frozenset[Kind[object]] = frozenset()
+
+    @property
+    def kinds(self) -> frozenset[Kind[object]]:
+        """All of these kinds. Of them nothing else is kept."""
+        return self.records | self.lists
+
+    def keeps(self, query: Query) -> bool:
+        """Whether an answer is kept, at any age or for a short time."""
+        if query.kind in self.records:
+            return isinstance(query, Get)
+        return query.kind not in self.lists or (isinstance(query, List) and query.may_be_cached)
+
+
+_NOTHING_LASTS = Lasting()
 
 
 @frozen(eq=False)
@@ -54,7 +82,7 @@ class CachedState:
 
     ``watched`` has the kinds that a watch keeps true, each with the time (monotonic seconds) at which that was last
     confirmed. Of a watched kind the snapshot has the list of all records and nothing else; answers are made from it.
-    ``read_at_s`` is the time of the oldest answer about other kinds.
+    ``read_at_s`` is the time of the oldest answer about other kinds, without those whose answers last.
     """
 
     snapshot: Snapshot = field(factory=Snapshot.empty)
@@ -82,6 +110,7 @@ class CachedState:
         uncached: AbstractSet[Kind[object]],
         uncached_absent: AbstractSet[Kind[object]],
         now_s: float,
+        lasting: Lasting = _NOTHING_LASTS,
     ) -> CachedState:
         """The state with what was read: nothing of ``uncached``, of ``uncached_absent`` only records that exist.
 
@@ -91,15 +120,17 @@ class CachedState:
         """
         old = self.snapshot
         results = {
-            query: result
+            query: evolve(result, is_cached=True) if query.kind in lasting.lists else result
             for query, result in read.results.items()
             if query.kind not in uncached
             and query.kind not in self.watched
             and not _is_part(query)
             and not result.malformed
             and not _is_uncached_absence(query, result, uncached_absent)
+            and lasting.keeps(query)
         }
-        has_read = any(query.kind not in self.watched for query in old.results)
+        ageless = lasting.kinds
+        has_read = any(query.kind not in self.watched and query.kind not in ageless for query in old.results)
         snapshot = Snapshot({**old.results, **results}, {**read.revisions, **old.revisions})
         return CachedState(snapshot, self.watched, self.read_at_s if has_read else now_s)
 
@@ -111,6 +142,7 @@ class CachedState:
         uncached: AbstractSet[Kind[object]],
         uncached_absent: AbstractSet[Kind[object]],
         began: CachedState,
+        lasting: Lasting = _NOTHING_LASTS,
     ) -> CachedState:
         """The state after a commit of this process, which began at the state ``began``.
 
@@ -123,8 +155,8 @@ class CachedState:
             current = [number for number, write in enumerate(writes) if self._is_current(write, writes, began)]
             writes, revisions = [writes[n] for n in current], [revisions[n] for n in current]
         after = apply_writes(self.snapshot, writes, revisions, uncached=uncached, uncached_absent=uncached_absent)
-        if self.watched:  # of a watched kind only the list stays
-            results = {query: result for query, result in after.results.items() if self._is_kept(query)}
+        if self.watched or lasting.lists:  # of a watched kind only the list stays
+            results = {q: result for q, result in after.results.items() if self._is_kept(q) and lasting.keeps(q)}
             after = Snapshot(results, after.revisions)
         return CachedState(after, self.watched, self.read_at_s)
 
@@ -153,8 +185,9 @@ class CachedState:
         return evolve(self, snapshot=snapshot, watched={**self.watched, key.kind: now_s})
 
     def confirmed(self, kinds: Iterable[Kind[object]], *, now_s: float) -> CachedState:
-        """The state in which some watched kinds are known to be up to date now."""
-        return evolve(self, watched={**self.watched, **{kind: now_s for kind in kinds if kind in self.watched}})
+        """The state in which some watched kinds are known to have been up to date then."""
+        known = {kind: max(now_s, self.watched[kind]) for kind in kinds if kind in self.watched}
+        return evolve(self, watched={**self.watched, **known})
 
     def without(self, kinds: AbstractSet[Kind[object]]) -> CachedState:
         """The state in which nothing is known of some kinds."""
@@ -204,6 +237,8 @@ class DatastoreCache:
     records that exist are kept: who creates a block looks for all those that it would overlap. Every change goes
     through ``guard``: a process with threads gives a lock, so that no change is lost. When there are more than
     ``max_results`` answers, the cache starts anew, so that records which others deleted do not stay for ever.
+    ``max_age_s`` limits the age of what is not in ``lasting``; None: there is no need to. ``watch`` is the one that
+    keeps the watched kinds true, if it can say whether changes arrive.
     """
 
     clock: Clock
@@ -212,7 +247,9 @@ class DatastoreCache:
     uncached_absent_kinds: frozenset[Kind[object]] = frozenset()
     max_results: int | None = None
     guard: AbstractContextManager[object] = field(factory=nullcontext)
+    lasting: Lasting = _NOTHING_LASTS
     state: CachedState = field(factory=CachedState, init=False)
+    watch: LiveWatch | None = field(default=None, init=False)
 
     @classmethod
     def for_datastore(
@@ -248,17 +285,52 @@ class DatastoreCache:
             return self.state.lookup(queries, assume_absent, ignore=frozenset())
         oldest_s = self.clock.monotonic() - self.max_age_s
         if self.state.read_at_s < oldest_s:
-            self.invalidate()
+            self.change(lambda state: state.without(state.unwatched_kinds() - self.lasting.kinds))
         state = self.state
         too_old = frozenset(kind for kind, at_s in state.watched.items() if at_s < oldest_s)
         return state.lookup(queries, assume_absent, ignore=too_old)
+
+    def begin(
+        self,
+        queries: Sequence[Query],
+        assume_absent: Sequence[Query],
+        read: Callable[[tuple[Query, ...]], Snapshot],
+    ) -> tuple[Snapshot, tuple[Query, ...]]:
+        """What a decision may begin with, and which of the queries have to be read; see ``lookup``.
+
+        If watched kinds were not confirmed for a while, what else is missing is read at once: its answer confirms them.
+        If nothing else is missing, one record is read for it. ``read`` is the caller's, and calls that of the cache.
+        """
+        snapshot, missing = self.lookup(queries, assume_absent)
+        watched = self.state.watched
+        if self.find_connection() is None or not any(query.kind in watched for query in missing):
+            return snapshot, missing
+        found = read(tuple(query for query in missing if query.kind not in watched) or missing[:1])
+        snapshot = self.lookup(queries, assume_absent)[0].merged(found)
+        return snapshot, tuple(query for query in missing if query not in snapshot.results)
+
+    def read(self, store: Datastore, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Read from the store, keep what was read, and confirm the watched kinds if their changes arrive."""
+        connection, sent_s = self.find_connection(), self.clock.monotonic()
+        found = store.read(queries, deadline=deadline)
+        self.add_snapshot(found)
+        if connection is not None and connection == self.find_connection():
+            self.change(lambda state: state.confirmed(state.watched, now_s=sent_s))
+        return found
+
+    def find_connection(self) -> object | None:
+        """The connection through which changes of the watched kinds arrive now; None if that is not known."""
+        watch = self.watch
+        return None if watch is None else watch.find_connection()
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Keep what was read."""
         now_s = self.clock.monotonic()
         uncached, uncached_absent = self.uncached_kinds, self.uncached_absent_kinds
         self.change(
-            lambda state: state.with_snapshot(snapshot, uncached=uncached, uncached_absent=uncached_absent, now_s=now_s)
+            lambda state: state.with_snapshot(
+                snapshot, uncached=uncached, uncached_absent=uncached_absent, now_s=now_s, lasting=self.lasting
+            )
         )
 
     def apply_writes(
@@ -268,9 +340,18 @@ class DatastoreCache:
         uncached, uncached_absent = self.uncached_kinds, self.uncached_absent_kinds
         self.change(
             lambda now: now.with_writes(
-                writes, revisions, uncached=uncached, uncached_absent=uncached_absent, began=began or now
+                writes,
+                revisions,
+                uncached=uncached,
+                uncached_absent=uncached_absent,
+                began=began or now,
+                lasting=self.lasting,
             )
         )
+
+    def may_rely_on(self, writes: Sequence[Write]) -> bool:
+        """Whether a decision from the cache with these writes requires only what the store checks, or is not old."""
+        return not any(_required_kind(write) in self.lasting.kinds for write in writes)
 
     def invalidate(self) -> None:
         """Forget what was read and written; the next call reads. Watched kinds stay: their watch corrects them."""
@@ -283,6 +364,12 @@ class DatastoreCache:
             if self.max_results is not None and len(state.snapshot.results) > self.max_results:
                 state = state.without(state.unwatched_kinds())
             self.state = state
+
+
+def _required_kind(write: Write) -> Kind[object] | None:
+    if isinstance(write, RequireUnchanged):
+        return write.kind
+    return write.key.kind if isinstance(write, Require) else None
 
 
 def _is_page(query: Query) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import CachedState, DatastoreCache
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import Datastore, LiveWatch
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.records import Kind, List, Revision
 
@@ -22,9 +22,9 @@ __all__ = ["follow"]
 def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> None:
     """List the kinds that are not watched yet, then apply each change until the deadline.
 
-    Call it again after it returned or raised. On a store that does not check requirements it must be called at least
-    as often as :data:`~netplug_core.datastore.cache.ORDERED_MAX_AGE_S`, because its return confirms that the kinds
-    are up to date.
+    Call it again after it returned or raised. On a store that does not check requirements, and whose watch is no
+    :class:`~netplug_core.datastore.protocol.LiveWatch`, it must be called at least as often as
+    :data:`~netplug_core.datastore.cache.ORDERED_MAX_AGE_S`, because its return confirms that the kinds are up to date.
 
     Raises:
         WatchExpired: changes were forgotten before they were delivered; the next call lists the kinds again.
@@ -40,11 +40,15 @@ def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]
             for query in unknown:
                 listed.list(query)  # refuses a malformed record: a watch would not say when it is repaired
             cache.change(lambda state: state.with_lists(listed, now_s=listed_s))
-        for event in store.watch(_positions(cache, kinds), deadline=deadline):
+        events = store.watch(_positions(cache, kinds), deadline=deadline)
+        cache.watch = events if isinstance(events, LiveWatch) else None
+        for event in events:
             cache.change(partial(CachedState.with_event, event=event, now_s=clock.monotonic()))
     except BaseException:
+        cache.watch = None
         cache.change(lambda state: state.without(frozenset(kinds)))
         raise
+    cache.watch = None
     cache.change(lambda state: state.confirmed(kinds, now_s=clock.monotonic()))
 
 

@@ -15,7 +15,9 @@ from attrs import field, frozen
 from netplug_core.clock import Deadline
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
-__all__ = ["Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials"]
+__all__ = [
+    "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials", "LiveWatch",
+]  # fmt: skip
 
 
 class Atomicity(enum.Enum):
@@ -76,6 +78,26 @@ class HasCredentials(Protocol):
         Raises:
             ConfigurationError: their file cannot be read.
         """
+        ...
+
+
+@runtime_checkable
+class LiveWatch(Protocol):
+    """A watch whose reader can see whether changes arrive; the watch of an ordered store may be one.
+
+    While it has a connection, a change arrives within the time that a cache of the store may be old, as long as the
+    store answers requests at all. So an answer to another request proves that nothing older is missing.
+    """
+
+    def find_connection(self) -> object | None:
+        """What changes arrive through now, another value after each interruption.
+
+        None while there is no connection, or while a change that has arrived is not yet applied by the reader.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the watch, also while another thread waits for its next change."""
         ...
 
 

@@ -8,6 +8,7 @@ own output, so deciding again after a lost reply is safe. A rule that is not say
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from attrs import define
@@ -126,9 +127,12 @@ class Transaction:
     def is_confirmed_by_commit(self, decision: Decision[object]) -> bool:
         """Whether the commit of a decision proves what was only cached or assumed.
 
-        What was assumed to be absent is proven only by its creation.
+        What was assumed to be absent is proven only by its creation. A requirement that the store does not check proves
+        nothing about a record of any age.
         """
         if not decision.writes or decision.is_partial or isinstance(decision.result, NetplugError):
+            return False
+        if self.cache is not None and not self.cache.may_rely_on(decision.writes):
             return False
         if not self.assume_absent:
             return True
@@ -195,7 +199,7 @@ class _Attempt:
         snapshot, missing = _NOTHING_READ, queries
         self.read_at_s = self.of.pace.clock.monotonic()
         if cache is not None and self.may_use_cache:
-            snapshot, missing = cache.lookup(queries, self.of.assume_absent)
+            snapshot, missing = cache.begin(queries, self.of.assume_absent, self._read)
             self.is_from_cache = bool(snapshot.results)
             self.read_at_s -= (cache.max_age_s or 0.0) if self.is_from_cache else 0.0
         while True:
@@ -216,10 +220,10 @@ class _Attempt:
             raise Unavailable(self.of.store.description.location, "the deadline passed while reading")
 
     def _read(self, queries: tuple[Query, ...]) -> Snapshot:
-        found = self.of.store.read(queries, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
-        self.of.note_read(found)
-        if self.of.cache is not None:
-            self.of.cache.add_snapshot(found)
+        of, deadline = self.of, self.of.pace.deadline.capped(CALL_TIMEOUT_S)
+        reading = of.store.read if of.cache is None else partial(of.cache.read, of.store)
+        found = reading(queries, deadline=deadline)
+        of.note_read(found)
         return found
 
     def commit(self, writes: tuple[Write, ...]) -> None:

@@ -14,9 +14,9 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
-from netplug_core.flows.ipam.cache import make_ipam_cache, make_node_cache
+from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.testing.medium import OpenStore
 
@@ -65,12 +65,8 @@ def open_standalone_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
 
 
 def open_resident_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
-    """An allocator as a process has it that stays and remembers what it read.
-
-    The node process is one, on an atomic store.
-    """
-    is_atomic = store.description.atomicity is Atomicity.ATOMIC
-    cache = (make_node_cache if is_atomic else make_ipam_cache)(store, clock=clock)
+    """An allocator as the node process has it, which stays and remembers what it read."""
+    cache = make_node_cache(store, clock=clock)
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5, cache=cache)
 
 

@@ -25,6 +25,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import LiveWatch
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unauthorized, Unavailable
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import (
@@ -63,7 +64,7 @@ from tests.harness.servers.http_stub import (
     StubScript,
     open_http_stub,
 )
-from tests.harness.waiting import MARGIN_S
+from tests.harness.waiting import MARGIN_S, wait_until
 
 _CLOCK = SystemClock()
 _EXEC = "client.authentication.k8s.io/v1"
@@ -727,3 +728,29 @@ def test_a_watch_that_ends_leaves_nobody_waiting() -> None:
             time.sleep(0.01)
         assert server.calls
     assert threading.active_count() <= before + 1
+
+
+# --- whether changes arrive -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("later", [SendSlowly(), NeverReply()])
+def test_a_watch_has_a_connection_while_its_stream_is_open_and_its_reader_waits(later: StubAction) -> None:
+    """None before, between two streams, and while a change is applied; closing it ends the wait."""
+    with store_on(in_turn(SendStream([watch_event("ADDED", "8")]), later)) as (store, server):
+        watch = store.watch({HANDLE: Revision("7")}, deadline=soon(60))
+        assert isinstance(watch, LiveWatch)
+        assert watch.find_connection() is None
+        assert next(watch).revision == "u/8"
+        assert watch.find_connection() is None
+        rest: list[object] = []
+        reader = threading.Thread(target=lambda: rest.extend(watch), daemon=True)
+        reader.start()
+        wait_until(lambda: len(server.calls) == 2, "the watch goes on")
+        if isinstance(later, SendSlowly):
+            wait_until(lambda: watch.find_connection() is not None, "the second stream is open")
+            assert watch.find_connection() == watch.find_connection()
+        else:
+            assert watch.find_connection() is None
+        watch.close()
+        reader.join(60)
+        assert (rest, reader.is_alive(), watch.find_connection()) == ([], False, None)

@@ -14,9 +14,11 @@ from netplug_backends.kubernetes.manifests import plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.clock import Pace
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.feed import follow
 from netplug_core.errors import Unauthorized
 from netplug_core.flows.ipam.affinities import relinquish_block
+from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, Specific
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
@@ -40,6 +42,7 @@ from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 
+_FOLLOW_S = 1.0  # a right that is missing shows at once
 _POOL, _FIRST_BLOCK = Prefix.parse("10.65.0.0/24"), Prefix.parse("10.65.0.0/26")
 
 
@@ -141,12 +144,31 @@ def the_namespace_of_a_pod(server: ApiServer, kubeconfig: str) -> None:
         orchestrator.close()
 
 
+def what_people_change(server: ApiServer, kubeconfig: str, mode: CrdMode = CrdMode.V1) -> None:
+    """The node process follows it."""
+    clock = SystemClock()
+    with open_store(server, mode, kubeconfig=kubeconfig) as store:
+        follow(store, make_node_cache(store, clock=clock), FOLLOWED_KINDS, deadline=Deadline.after(clock, _FOLLOW_S))
+
+
+def what_people_change_in_v3(server: ApiServer, kubeconfig: str) -> None:
+    """The same in the other group."""
+    what_people_change(server, kubeconfig, CrdMode.V3)
+
+
 # What asks for a right that one ADD and one DEL, with no block yet, do without.
 _NEEDED_FOR: Mapping[tuple[str, str], Callable[[ApiServer, str], None]] = MappingProxyType(
     {
         ("pods", "list"): one_address_for_a_long_name,
         ("namespaces", "get"): the_namespace_of_a_pod,
         ("ipamconfigurations", "get"): one_address_in_v3,
+        **{("ipamconfigurations", verb): what_people_change_in_v3 for verb in ("list", "watch")},
+        **{
+            (name, verb): what_people_change
+            for name in ("clusterinformations", "ipamconfigs")
+            for verb in ("list", "watch")
+        },
+        **{(name, "watch"): what_people_change for name in ("ippools", "ipreservations")},
         ("blockaffinities", "get"): a_specific_address,
         ("blockaffinities", "delete"): a_claim_on_anothers_block,
         ("ipamhandles", "update"): a_second_address,
@@ -156,7 +178,7 @@ _NEEDED_FOR: Mapping[tuple[str, str], Callable[[ApiServer, str], None]] = Mappin
 )
 
 
-_MET = [act for act in (one_address, *_NEEDED_FOR.values()) if act is not more_than_the_pool_has]
+_MET = [act for act in dict.fromkeys((one_address, *_NEEDED_FOR.values())) if act is not more_than_the_pool_has]
 
 
 @pytest.mark.parametrize("act", _MET)

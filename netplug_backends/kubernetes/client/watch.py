@@ -21,7 +21,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Kind, Revision, WatchEvent, WatchExpired
 
-__all__ = ["WatchPositions", "WatchedCollection", "watch_events"]
+__all__ = ["StreamState", "WatchPositions", "WatchedCollection"]
 
 _GONE = 410
 _RETRY_S = 0.1
@@ -58,32 +58,53 @@ class WatchPositions:
 _Item: TypeAlias = "tuple[WatchedCollection, Json] | BaseException | None"
 
 
-def watch_events(
-    client: ApiClient, collections: Sequence[WatchedCollection], *, deadline: Deadline
-) -> Iterator[tuple[WatchedCollection, Json]]:
-    """Every event of every collection once, in the order of its collection, until the deadline.
+class StreamState:
+    """Whether the events of a watch arrive now. The thread that reads them, and others, look at it."""
 
-    Raises:
-        WatchExpired: the server no longer has the state to watch from.
-        Unavailable: the server does not answer, or refuses.
-    """
-    queue: SimpleQueue[_Item] = SimpleQueue()
-    watchers = [_CollectionWatcher(client, collection, queue, deadline) for collection in collections]
-    try:
-        for watcher in watchers:
-            watcher.start()
-        running = len(watchers)
-        while running:
-            item = _next_item(queue, deadline)
-            if isinstance(item, BaseException):
-                raise item
-            if item is None:
-                running -= 1
-            else:
-                yield item
-    finally:
-        for watcher in watchers:
-            watcher.stop()
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._watchers: list[_CollectionWatcher] = []
+        self._is_closed = False
+
+    def find_connection(self) -> object | None:
+        """A value that changes with each interruption; None unless all streams are open and nothing waits."""
+        watchers = self._watchers
+        if not watchers or not self._queue.empty() or not all(watcher.is_open for watcher in watchers):
+            return None
+        return (id(self), *(watcher.openings for watcher in watchers))
+
+    def close(self) -> None:
+        """End the watch."""
+        self._is_closed = True
+        self._queue.put(None)
+
+    def watch_events(
+        self, client: ApiClient, collections: Sequence[WatchedCollection], *, deadline: Deadline
+    ) -> Iterator[tuple[WatchedCollection, Json]]:
+        """Every event of every collection once, in the order of its collection, until the deadline.
+
+        Raises:
+            WatchExpired: the server no longer has the state to watch from.
+            Unavailable: the server does not answer, or refuses.
+        """
+        watchers = [_CollectionWatcher(client, collection, self._queue, deadline) for collection in collections]
+        try:
+            for watcher in watchers:
+                watcher.start()
+            self._watchers = watchers
+            running = len(watchers)
+            while running and not self._is_closed:
+                item = _next_item(self._queue, deadline)
+                if isinstance(item, BaseException):
+                    raise item
+                if item is None:
+                    running -= 1
+                else:
+                    yield item
+        finally:
+            self._watchers = []
+            for watcher in watchers:
+                watcher.stop()
 
 
 def _next_item(queue: SimpleQueue[_Item], deadline: Deadline) -> _Item:
@@ -96,7 +117,7 @@ def _next_item(queue: SimpleQueue[_Item], deadline: Deadline) -> _Item:
 
 @define(eq=False)
 class _CollectionWatcher:
-    """Watches one collection, in a thread."""
+    """Watches one collection, in a thread. ``openings`` is how often its stream was opened."""
 
     client: ApiClient
     collection: WatchedCollection
@@ -104,6 +125,8 @@ class _CollectionWatcher:
     deadline: Deadline
     connection: ApiConnection | None = None
     stopped: Event = field(factory=Event)
+    is_open: bool = False
+    openings: int = 0
 
     def start(self) -> None:
         Thread(target=self._run, name=f"watch {self.collection.kind}", daemon=True).start()
@@ -157,8 +180,11 @@ class _CollectionWatcher:
                 raise WatchExpired(self.collection.revision)
             if not stream.reply.is_success:
                 raise error_of_reply(self.client, request, stream.reply)
+            self.openings += 1
+            self.is_open = True
             yield from stream.events()
         finally:
+            self.is_open = False
             stream.close()
 
     def _error_of_event(self, status: Json) -> Exception:

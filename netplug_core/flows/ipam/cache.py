@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from netplug_core.clock import Clock
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.cache import DatastoreCache, Lasting
+from netplug_core.datastore.protocol import Datastore, EndpointStorage
+from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Kind
@@ -28,6 +29,10 @@ FOLLOWED_KINDS: tuple[Kind[object], ...] = (IPPOOL, IPRESERVATION, IPAM_CONFIGUR
 """Kinds that a resident process follows by a watch: few records, which every assignment depends on, and which people
 change. A block changes with every workload of the cluster, and a node with every label: they are conditions of the
 commit, so that an outdated one is read again."""
+
+_LASTING = Lasting(records=frozenset((BLOCK, HANDLE)), lists=frozenset((AFFINITY,)))
+"""What a store without requirements still checks: a block or a handle that is used is written, under its revision, and
+affinities that matter are read again."""
 
 _MAX_RESULTS = 16_384  # some ten times what a full node has
 
@@ -53,13 +58,18 @@ def make_node_cache(
     """An empty cache for the block IPAM of one node, for assignments and releases.
 
     It keeps handles and endpoints of the node's workloads until they are deleted, so that a release reads nothing.
+    Endpoints that are views of pods are not kept, because others change pods all the time.
     ``guard``: see :class:`~netplug_core.datastore.cache.DatastoreCache`.
     """
-    return DatastoreCache.for_datastore(
+    has_views = datastore.description.endpoints is EndpointStorage.PODS
+    cache = DatastoreCache.for_datastore(
         datastore,
         clock=clock,
-        uncached_kinds=frozenset(),
+        uncached_kinds=frozenset((WORKLOAD_ENDPOINT,)) if has_views else frozenset(),
         uncached_absent_kinds=UNCACHED_ABSENT_KINDS | WORKLOAD_KINDS,
         max_results=_MAX_RESULTS,
         guard=guard,
     )
+    if cache.max_age_s is not None:
+        cache.lasting = _LASTING
+    return cache

@@ -193,10 +193,10 @@ class BlockIPAM:
             decision = decide_release(snapshot, request, self.clock.now_ns(), after)
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
-            # An earlier attempt without a reply may have freed addresses that are not held any more. One that lost a
-            # race has freed none.
-            if not record.may_have_written_block:
-                freed.clear()
+            # An earlier attempt may have freed addresses that are not held any more, in the blocks that it may have
+            # written before it lost a race or the reply.
+            unwritten = {address for address in freed if not record.may_have_written(address)}
+            freed.difference_update(unwritten)
             freed.update(decision.result.addresses)
             part = endpoint.writes(snapshot, None)
             if isinstance(part, NetplugError):
@@ -268,8 +268,8 @@ class BlockIPAM:
 class _CommitRecord:
     """What the commits of one call may have written; the transaction keeps it.
 
-    ``may_have_written_handle`` and ``may_have_written_block``: a commit may have written the call's handle, or any
-    block. ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
+    ``may_have_written_handle`` and ``written_blocks``: a commit may have written the call's handle, or these blocks.
+    ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
     exist. A commit that failed before the handle has left only affinities, which the node's next request heals.
     ``unreleased``: addresses without a handle that an ordered store assigned in a partly applied commit; the next
     attempt cannot know that they are its own. ``lock`` is released when the store does not answer a commit.
@@ -277,7 +277,7 @@ class _CommitRecord:
 
     is_ordered: bool
     handle: Get[Handle] | None
-    may_have_written_block: bool = False
+    written_blocks: set[Prefix] = field(factory=set)
     may_have_written_handle: bool = False
     handle_existed: bool | None = None
     attempted: list[Sequence[Write]] = field(factory=list)
@@ -312,13 +312,21 @@ class _CommitRecord:
         items = (item for writes in self.attempted for write in writes for item in _assigned_by(write))
         return frozenset((item.address, item.sequence or 0) for item in items)
 
+    def may_have_written(self, address: Address) -> bool:
+        """Whether a commit may have written the block of an address."""
+        return any(prefix.contains(address) for prefix in self.written_blocks)
+
     def _note_unreleased(self, writes: Sequence[Write]) -> None:
         if self.handle is None:
             self.unreleased.extend(chain.from_iterable(map(_assigned_by, writes)))
 
     def _note_written(self, writes: Sequence[Write]) -> None:
         changes = [write for write in writes if isinstance(write, (Create, Update, Delete))]
-        self.may_have_written_block = self.may_have_written_block or any(write.key.kind == BLOCK for write in changes)
+        self.written_blocks.update(
+            write.value.prefix
+            for write in changes
+            if isinstance(write, (Create, Update)) and isinstance(write.value, Block)
+        )
         self.may_have_written_handle = self.may_have_written_handle or any(
             self.handle == Get(write.key) for write in changes
         )

@@ -100,10 +100,9 @@ class CommitObserver(Protocol):
 class StoreClient:
     """A datastore as one client sees it.
 
-    ``writes`` has the number of writes of each call since the last ``reset``, 0 for a read. ``kinds`` are the kinds
-    that were read since then. ``read_started_s`` is when the first read before the last commit began.
-    ``has_partial_commit`` is whether a commit since then failed after some of its writes were applied. ``late_write``
-    was on its way when the process died.
+    ``writes`` has the number of writes of each call since the last ``reset``, 0 for a read. ``read_started_s`` is when
+    the first read before the last commit began. ``has_partial_commit`` is whether a commit since then failed after some
+    of its writes were applied. ``late_write`` was on its way when the process died.
     """
 
     inner: Datastore
@@ -111,7 +110,6 @@ class StoreClient:
     observer: CommitObserver
     faults: dict[int, CallFault] = field(default=Factory(dict))
     writes: list[int] = field(default=Factory(list))
-    kinds: set[Kind[object]] = field(default=Factory(set))
     read_started_s: float = 0.0
     has_partial_commit: bool = False
     late_write: LateWrite | None = None
@@ -121,7 +119,6 @@ class StoreClient:
         """Count from 1 again, with these faults."""
         self.faults = {fault.call_number: fault for fault in faults}
         self.writes.clear()
-        self.kinds.clear()
         self.has_partial_commit = False
         self._begin_reading()
         self._is_reading = False
@@ -148,7 +145,6 @@ class StoreClient:
             ProcessDied: the script says so.
         """
         fault = self._next_call(0)
-        self.kinds.update(query.kind for query in queries)
         if not self._is_reading:
             self._begin_reading()
         match fault.kind if fault else None:

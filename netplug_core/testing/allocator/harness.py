@@ -23,8 +23,7 @@ from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.orchestrator.model import ClusterView
-from netplug_core.records import Create, Get, Key, Kind, List, Malformed, Update
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed
 from netplug_core.testing.allocator.call_invariants import (
     CALL_INVARIANTS,
     DAMAGED_CALL_INVARIANTS,
@@ -57,7 +56,7 @@ from netplug_core.testing.allocator.operations import (
     StorePool,
 )
 from netplug_core.testing.allocator.pool_invariants import CHECKED_POOL_INVARIANTS
-from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState, read_state
+from netplug_core.testing.allocator.state import ClusterConfiguration, PossibleConfigurations, StoredState, read_state
 from netplug_core.testing.assertions import expect, expect_same
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import ProcessDied
@@ -137,7 +136,7 @@ class AllocatorHarness:
         """Run an operation as ``run`` does; all that was observed of it."""
         if faults or self._nesting:
             self.is_settled = self.is_settled and self.is_atomic
-        before, since_ns = self.read_state(), self.clock.now_ns()
+        before, since_ns, since_s = self.read_state(), self.clock.now_ns(), self.clock.monotonic()
         self.record_configuration(before.configuration)
         self.are_pools_checked = self.are_pools_checked and not isinstance(operation, StorePool)
         scope = self.model.begin_call(operation)
@@ -151,13 +150,23 @@ class AllocatorHarness:
         call = ObservedCall(
             operation=operation, before=before, after=self.read_state(), answer=answer,
             writes=tuple(process.client.writes), started_ns=since_ns, ended_ns=self.clock.now_ns(),
-            may_use_cache=may_use_cache,
+            configurations=self._possible_configurations(since_s, before, may_use_cache=may_use_cache),
+            may_use_cache=may_use_cache, has_partial_commit=process.client.has_partial_commit,
         )  # fmt: skip
         self.model.end_call(call, scope)
-        # An ordered store checks no conditions, so a process may use a cached configuration for a short time.
-        is_current = self.is_atomic or not may_use_cache or CLUSTER_INFORMATION in process.client.kinds
-        self._check_call(call, is_exact=is_current and not faults)
+        self._check_call(call, is_exact=not faults)
         return call
+
+    def _possible_configurations(
+        self, since_s: float, before: StoredState, *, may_use_cache: bool
+    ) -> PossibleConfigurations:
+        """What a call that began then may have decided by.
+
+        An ordered store checks no conditions, so a process may use a cached configuration for a short time.
+        """
+        if self.is_atomic or not may_use_cache:
+            return PossibleConfigurations((before.configuration,))
+        return PossibleConfigurations(self.configurations_since(since_s - MAX_CACHE_AGE_S))
 
     def check_idempotent(self, call: ObservedCall) -> None:
         """V15: a repeated operation has the same answer (a repeated release: no addresses) and changes nothing."""
@@ -258,11 +267,15 @@ class AllocatorHarness:
         self._latest_state = None
 
     def _store_again(self, key: Key[object]) -> None:
-        """Store a record as it is, so that its revision changes; wait until no process remembers it."""
+        """Store a record as it is under another revision; wait until what a process remembers is not used alone.
+
+        An update that changes nothing may keep the revision.
+        """
         deadline = Deadline.after(self.clock, ASSIGN_TIMEOUT_S)
         record = self.store.read([Get(key)], deadline=deadline).find(key)
         if record is not None:
-            self.store.commit([Update(key, record.value, record.revision)], deadline=deadline)
+            self.store.commit([Delete(key, record.revision)], deadline=deadline)
+            self.store.commit([Create(key, record.value)], deadline=deadline)
         self.clock.sleep(2 * MAX_CACHE_AGE_S)
 
     def _run_collector(self, view: CollectorView, store: Datastore) -> CollectionReport:

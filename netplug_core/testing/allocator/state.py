@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import TypeVar, cast
 
 from attrs import frozen
 
@@ -21,7 +22,9 @@ from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import NODE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
-__all__ = ["ClusterConfiguration", "StoredState", "read_state"]
+__all__ = ["ClusterConfiguration", "PossibleConfigurations", "StoredState", "read_state"]
+
+T = TypeVar("T")
 
 _QUERIES: tuple[Query, ...] = (
     List(IPPOOL),
@@ -50,6 +53,45 @@ class ClusterConfiguration:
     def is_reserved(self, address: Address) -> bool:
         """Whether automatic assignment must not choose an address."""
         return any(prefix.contains(address) for prefix in self.reserved)
+
+
+@frozen
+class PossibleConfigurations:
+    """The configurations that were stored at some time within a call, or as long before it as its cache may be old.
+
+    The last one is that of now. A process reads the kinds of records at different times. So it may decide by any
+    combination of their states in that time, and by nothing else.
+    """
+
+    stored: tuple[ClusterConfiguration, ...]
+
+    @property
+    def is_certainly_locked(self) -> bool:
+        """Whether the store was locked all the time."""
+        return all(configuration.is_locked for configuration in self.stored)
+
+    @property
+    def may_be_locked(self) -> bool:
+        """Whether the store was locked at some time."""
+        return any(configuration.is_locked for configuration in self.stored)
+
+    def unlocked(self) -> Iterator[ClusterConfiguration]:
+        """Every combination, as if the store was not locked; that of now is the first."""
+        newest_first = self.stored[::-1]
+        for pools, labels, reserved, settings in product(
+            _distinct([configuration.pools for configuration in newest_first]),
+            _distinct([configuration.labels for configuration in newest_first]),
+            _distinct([configuration.reserved for configuration in newest_first]),
+            _distinct([configuration.settings for configuration in newest_first]),
+        ):
+            yield ClusterConfiguration(
+                pools=pools, labels=labels, reserved=reserved, settings=settings, is_locked=False
+            )
+
+
+def _distinct(values: list[T]) -> list[T]:
+    """Each of some values once, the first of them first; they need not be hashable."""
+    return [value for place, value in enumerate(values) if value not in values[:place]]
 
 
 @frozen(kw_only=True, eq=False)

@@ -7,6 +7,7 @@ import pytest
 from netplug_backends.blocks import hookimpls
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.datastore.batch import RequestQueue
+from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.testing.clock import ManualClock
@@ -33,12 +34,13 @@ def test_with_a_queue_no_lock_keeps_calls_apart_that_could_share_a_commit() -> N
     def lock() -> NoReturn:
         raise AssertionError("it is taken")
 
-    context = IPAMContext(datastore=store, clock=clock, chance=lambda: 0.25, lock=lock, queue=queue)
+    cache = make_node_cache(store, clock=clock)
+    context = IPAMContext(datastore=store, clock=clock, chance=lambda: 0.25, lock=lock, queue=queue, cache=cache)
     opened = hookimpls.netplug_open_ipam("netplug-ipam", context)
     assert opened is not None
     with opened as ipam:
         assert isinstance(ipam, BlockIPAM)
-        assert ipam.queue is queue
+        assert (ipam.queue, ipam.cache) == (queue, cache)
         with ipam.lock() as held:
             held.release()
 

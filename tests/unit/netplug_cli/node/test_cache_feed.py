@@ -1,17 +1,17 @@
 """The cache of a node process follows its datastore, also after a watch was cut."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Event
 from typing import NoReturn
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.node.cache_feed import CacheFeed
 from netplug_cli.node.shared import SharedDatastore
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Get, Kind, Revision, Update, WatchEvent
+from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
@@ -120,24 +120,63 @@ def test_a_watch_that_waits_ends_with_the_process() -> None:
     wait_until(lambda: not thread.is_alive(), "the thread has ended")
 
 
-def test_a_store_without_a_cache_is_not_followed() -> None:
-    class NotWatched(MemoryDatastore):
-        def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> NoReturn:
-            raise AssertionError(start, deadline)
+def test_a_store_that_does_not_have_the_kinds_is_not_followed() -> None:
+    """Where another IPAM assigns the addresses."""
 
-    shared, log = SharedDatastore(NotWatched(clock=ManualClock()), None), Lines()
-    with shared.fed(log) as fed:
-        assert fed is shared
+    class WithoutPools(MemoryDatastore):
+        def read(self, queries: Sequence[Query], *, deadline: Deadline) -> NoReturn:
+            del deadline
+            raise NotSupported("storing", queries[0].kind, "another IPAM assigns the addresses")
+
+    clock, log = ManualClock(), Lines()
+    store = WithoutPools(MemoryMode.ORDERED, clock=clock)
+    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    feed = CacheFeed(store, cache, (FRUIT,), log=log)
+    with feed.running():
+        thread = feed._thread  # noqa: SLF001  nothing else says that it has ended
+        wait_until(lambda: not thread.is_alive(), "the thread has ended")
     assert log.texts == []
+
+
+def test_a_live_watch_is_closed_with_the_process() -> None:
+    class Live:
+        def __init__(self) -> None:
+            self.closed = Event()
+
+        def __iter__(self) -> Iterator[WatchEvent[object]]:
+            return self
+
+        def __next__(self) -> WatchEvent[object]:
+            self.closed.wait(60)
+            raise StopIteration
+
+        def find_connection(self) -> object | None:
+            return self
+
+        def close(self) -> None:
+            self.closed.set()
+
+    class LiveStore(MemoryDatastore):
+        def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+            del start, deadline
+            return watch
+
+    clock, watch = ManualClock(), Live()
+    store = LiveStore(MemoryMode.ORDERED, clock=clock)
+    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    feed = CacheFeed(store, cache, (FRUIT,), log=Lines())
+    with feed.running():
+        wait_until(lambda: cache.find_connection() is watch, "the watch is open")
+    assert watch.closed.is_set()
+    thread = feed._thread  # noqa: SLF001  nothing else says that it has ended
+    wait_until(lambda: not thread.is_alive(), "the thread has ended")
 
 
 def test_a_shared_store_is_followed_while_it_is_open() -> None:
     clock = ManualClock()
     store, log = CutStore(clock), Lines()
     shared = SharedDatastore.of(store, clock)
-    assert shared.queue is not None
-    cache = shared.queue.cache
-    assert cache is not None
+    cache = shared.cache
     with shared.fed(log):
         wait_until(lambda: len(cache.state.watched) == 4, "pools, reservations, configuration and readiness are known")
         store.cut.set()

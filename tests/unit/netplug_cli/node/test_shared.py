@@ -84,12 +84,12 @@ def test_an_opening_that_waits_delays_no_other_key() -> None:
 
 
 @pytest.mark.parametrize("mode", MemoryMode)
-def test_an_atomic_store_has_a_queue_with_a_cache(mode: MemoryMode) -> None:
+def test_every_store_has_a_cache_and_an_atomic_one_a_queue(mode: MemoryMode) -> None:
     store = MemoryDatastore(mode, clock=ManualClock())
     shared = SharedDatastore.of(store, ManualClock())
     assert shared.datastore is store
     assert (shared.queue is not None) is (mode is MemoryMode.ATOMIC)
-    assert shared.queue is None or (shared.queue.store is store and shared.queue.cache is not None)
+    assert shared.queue is None or (shared.queue.store is store and shared.queue.cache is shared.cache)
 
 
 def test_what_cannot_be_opened_is_tried_again() -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache, Lasting
 from netplug_core.records import (
+    ABSENT,
     Create,
     Delete,
     Get,
@@ -252,3 +253,63 @@ def test_a_record_that_is_known_is_not_assumed_to_be_absent(library: CacheHarnes
     known, missing = library.warm.lookup((Get(ATLAS), Get(BIBLE)), (Get(ATLAS), Get(BIBLE)))
     assert missing == ()
     assert (known.find(ATLAS) is not None, known.find(BIBLE)) == (True, None)
+
+
+# --- what lasts on a store that checks no requirements ----------------------------------------------------------------
+
+SHELF: Kind[str] = Kind("Shelf", ("room", "name"))
+TOP = SHELF.key("hall", "top")
+SHELVES, CURRENT_SHELVES = List(SHELF, ("hall",), may_be_cached=True), List(SHELF, ("hall",))
+
+
+@pytest.fixture
+def lasting() -> CacheHarness:
+    """An ordered store, of which books are used under their own revisions, and lists of shelves are read again."""
+    harness = CacheHarness(MemoryMode.ORDERED)
+    harness.warm = DatastoreCache.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
+    harness.warm.lasting = Lasting(records=frozenset((BOOK,)), lists=frozenset((SHELF,)))
+    return harness
+
+
+def known(harness: CacheHarness, *queries: Query) -> list[Query]:
+    """Which of the queries need no read."""
+    missing = harness.warm.lookup(queries)[1]
+    return [query for query in queries if query not in missing]
+
+
+def test_records_whose_revision_is_a_condition_are_known_at_any_age(lasting: CacheHarness) -> None:
+    lasting.commit(Create(SOME_LOAN, "l"))
+    lasting.read(Get(ATLAS), Get(SOME_LOAN), UPPER)
+    lasting.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    assert known(lasting, Get(ATLAS), Get(SOME_LOAN), UPPER) == [Get(ATLAS)]
+
+
+def test_their_age_does_not_make_others_old(lasting: CacheHarness) -> None:
+    lasting.read(Get(ATLAS))
+    lasting.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    lasting.read(Get(SOME_LOAN))
+    assert known(lasting, Get(ATLAS), Get(SOME_LOAN)) == [Get(ATLAS), Get(SOME_LOAN)]
+
+
+def test_a_list_that_lasts_is_marked_as_cached_and_follows_commits(lasting: CacheHarness) -> None:
+    lasting.read(SHELVES, CURRENT_SHELVES, Get(TOP))
+    lasting.commit(Create(TOP, "t"))
+    lasting.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    snapshot, missing = lasting.warm.lookup((SHELVES, CURRENT_SHELVES, Get(TOP)))
+    assert missing == (CURRENT_SHELVES, Get(TOP))
+    assert snapshot.results[SHELVES].is_cached
+    assert [record.key for record in snapshot.list(SHELVES)] == [TOP]
+
+
+@pytest.mark.parametrize("write", [Require(ATLAS, ABSENT), RequireUnchanged(SHELF, Revision("1"))])
+def test_a_requirement_about_what_lasts_is_not_relied_on(lasting: CacheHarness, write: Write) -> None:
+    assert not lasting.warm.may_rely_on([write])
+
+
+@pytest.mark.parametrize("write", [Require(SOME_LOAN, ABSENT), Create(ATLAS, "a")])
+def test_a_write_and_a_requirement_about_what_is_not_old_are_relied_on(lasting: CacheHarness, write: Write) -> None:
+    assert lasting.warm.may_rely_on([write])
+
+
+def test_a_store_that_checks_requirements_needs_no_such_distinction(library: CacheHarness) -> None:
+    assert library.warm.may_rely_on([Require(ATLAS, ABSENT)])

@@ -290,3 +290,110 @@ def test_a_record_that_our_commit_creates_and_changes_is_known_as_it_is_then() -
     writes: tuple[Write, ...] = (Create(BIBLE, "b"), Update(BIBLE, "bb", Written(0)))
     harness.cache.apply_writes(writes, harness.commit(*writes))
     assert harness.known(Get(BIBLE)).find(BIBLE) == harness.stored(BIBLE)
+
+
+# --- a watch that says whether changes arrive ------------------------------------------------------------------------
+
+
+@define
+class Connected:
+    """A live watch that has ended, but for its connection."""
+
+    connection: object | None = "the first"
+
+    def __iter__(self) -> Iterator[WatchEvent[object]]:
+        return self
+
+    def __next__(self) -> WatchEvent[object]:
+        raise StopIteration
+
+    def find_connection(self) -> object | None:
+        return self.connection
+
+    def close(self) -> None:
+        self.connection = None
+
+
+@pytest.fixture
+def unconfirmed() -> FeedHarness:
+    """A watched kind of an ordered store, which was not confirmed for longer than a record may be old."""
+    harness = FeedHarness(MemoryMode.ORDERED)
+    harness.follow()
+    harness.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    harness.cache.watch = Connected()
+    return harness
+
+
+@define
+class Reading(_Wrapper):
+    """Reads for a cache, and notes what."""
+
+    during: Callable[[], None] = lambda: None
+    queries: list[Query] = field(factory=list)
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        self.queries.extend(queries)
+        self.during()
+        return self.harness.store.read(queries, deadline=deadline)
+
+    def begin(self, *queries: Query) -> tuple[Snapshot, tuple[Query, ...]]:
+        cache, deadline = self.harness.cache, self.harness.deadline
+        return cache.begin(queries, (), lambda missing: cache.read(self, missing, deadline=deadline))
+
+
+def test_an_answer_of_the_store_confirms_what_a_connected_watch_keeps_true(unconfirmed: FeedHarness) -> None:
+    reading = Reading(unconfirmed)
+    snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
+    assert (reading.queries, missing) == ([Get(HAMMER)], ())
+    assert snapshot.find(ATLAS) == unconfirmed.stored(ATLAS)
+    assert unconfirmed.is_known(List(BOOK))
+
+
+def test_where_nothing_else_is_missing_one_record_is_read_to_confirm(unconfirmed: FeedHarness) -> None:
+    reading = Reading(unconfirmed)
+    snapshot, missing = reading.begin(Get(ATLAS), List(BOOK))
+    assert (reading.queries, missing) == ([Get(ATLAS)], ())
+    assert [record.key for record in snapshot.list(List(BOOK))] == [COOKING, ATLAS]
+
+
+def test_an_answer_before_which_the_connection_was_lost_confirms_nothing(unconfirmed: FeedHarness) -> None:
+    def reconnect() -> None:
+        unconfirmed.cache.watch = Connected("the second")
+
+    reading = Reading(unconfirmed, reconnect)
+    _snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
+    assert missing == (Get(ATLAS),)
+    assert not unconfirmed.is_known(List(BOOK))
+
+
+def test_without_a_connection_everything_is_read(unconfirmed: FeedHarness) -> None:
+    unconfirmed.cache.watch = Connected(None)
+    reading = Reading(unconfirmed)
+    _snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
+    assert (reading.queries, missing) == ([], (Get(ATLAS), Get(HAMMER)))
+
+
+def test_a_kind_that_was_confirmed_just_now_takes_no_read(unconfirmed: FeedHarness) -> None:
+    reading = Reading(unconfirmed)
+    for _ in range(2):
+        reading.begin(Get(ATLAS))
+    assert reading.queries == [Get(ATLAS)]
+
+
+def test_a_live_watch_is_known_to_the_cache_while_it_lasts(unconfirmed: FeedHarness) -> None:
+    seen: list[object] = []
+
+    class Live(Connected):
+        def __next__(self) -> WatchEvent[object]:
+            seen.append(unconfirmed.cache.find_connection())
+            raise StopIteration
+
+    class Store(_Wrapper):
+        def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+            del start, deadline
+            return Live("here")
+
+    unconfirmed.cache.watch = None
+    follow(Store(unconfirmed), unconfirmed.cache, (BOOK,), deadline=unconfirmed.deadline)
+    assert seen == ["here"]
+    assert unconfirmed.cache.find_connection() is None

@@ -8,14 +8,16 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Prefix
 from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, CachedState, DatastoreCache
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import relinquish_node
+from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.ipam.allocation.relinquish import Emptiness
-from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
@@ -316,3 +318,43 @@ def test_less_than_was_asked_is_never_answered_from_memory() -> None:
     harness.assign_or_refuse("half", ipv4(1, "small"))
     elsewhere(harness, lambda other: other.release("full"))
     assert len(harness.assign_up_to("h", ipv4(2, "small"))) == 2
+
+
+# --- the node process's cache -----------------------------------------------------------------------------------------
+
+
+def node_process(mode: MemoryMode) -> IPAMHarness:
+    """A cluster with the allocator of a node process that has attached a pod with an address of each family."""
+    harness = make_cluster(mode)
+    harness.cache = make_node_cache(harness.store, clock=harness.clock)
+    harness.assign(make_request("first", ipv4(), ipv6()))
+    harness.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    harness.take_call_counts()
+    return harness
+
+
+@pytest.mark.parametrize("mode,reads", [(MemoryMode.ATOMIC, 0), (MemoryMode.ORDERED, 1), (MemoryMode.KUBE_LIKE, 1)])
+def test_what_is_old_is_read_again_where_no_requirement_protects_it(mode: MemoryMode, reads: int) -> None:
+    """One read of pools, reservations, settings and the ready flag; blocks, affinities and handles last."""
+    harness = node_process(mode)
+    harness.assign(make_request("second", ipv4(), ipv6()))
+    assert harness.take_call_counts() == (reads, 1)
+    harness.ipam().release(ReleaseRequest(handle="first"), NO_ENDPOINT, deadline=harness.deadline)
+    assert harness.take_call_counts() == (0, 1)
+
+
+def test_a_release_reports_what_it_freed_though_it_remembered_more() -> None:
+    """An ordered store has freed the first address when the second turns out to be free already."""
+    harness = node_process(MemoryMode.ORDERED)
+    six = ReleaseItem(address=Address.parse("fd00::"))
+    release_addresses(harness.store, (six,), pace=harness.pace)
+    freed = harness.ipam().release(ReleaseRequest(handle="first"), NO_ENDPOINT, deadline=harness.deadline)
+    assert [str(address) for address in freed.addresses] == ["10.0.0.0"]
+
+
+def test_a_limit_of_blocks_is_checked_against_what_is_stored_now() -> None:
+    """No requirement of an ordered store protects the list of affinities that the process remembers."""
+    harness = node_process(MemoryMode.ORDERED)
+    request = evolve(make_request("many", ipv4(70)), block_limit=2)
+    assert len(harness.assign(request)) == 70
+    assert harness.take_call_counts()[0] > 1
