@@ -31,7 +31,10 @@ class OpenCaches:
         self._open: Tracked[_OpenCache] = Tracked()
 
     def used_by(self, shared: SharedDatastore) -> AbstractContextManager[object]:
-        """That of a datastore, if it has one, is open for as long as the context lasts."""
+        """That of a datastore is open for as long as the context lasts.
+
+        One of an ordered store is left out: the calls confirm it, so that its age would say how long there was none.
+        """
         cache = None if shared.queue is None else shared.queue.cache
         if cache is None:
             return nullcontext()

@@ -169,7 +169,10 @@ class CachedState:
         return evolve(rest, snapshot=snapshot, watched={**rest.watched, **kinds})
 
     def with_event(self, event: WatchEvent[object], *, now_s: float) -> CachedState:
-        """The state after a change that a watch delivered; unchanged if the kind is not watched any more."""
+        """The state after a change that a watch delivered; unchanged if the kind is not watched any more.
+
+        ``now_s`` is the time since which no change of the kind is missing, as far as the change proves one.
+        """
         key = event.key
         if key.kind not in self.watched:
             return self
@@ -182,7 +185,7 @@ class CachedState:
         snapshot = Snapshot(
             {**self.snapshot.results, everything: result}, {**self.snapshot.revisions, key.kind: event.revision}
         )
-        return evolve(self, snapshot=snapshot, watched={**self.watched, key.kind: now_s})
+        return evolve(self, snapshot=snapshot, watched={**self.watched, key.kind: max(now_s, self.watched[key.kind])})
 
     def confirmed(self, kinds: Iterable[Kind[object]], *, now_s: float) -> CachedState:
         """The state in which some watched kinds are known to have been up to date then."""

@@ -41,15 +41,18 @@ def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]
                 listed.list(query)  # refuses a malformed record: a watch would not say when it is repaired
             cache.change(lambda state: state.with_lists(listed, now_s=listed_s))
         events = store.watch(_positions(cache, kinds), deadline=deadline)
-        cache.watch = events if isinstance(events, LiveWatch) else None
+        live = cache.watch = events if isinstance(events, LiveWatch) else None
         for event in events:
-            cache.change(partial(CachedState.with_event, event=event, now_s=clock.monotonic()))
+            # After an interruption, older changes may follow: then only an answer of the store proves anything.
+            now_s = clock.monotonic() if live is None else 0.0
+            cache.change(partial(CachedState.with_event, event=event, now_s=now_s))
     except BaseException:
         cache.watch = None
         cache.change(lambda state: state.without(frozenset(kinds)))
         raise
     cache.watch = None
-    cache.change(lambda state: state.confirmed(kinds, now_s=clock.monotonic()))
+    if live is None:
+        cache.change(lambda state: state.confirmed(kinds, now_s=clock.monotonic()))
 
 
 def _positions(cache: DatastoreCache, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:

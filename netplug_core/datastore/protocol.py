@@ -16,7 +16,8 @@ from netplug_core.clock import Deadline
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
 __all__ = [
-    "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials", "LiveWatch",
+    "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials",
+    "LiveWatch",
 ]  # fmt: skip
 
 
@@ -86,7 +87,8 @@ class LiveWatch(Protocol):
     """A watch whose reader can see whether changes arrive; the watch of an ordered store may be one.
 
     While it has a connection, a change arrives within the time that a cache of the store may be old, as long as the
-    store answers requests at all. So an answer to another request proves that nothing older is missing.
+    store answers requests at all. So an answer to another request proves that nothing older is missing. Changes from
+    before an interruption have arrived when there is a connection again.
     """
 
     def find_connection(self) -> object | None:

@@ -76,6 +76,7 @@ def served(runtime: CNIRuntime, cluster: ApiServer) -> Iterator[NodeProcessRunti
     add(served, cluster, new_pod(cluster))
     wait_until(lambda: (requests(cluster) - before)["watch"] >= 4, "the node process follows what people change")
     add(served, cluster, new_pod(cluster))
+    time.sleep(2 * ORDERED_MAX_AGE_S)  # the watches count half a second after they were opened
     yield served
     with open_store(cluster, CrdMode.V1) as store:
         set_ready(store, is_ready=True)

@@ -25,6 +25,7 @@ __all__ = ["StreamState", "WatchPositions", "WatchedCollection"]
 
 _GONE = 410
 _RETRY_S = 0.1
+_SETTLING_S = 0.5
 
 
 @frozen
@@ -67,9 +68,9 @@ class StreamState:
         self._is_closed = False
 
     def find_connection(self) -> object | None:
-        """A value that changes with each interruption; None unless all streams are open and nothing waits."""
+        """A value that changes with each interruption; None unless all streams are settled and no event waits."""
         watchers = self._watchers
-        if not watchers or not self._queue.empty() or not all(watcher.is_open for watcher in watchers):
+        if not watchers or not self._queue.empty() or not all(watcher.is_settled for watcher in watchers):
             return None
         return (id(self), *(watcher.openings for watcher in watchers))
 
@@ -117,7 +118,7 @@ def _next_item(queue: SimpleQueue[_Item], deadline: Deadline) -> _Item:
 
 @define(eq=False)
 class _CollectionWatcher:
-    """Watches one collection, in a thread. ``openings`` is how often its stream was opened."""
+    """Watches one collection, in a thread. ``openings`` counts how often its stream was opened, last at ``at_s``."""
 
     client: ApiClient
     collection: WatchedCollection
@@ -127,6 +128,12 @@ class _CollectionWatcher:
     stopped: Event = field(factory=Event)
     is_open: bool = False
     openings: int = 0
+    at_s: float = 0.0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the stream has been open for so long that the changes from before its opening have arrived."""
+        return self.is_open and self.deadline.clock.monotonic() - self.at_s >= _SETTLING_S
 
     def start(self) -> None:
         Thread(target=self._run, name=f"watch {self.collection.kind}", daemon=True).start()
@@ -181,6 +188,7 @@ class _CollectionWatcher:
             if not stream.reply.is_success:
                 raise error_of_reply(self.client, request, stream.reply)
             self.openings += 1
+            self.at_s = self.deadline.clock.monotonic()
             self.is_open = True
             yield from stream.events()
         finally:

@@ -28,9 +28,6 @@ from netplug_core.testing.allocator.call_invariants import (
     CALL_INVARIANTS,
     DAMAGED_CALL_INVARIANTS,
     FAULT_FREE_CALL_INVARIANTS,
-    Answer,
-    ObservedCall,
-    ProcessDiedAnswer,
 )
 from netplug_core.testing.allocator.client import CallFault, StoreClient
 from netplug_core.testing.allocator.collector import ModelLookup, make_collector
@@ -42,6 +39,7 @@ from netplug_core.testing.allocator.invariants import (
     ObservedCommit,
 )
 from netplug_core.testing.allocator.model import AllocationModel, Holder
+from netplug_core.testing.allocator.observed_call import Answer, ObservedCall, ProcessDiedAnswer
 from netplug_core.testing.allocator.operations import (
     ASSIGN_TIMEOUT_S,
     AdvanceClock,

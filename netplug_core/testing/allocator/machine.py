@@ -25,11 +25,11 @@ from netplug_core.ipam.allocation.ensure import EnsuredBlocks
 from netplug_core.ipam.allocation.request import Assignment, Released
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.allocator import strategies
-from netplug_core.testing.allocator.call_invariants import ObservedCall
 from netplug_core.testing.allocator.client import CallFault, FaultKind
 from netplug_core.testing.allocator.deferred import DeferredOperation
 from netplug_core.testing.allocator.harness import AllocatorHarness, OpenIPAM
 from netplug_core.testing.allocator.invariants import order_is_a_permutation
+from netplug_core.testing.allocator.observed_call import ObservedCall
 from netplug_core.testing.allocator.operations import (
     AdvanceClock,
     ApplyResource,

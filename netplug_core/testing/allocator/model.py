@@ -17,7 +17,7 @@ from netplug_core.ipam.model.affinity import owner_node
 from netplug_core.ipam.model.block import Allocation, Pairs
 from netplug_core.records import OutcomeUnknown
 from netplug_core.resources.node import NODE
-from netplug_core.testing.allocator.call_invariants import ObservedCall, ProcessDiedAnswer
+from netplug_core.testing.allocator.observed_call import ObservedCall, ProcessDiedAnswer
 from netplug_core.testing.allocator.operations import (
     Assign,
     ChangeOwner,

@@ -48,7 +48,7 @@ def test_pools_that_are_followed_have_a_size() -> None:
         assert caches.block_sizes() == caches.in_use() == {(*NAME, "main"): 0}
 
 
-def test_a_datastore_without_a_cache_has_none() -> None:
+def test_the_cache_of_an_ordered_store_is_left_out() -> None:
     clock = ManualClock()
     shared = SharedDatastore.of(MemoryDatastore(MemoryMode.ORDERED, clock=clock), clock)
     caches = OpenCaches(clock)

@@ -297,15 +297,18 @@ def test_a_record_that_our_commit_creates_and_changes_is_known_as_it_is_then() -
 
 @define
 class Connected:
-    """A live watch that has ended, but for its connection."""
+    """A live watch that delivers some changes and ends, but for its connection."""
 
     connection: object | None = "the first"
+    changes: list[WatchEvent[object]] = field(factory=list)
 
     def __iter__(self) -> Iterator[WatchEvent[object]]:
         return self
 
     def __next__(self) -> WatchEvent[object]:
-        raise StopIteration
+        if not self.changes:
+            raise StopIteration
+        return self.changes.pop(0)
 
     def find_connection(self) -> object | None:
         return self.connection
@@ -378,6 +381,19 @@ def test_a_kind_that_was_confirmed_just_now_takes_no_read(unconfirmed: FeedHarne
     for _ in range(2):
         reading.begin(Get(ATLAS))
     assert reading.queries == [Get(ATLAS)]
+
+
+def test_neither_a_change_nor_the_end_of_a_live_watch_confirms_anything(unconfirmed: FeedHarness) -> None:
+    """Older changes may follow the first one after an interruption, and the watch may end while it is interrupted."""
+
+    class Store(_Wrapper):
+        def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+            del start, deadline
+            return Connected(changes=[WatchEvent(BIBLE, "b", Revision("9"))])
+
+    follow(Store(unconfirmed), unconfirmed.cache, (BOOK,), deadline=unconfirmed.deadline)
+    assert not unconfirmed.is_known(Get(ATLAS))
+    assert unconfirmed.cache.state.snapshot.find(BIBLE) is not None
 
 
 def test_a_live_watch_is_known_to_the_cache_while_it_lasts(unconfirmed: FeedHarness) -> None:

@@ -11,11 +11,11 @@ from netplug_core.errors import Unavailable
 from netplug_core.ipam.allocation.request import Assignment, Automatic
 from netplug_core.ipam.model.handle import handle_key
 from netplug_core.testing.allocator.call_invariants import (
-    ObservedCall,
     locked_datastore_is_not_written,
     request_gets_what_is_available,
 )
 from netplug_core.testing.allocator.harness import MAX_CACHE_AGE_S, AllocatorHarness, OpenIPAM
+from netplug_core.testing.allocator.observed_call import ObservedCall
 from netplug_core.testing.allocator.operations import ApplyResource, Assign, SetReady
 from netplug_core.testing.allocator.state import ClusterConfiguration, PossibleConfigurations
 from netplug_core.testing.allocator.strategies import make_pool, make_request
