@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
-from typing import cast
+from typing import TypeAlias, TypeGuard, cast
 
 from attrs import define, evolve, field, frozen
 
@@ -47,6 +47,7 @@ ORDERED_MAX_AGE_S = 0.5
 """How old a cached record may be if the store does not check requirements."""
 
 _NO_RECORDS = ReadResult(())
+_Change: TypeAlias = Create[object] | Update[object] | Delete[object]
 
 
 @frozen
@@ -155,8 +156,9 @@ class CachedState:
             current = [number for number, write in enumerate(writes) if self._is_current(write, writes, began)]
             writes, revisions = [writes[n] for n in current], [revisions[n] for n in current]
         after = apply_writes(self.snapshot, writes, revisions, uncached=uncached, uncached_absent=uncached_absent)
-        if self.watched or lasting.lists:  # of a watched kind only the list stays
-            results = {q: result for q, result in after.results.items() if self._is_kept(q) and lasting.keeps(q)}
+        unkept = {Get(write.key) for write in writes if _is_change(write) and not self._keeps(Get(write.key), lasting)}
+        if unkept:
+            results = {query: result for query, result in after.results.items() if query not in unkept}
             after = Snapshot(results, after.revisions)
         return CachedState(after, self.watched, self.read_at_s)
 
@@ -215,21 +217,22 @@ class CachedState:
             last += 1
         return ReadResult(records[first:last])
 
+    def _keeps(self, query: Get[object], lasting: Lasting) -> bool:
+        """Whether the answer about one record stays: of a watched kind only the list does."""
+        return query.kind not in self.watched and lasting.keeps(query)
+
     def _is_current(self, write: Write, writes: Sequence[Write], began: CachedState) -> bool:
         """Whether a write changes no record of a watched kind, or one that is cached as the commit found it."""
-        if isinstance(write, (Require, RequireUnchanged)) or write.key.kind not in self.watched:
+        if not _is_change(write) or write.key.kind not in self.watched:
             return True
         while not isinstance(write, Create) and isinstance(write.revision, Written):
-            write = cast("Create[object] | Update[object] | Delete[object]", writes[write.revision.index])
+            write = cast("_Change", writes[write.revision.index])
         found = self.find_watched(Get(write.key))
         record = found.records[0] if found and found.records else None
         if isinstance(write, Create):  # if the watch delivered anything since, the record may be deleted again
             revisions, kind = began.snapshot.revisions, write.key.kind
             return record is None and revisions.get(kind) == self.snapshot.revisions[kind]
         return record is not None and record.revision == write.revision
-
-    def _is_kept(self, query: Query) -> bool:
-        return query.kind not in self.watched or isinstance(query, List)
 
 
 @define
@@ -367,6 +370,10 @@ class DatastoreCache:
             if self.max_results is not None and len(state.snapshot.results) > self.max_results:
                 state = state.without(state.unwatched_kinds())
             self.state = state
+
+
+def _is_change(write: Write) -> TypeGuard[_Change]:
+    return not isinstance(write, (Require, RequireUnchanged))
 
 
 def _required_kind(write: Write) -> Kind[object] | None:

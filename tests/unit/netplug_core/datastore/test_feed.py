@@ -1,6 +1,8 @@
 """Kinds of a cache that a watch keeps true: answers without a read, and nothing outdated in silence."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pytest
 from attrs import define, field
@@ -207,6 +209,35 @@ def test_a_commit_may_change_what_is_watched_and_what_is_not(harness: FeedHarnes
     harness.cache.apply_writes(writes, harness.commit(*writes), began=began)
     assert harness.known(Get(ATLAS)).find(ATLAS) == harness.stored(ATLAS)
     assert harness.known(Get(HAMMER)).find(HAMMER) == harness.stored(HAMMER)
+
+
+def test_a_commit_looks_at_no_record_that_it_does_not_change(harness: FeedHarness) -> None:
+    harness.follow(BOOK)
+    write = Create(HAMMER, "h")
+    counts = []
+    for known in (10, 1000):
+        tools = [Get(TOOL.key(f"tool {number}")) for number in range(known)]
+        harness.cache.add_snapshot(harness.read(tools, deadline=harness.deadline))
+        began = harness.cache.state
+        counts.append(calls_of(partial(harness.cache.apply_writes, (write,), [Revision("9")], began=began)))
+    assert abs(counts[1] - counts[0]) < 50, "hashes may collide"
+
+
+def calls_of(operation: Callable[[], object]) -> int:
+    """How many functions of Python an operation calls."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        operation()
+    finally:
+        sys.setprofile(before)
+    return count
 
 
 def test_a_commit_that_the_watch_has_overtaken_changes_nothing(harness: FeedHarness) -> None:
