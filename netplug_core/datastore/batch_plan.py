@@ -102,7 +102,7 @@ class _Planner:
 
     def add(self, number: int, request: BatchRequest) -> None:
         """Decide one more request, and add its writes to the commit if they go together."""
-        decision = _decide(request, self.merged.snapshot)
+        decision = _decide(request, self.merged.snapshot())
         if isinstance(decision, NeedMore):
             missing = [query for query in decision.queries if query not in self.read.results]
             self.needed.update(dict.fromkeys(missing))
@@ -159,16 +159,24 @@ class _MergedWrites:
     """The writes of the requests so far.
 
     ``changes`` are the changes, with the set of those that must come before each in ``before``. ``last`` has the
-    newest change of each key, and ``tokens`` stands for its revision, which the store has yet to make.
+    newest change of each key, and ``tokens`` stands for its revision, which the store has yet to make. ``known`` is
+    what the last request was decided on; its own writes, with their revisions, are in ``newest``.
     """
 
-    snapshot: Snapshot
+    known: Snapshot
     conditions: dict[Write, None] = Factory(dict)
     changes: list[_ChangeWrite] = Factory(list)
     before: list[frozenset[int]] = Factory(list)
     last: dict[Key[object], int] = Factory(dict)
     tokens: dict[Key[object], Revision] = Factory(dict)
     token_count: int = 0
+    newest: tuple[Sequence[Write], Sequence[Revision]] = ((), ())
+
+    def snapshot(self) -> Snapshot:
+        """What the next request is decided on: what was read, as it is after these writes."""
+        if self.newest[0]:
+            self.known, self.newest = apply_writes(self.known, *self.newest), ((), ())
+        return self.known
 
     def __len__(self) -> int:
         return len(self.conditions) + len(self.changes)
@@ -176,7 +184,7 @@ class _MergedWrites:
     def with_request(self, writes: Sequence[Write]) -> tuple[_MergedWrites, list[_Place]] | None:
         """These writes and those of one more request; None if they do not go together."""
         merged = _MergedWrites(
-            self.snapshot, dict(self.conditions), list(self.changes), list(self.before), dict(self.last),
+            self.snapshot(), dict(self.conditions), list(self.changes), list(self.before), dict(self.last),
             dict(self.tokens), self.token_count,
         )  # fmt: skip
         places: list[_Place] = []
@@ -203,7 +211,7 @@ class _MergedWrites:
             for write, token in zip(writes, tokens, strict=True)
             if not isinstance(write, (Require, RequireUnchanged))
         )
-        merged.snapshot = apply_writes(self.snapshot, writes, tokens)
+        merged.newest = (writes, tokens)
         return merged, places
 
     def _add_condition(self, write: Require[object] | RequireUnchanged[object], places: list[_Place]) -> bool:
