@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, cast
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
@@ -66,6 +66,8 @@ __all__ = [
 ]  # fmt: skip
 
 _WHERE = "network configuration"
+_PREVIOUS_RESULT: Final = "prevResult"
+_MAX_KEPT: Final = 32  # a node has a few networks, each with a configuration for ADD and one for DEL
 _ANNOTATIONS_CAPABILITY: Final = "io.kubernetes.cri.pod-annotations"
 _MESOS_LABELS: Final = ("args", "org.apache.mesos", "network_info", "labels", "labels")
 _COMMON_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
@@ -87,13 +89,32 @@ def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = L
     ``netplug-ipam`` reads that of another main plugin. Its top level belongs to that plugin, so our keys may stand
     inside ``ipam`` too, and win there.
 
+    A process that serves many calls reads equal members once. The result of the plugin before, which differs from
+    call to call, belongs to the request and is left out.
+
     Raises:
         DecodeError: a key has the wrong JSON type.
         ConfigurationError: a value is not accepted, or a key is missing.
     """
-    decoder, _classes = netconf_decoder(purpose)
     if purpose is LoadPurpose.TEARDOWN:
-        mapping = _keys_for_teardown(mapping, plugin)
+        members = _keys_for_teardown(mapping, plugin)
+    else:
+        members = {key: value for key, value in mapping.items() if key != _PREVIOUS_RESULT}
+    return _load(_Members(repr(members), members), plugin, purpose)
+
+
+@frozen
+class _Members:
+    """The members of a configuration; those with the same ``text`` are equal, JSON type by JSON type."""
+
+    text: str = field(repr=False)
+    by_name: Mapping[str, object] = field(eq=False, repr=False)
+
+
+@lru_cache(maxsize=_MAX_KEPT)
+def _load(members: _Members, plugin: Plugin, purpose: LoadPurpose) -> NetConf:
+    mapping = members.by_name
+    decoder, _classes = netconf_decoder(purpose)
     top = decoder.decode(mapping, _TopLevel, _WHERE)
     if top.ipam is None and purpose is LoadPurpose.SETUP:
         raise ConfigurationError(f"{_WHERE}.ipam", None, 'an object such as {"type": "netplug-ipam"} is expected')

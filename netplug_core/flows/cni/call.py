@@ -226,7 +226,7 @@ def require_supported(world: CNIWorld, netconf: NetConf) -> None:
         ConfigurationError: a setting does not work.
     """
     if netconf.unsupported is not None:
-        raise netconf.unsupported
+        raise evolve(netconf.unsupported)  # a value of its own: other calls have the same configuration
     if netconf.ignored_keys:
         text = f"etcd's keys are ignored: the datastore is {netconf.datastore.type}"
         world.log(Level.WARNING, text, keys=", ".join(netconf.ignored_keys))

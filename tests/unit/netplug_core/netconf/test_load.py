@@ -49,6 +49,39 @@ def test_check_15_the_minimal_configuration_is_all_defaults() -> None:
     assert load(MINIMAL, Plugin.MAIN) == NetConf(type="netplug", ipam=IPAMConfig(type="netplug-ipam"))
 
 
+def test_equal_configurations_are_read_once() -> None:
+    first, text = load(with_ipam(ipv4_pools=["a"]), Plugin.MAIN), json.dumps(with_ipam(ipv4_pools=["a"]))
+    assert load(json.loads(text), Plugin.MAIN) is first
+    assert load({**json.loads(text), "prevResult": {"ips": []}}, Plugin.MAIN) is first
+    torn = load(json.loads(text), Plugin.MAIN, LoadPurpose.TEARDOWN)
+    assert load({**json.loads(text), "prevResult": {}}, Plugin.MAIN, LoadPurpose.TEARDOWN) is torn
+
+
+def test_configurations_that_differ_are_read_apart() -> None:
+    assert [load(with_keys(mtu=mtu), Plugin.MAIN).mtu for mtu in (1400, 1500, 1400)] == [1400, 1500, 1400]
+    ways = (load(MINIMAL, Plugin.MAIN), load(MINIMAL, Plugin.MAIN, LoadPurpose.TEARDOWN), load(MINIMAL, Plugin.IPAM))
+    assert len(set(map(id, ways))) == len(ways)
+
+
+def test_values_that_python_takes_for_equal_but_json_does_not_are_different() -> None:
+    load(with_keys(nodename_file_optional=True), Plugin.MAIN)
+    assert "nodename_file_optional" in refusal(with_keys(nodename_file_optional=1))
+    assert "nodename_file_optional" in refusal(with_keys(nodename_file_optional=1.0))
+
+
+def test_a_configuration_that_is_refused_is_refused_again() -> None:
+    assert refusal(with_keys(mtu=-1)) == refusal(with_keys(mtu=-1))
+
+
+def test_only_so_many_configurations_are_kept() -> None:
+    first = load(with_keys(nodename="n-0"), Plugin.MAIN)
+    for number in range(1, 100):
+        load(with_keys(nodename=f"n-{number}"), Plugin.MAIN)
+    again = load(with_keys(nodename="n-0"), Plugin.MAIN)
+    assert again == first
+    assert again is not first
+
+
 EVERY_KEY = {
     **MINIMAL,
     "nodename": "node-1",

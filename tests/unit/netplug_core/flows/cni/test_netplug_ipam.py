@@ -123,6 +123,16 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
     harness.assert_nothing_left()
 
 
+def test_calls_with_one_configuration_get_refusals_of_their_own(harness: CNINodeHarness) -> None:
+    refused = []
+    for _call in range(2):
+        with pytest.raises(NotYetSupported) as error:
+            assigned(harness, DEFAULT_CONTAINER, ipam={"type": "host-local"})
+        refused.append(error.value)
+    assert str(refused[0]) == str(refused[1])
+    assert refused[0] is not refused[1], "callers add notes and tracebacks to an error"
+
+
 def test_check_56_a_chosen_address_is_had_with_the_length_of_its_pool(harness: CNINodeHarness) -> None:
     result = assigned(harness, ContainerInterface(args="IP=10.65.0.7"))
     assert [(str(ip.address), ip.length) for ip in result.ips] == [("10.65.0.7", 24)]
