@@ -53,6 +53,7 @@ class Registry:
 
     catalog: Catalog = field(factory=dict)
     _manager: PluginManager = field(init=False)
+    _registered: set[tuple[str, str]] = field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._manager = _new_manager()
@@ -101,7 +102,9 @@ class Registry:
 
     def _open(self, interface: str, name: str, **arguments: object) -> object:
         """What the hook of an interface opens under a name."""
-        self._register_backend(interface, name)
+        if (interface, name) not in self._registered:
+            self._register_backend(interface, name)
+            self._registered.add((interface, name))
         opened: object = getattr(self._manager.hook, f"netplug_open_{interface}")(name=name, **arguments)
         if opened is None:
             raise self._unknown_backend(interface, name)

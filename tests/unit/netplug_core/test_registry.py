@@ -1,7 +1,7 @@
 """Names to backends: the catalog first, then entry points; the error about an unknown name lists the known names."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,6 +89,27 @@ def test_the_catalogs_backends_open() -> None:
         assert store.description.name == "memory"
         assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)) == Released(addresses=())
         assert dataplane.find(link_to("/n")) is InterfacePresence.NAMESPACE_GONE
+
+
+class NotedLookups(dict[str, str]):
+    """A catalog's names; each that is looked up is noted."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__(names)
+        self.noted: list[object] = []
+
+    def get(self, name: object, default: object = None) -> object:  # type: ignore[override]
+        self.noted.append(name)
+        return super().get(name, default)  # type: ignore[call-overload]
+
+
+def test_a_backend_that_is_registered_is_looked_for_no_more() -> None:
+    datastores = NotedLookups(CATALOG["datastore"])
+    registry = Registry({"datastore": datastores})
+    for _call in range(3):
+        with registry.open_datastore("memory", SETTINGS, CLOCK) as store:
+            assert store.description.name == "memory"
+    assert datastores.noted == ["memory"]
 
 
 def test_an_orchestrator_opens_without_a_request() -> None:
