@@ -33,8 +33,9 @@ class WorkloadIdentity:
     ``pod`` and ``pod_namespace`` are empty unless the runtime named both; texts are as the runtime gave them.
     ``pod_uid`` is empty unless the runtime named it.
     ``orchestrator`` is ``k8s`` for a pod and ``cni`` for a container that no orchestrator named; ``namespace`` is that
-    of the endpoint. The addresses are held under ``handle``; ``host_interface`` is the name of the host end, ``mac``
-    the hardware address of the container's end, and ``endpoint_key`` is where the endpoint is stored.
+    of the endpoint. The addresses are held under ``handle``; ``host_interface`` is the name of the host end, and
+    ``host_interface_alias`` says whose it is. ``mac`` is the hardware address of the container's end, and
+    ``endpoint_key`` is where the endpoint is stored.
 
     Raises:
         InvalidName: the endpoint has no name, because the node, the container or the interface is empty.
@@ -53,21 +54,13 @@ class WorkloadIdentity:
     host_interface: str = field(
         init=False, eq=False, default=Factory(lambda self: self._host_interface(), takes_self=True)
     )
+    host_interface_alias: HostInterfaceAlias = field(
+        init=False, eq=False, default=Factory(lambda self: self._host_interface_alias(), takes_self=True)
+    )
     mac: str = field(init=False, eq=False, default=Factory(lambda self: self._mac(), takes_self=True))
     endpoint_key: Key[WorkloadEndpoint] = field(
         init=False, eq=False, default=Factory(lambda self: self._endpoint_key(), takes_self=True)
     )
-
-    @property
-    def host_interface_alias(self) -> HostInterfaceAlias:
-        """Whose the host end is."""
-        return host_interface_alias(
-            network=self.network,
-            container_id=self.container_id,
-            ifname=self.interface,
-            pod_namespace=self.pod_namespace,
-            pod=self.pod,
-        )
 
     @property
     def former_host_interface(self) -> str:
@@ -93,6 +86,15 @@ class WorkloadIdentity:
     def _host_interface(self) -> str:
         return host_interface_name(
             pod_namespace=self.pod_namespace, pod=self.pod, container_id=self.container_id, ifname=self.interface
+        )
+
+    def _host_interface_alias(self) -> HostInterfaceAlias:
+        return host_interface_alias(
+            network=self.network,
+            container_id=self.container_id,
+            ifname=self.interface,
+            pod_namespace=self.pod_namespace,
+            pod=self.pod,
         )
 
     def _mac(self) -> str:
