@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import (
@@ -87,12 +87,12 @@ class RouteInsertion(enum.Enum):
 
 @frozen
 class NetlinkMessage:
-    """One request: type, flags and the bytes after the netlink header; ``operation`` describes it in errors."""
+    """One request: type, flags and the bytes after the netlink header; ``describe`` makes its text in errors."""
 
     type: int
     flags: int
     body: bytes
-    operation: str
+    describe: Callable[[], str] = field(eq=False)
 
 
 @frozen(kw_only=True)
@@ -140,41 +140,46 @@ def create_veth_pair(
     peer = _link(attributes=_end(link, container) + _u32(_IFLA_NET_NS_FD, container_namespace))
     info = _text(_INFO_KIND, "veth") + _nested(_INFO_DATA, _attribute(_VETH_PEER, peer))
     body = _link(index, attributes=_end(link, host) + _nested(_IFLA_LINKINFO, info))
-    operation = f"creating the interfaces {container.name!r} (in {link.namespace}) and {host.name!r} (on the host)"
-    return NetlinkMessage(_NEWLINK, _REQUEST | _CREATE | _EXCL, body, operation)
+
+    def describe() -> str:
+        return f"creating the interfaces {container.name!r} (in {link.namespace}) and {host.name!r} (on the host)"
+
+    return NetlinkMessage(_NEWLINK, _REQUEST | _CREATE | _EXCL, body, describe)
 
 
 def set_alias(index: int, name: str, alias: str) -> NetlinkMessage:
     """Set the alias of the interface with that index; the kernel refuses more than 255 bytes."""
     body = _link(index, attributes=_attribute(_IFLA_IFALIAS, alias.encode()))
-    return NetlinkMessage(_NEWLINK, _REQUEST, body, f"giving {name!r} the alias {alias!r}")
+    return NetlinkMessage(_NEWLINK, _REQUEST, body, lambda: f"giving {name!r} the alias {alias!r}")
 
 
 def query_link(name: str) -> NetlinkMessage:
     """Query the interface with that name."""
-    return NetlinkMessage(_GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"looking for {name!r}")
+    return NetlinkMessage(
+        _GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), lambda: f"looking for {name!r}"
+    )
 
 
 def query_link_by_index(index: int) -> NetlinkMessage:
     """Query the interface with that index."""
-    return NetlinkMessage(_GETLINK, _REQUEST, _link(index), f"looking for interface {index}")
+    return NetlinkMessage(_GETLINK, _REQUEST, _link(index), lambda: f"looking for interface {index}")
 
 
 def set_up(index: int, name: str) -> NetlinkMessage:
     """Set an interface up."""
     body = _IFINFOMSG.pack(_AF_UNSPEC, 0, index, _IFF_UP, _IFF_UP)
-    return NetlinkMessage(_NEWLINK, _REQUEST, body, f"bringing up {name!r}")
+    return NetlinkMessage(_NEWLINK, _REQUEST, body, lambda: f"bringing up {name!r}")
 
 
 def delete_link(index: int, name: str) -> NetlinkMessage:
     """Delete the interface with that index, and with it its peer; the name is only for the error."""
-    return NetlinkMessage(_DELLINK, _REQUEST, _link(index), f"removing {name!r}")
+    return NetlinkMessage(_DELLINK, _REQUEST, _link(index), lambda: f"removing {name!r}")
 
 
 def query_namespace_id(descriptor: int) -> NetlinkMessage:
     """Query the id of another namespace in this one."""
     body = _RTGENMSG.pack(_AF_UNSPEC) + _u32(_NETNSA_FD, descriptor)
-    return NetlinkMessage(_GETNSID, _REQUEST, body, "asking for the number of the container's namespace")
+    return NetlinkMessage(_GETNSID, _REQUEST, body, lambda: "asking for the number of the container's namespace")
 
 
 def add_address(index: int, name: str, held: InterfaceAddress) -> NetlinkMessage:
@@ -182,7 +187,7 @@ def add_address(index: int, name: str, held: InterfaceAddress) -> NetlinkMessage
     packed = held.address.packed
     body = _IFADDRMSG.pack(_AF[held.address.family], held.length, _IFA_NODAD, 0, index)
     body += _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
-    return NetlinkMessage(_NEWADDR, _REQUEST | _CREATE | _EXCL, body, f"adding the address {held} to {name!r}")
+    return NetlinkMessage(_NEWADDR, _REQUEST | _CREATE | _EXCL, body, lambda: f"adding the address {held} to {name!r}")
 
 
 def add_neighbour(index: int, name: str, neighbour: Neighbour) -> NetlinkMessage:
@@ -190,7 +195,7 @@ def add_neighbour(index: int, name: str, neighbour: Neighbour) -> NetlinkMessage
     body = _NDMSG.pack(_AF[neighbour.address.family], index, _NUD_PERMANENT, 0, 0)
     body += _attribute(_NDA_DST, neighbour.address.packed) + _attribute(_NDA_LLADDR, _packed_mac(neighbour.mac))
     return NetlinkMessage(
-        _NEWNEIGH, _REQUEST | _CREATE | _REPLACE, body, f"adding the neighbour {neighbour} to {name!r}"
+        _NEWNEIGH, _REQUEST | _CREATE | _REPLACE, body, lambda: f"adding the neighbour {neighbour} to {name!r}"
     )
 
 
@@ -218,7 +223,7 @@ def add_route(index: int, name: str, route: PlannedRoute, insertion: RouteInsert
     if route.metric:
         body += _u32(_RTA_PRIORITY, route.metric)
     flags = _REQUEST | _CREATE | (_APPEND if insertion is RouteInsertion.APPEND else _EXCL)
-    return NetlinkMessage(_NEWROUTE, flags, body, f"adding the route to {route} over {name!r}")
+    return NetlinkMessage(_NEWROUTE, flags, body, lambda: f"adding the route to {route} over {name!r}")
 
 
 def interface_table(index: int) -> int:
@@ -232,13 +237,15 @@ def add_source_rule(index: int, name: str, address: Address) -> NetlinkMessage:
     body = _FIB_RULE_HDR.pack(_AF[family], 0, family.width, 0, _RT_TABLE_UNSPEC, _FR_ACT_TO_TABLE, 0)
     body += _attribute(_FRA_SRC, address.packed) + _u32(_FRA_TABLE, interface_table(index))
     body += _u32(_FRA_PRIORITY, _RULE_PRIORITY) + _attribute(_FRA_PROTOCOL, bytes((RouteProtocol.BOOT,)))
-    return NetlinkMessage(_NEWRULE, _REQUEST | _CREATE | _EXCL, body, f"adding the rule from {address} to {name!r}")
+    return NetlinkMessage(
+        _NEWRULE, _REQUEST | _CREATE | _EXCL, body, lambda: f"adding the rule from {address} to {name!r}"
+    )
 
 
 def delete_rule_to_table(family: Family, table: int) -> NetlinkMessage:
     """Delete the first rule of a family that leads to a table."""
     body = _FIB_RULE_HDR.pack(_AF[family], 0, 0, 0, _RT_TABLE_UNSPEC, _FR_ACT_TO_TABLE, 0) + _u32(_FRA_TABLE, table)
-    return NetlinkMessage(_DELRULE, _REQUEST, body, f"removing an {family} rule to table {table}")
+    return NetlinkMessage(_DELRULE, _REQUEST, body, lambda: f"removing an {family} rule to table {table}")
 
 
 def query_route(address: Address) -> NetlinkMessage:
@@ -246,13 +253,13 @@ def query_route(address: Address) -> NetlinkMessage:
     family = _AF[address.family]
     body = _RTMSG.pack(family, address.family.width, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH)
     body += _attribute(_RTA_DST, address.packed)
-    return NetlinkMessage(_GETROUTE, _REQUEST, body, f"asking for the route to {address}")
+    return NetlinkMessage(_GETROUTE, _REQUEST, body, lambda: f"asking for the route to {address}")
 
 
 def query_routes(family: Family) -> NetlinkMessage:
     """List all routes of a family."""
     body = _RTMSG.pack(_AF[family], 0, 0, 0, 0, 0, 0, 0, 0)
-    return NetlinkMessage(_GETROUTE, _REQUEST | _DUMP, body, f"listing {family} routes")
+    return NetlinkMessage(_GETROUTE, _REQUEST | _DUMP, body, lambda: f"listing {family} routes")
 
 
 def _end(link: Link, end: InterfacePlan) -> bytes:

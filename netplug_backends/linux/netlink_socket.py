@@ -57,7 +57,7 @@ class NetlinkOutcome:
         if not self.error or self.error in tolerated:
             return self
         text = f" ({self.error_text})" if self.error_text else ""
-        raise KernelError(self.message.operation, os.strerror(self.error) + text)
+        raise KernelError(self.message.describe(), os.strerror(self.error) + text)
 
 
 @define
@@ -108,16 +108,15 @@ class NetlinkSocket:
         """
         if not messages:
             return ()
-        operation = messages[-1].operation
         first = self._sequence + 1
         self._sequence += len(messages)
         try:
             self._socket.send(_encode(messages, first))
             return self._collect(messages, first)
         except BlockingIOError:
-            raise DataplaneTimeout(operation) from None
+            raise DataplaneTimeout(messages[-1].describe()) from None
         except OSError as error:
-            raise KernelError(operation, os.strerror(error.errno or 0)) from error
+            raise KernelError(messages[-1].describe(), os.strerror(error.errno or 0)) from error
 
     def _collect(self, messages: Sequence[NetlinkMessage], first: int) -> tuple[NetlinkOutcome, ...]:
         pending = _PendingOutcomes([NetlinkOutcome(message) for message in messages], first)

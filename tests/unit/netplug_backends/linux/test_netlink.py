@@ -74,7 +74,7 @@ def test_the_pair_is_created_in_one_message() -> None:
         "IFLA_NUM_RX_QUEUES": 4,
         "IFLA_NET_NS_FD": 7,
     }
-    assert "'eth0' (in /run/netns/one) and 'netp1' (on the host)" in message.operation
+    assert "'eth0' (in /run/netns/one) and 'netp1' (on the host)" in message.describe()
 
 
 def test_without_an_mtu_the_kernel_decides() -> None:
