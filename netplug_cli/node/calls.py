@@ -6,7 +6,8 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from threading import Condition
+from contextlib import AbstractContextManager
+from threading import Event, Lock
 from typing import TypeAlias
 
 from attrs import define, field, frozen
@@ -60,38 +61,55 @@ class PendingCall:
 
 @define
 class CallQueue:
-    """Calls in the order in which they came, at most ``limit``. Any number of threads may use it."""
+    """Calls in the order in which they came, at most ``limit``. Any number of threads may use it.
+
+    Of the threads that wait for a call, the one that began to wait last is woken: while few calls come, few threads
+    work, and the memory that each of them takes for its work is taken by few.
+    """
 
     limit: int
     _calls: deque[PendingCall] = field(factory=deque, init=False)
-    _changed: Condition = field(factory=Condition, init=False, repr=False, eq=False)
+    _lock: AbstractContextManager[object] = field(factory=Lock, init=False, repr=False, eq=False)
+    _sleepers: list[Event] = field(factory=list, init=False)
     _is_closed: bool = field(default=False, init=False)
 
     def put(self, call: PendingCall) -> bool:
         """Let a call wait; false if the queue is full or closed, and the call stays the caller's."""
-        with self._changed:
+        with self._lock:
             if self._is_closed or len(self._calls) >= self.limit:
                 return False
             self._calls.append(call)
-            self._changed.notify()
+            if self._sleepers:
+                self._sleepers.pop().set()
             return True
 
     def take(self) -> PendingCall | None:
         """The call that has waited longest; waits for one. None: the queue is closed."""
-        with self._changed:
-            while not self._calls and not self._is_closed:
-                self._changed.wait()
-            return self._calls.popleft() if self._calls else None
+        while True:
+            with self._lock:
+                if self._calls:
+                    return self._calls.popleft()
+                if self._is_closed:
+                    return None
+                woken = Event()
+                self._sleepers.append(woken)
+            woken.wait()
 
     def close(self) -> None:
         """Close the connection of each call that waits, whose client then serves itself; wake those that wait."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             waiting = tuple(self._calls)
             self._calls.clear()
-            self._changed.notify_all()
+            for woken in self._sleepers:
+                woken.set()
         for call in waiting:
             call.close()
+
+    @property
+    def idle(self) -> int:
+        """How many threads wait for a call."""
+        return len(self._sleepers)
 
     def __len__(self) -> int:
         return len(self._calls)

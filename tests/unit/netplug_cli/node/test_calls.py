@@ -3,7 +3,8 @@
 import os
 import socket
 from contextlib import closing
-from threading import Thread
+from functools import partial
+from threading import Thread, current_thread
 
 import pytest
 
@@ -11,7 +12,7 @@ from netplug_cli.node.calls import CallQueue, NodeProcessBusy, serve_call
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, parse_reply
 from netplug_core.errors import ErrorCode
 from tests.harness.node_server import REPLY, REQUEST, Lines, pending_call
-from tests.harness.waiting import EMERGENCY_STOP_S
+from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 
 def test_calls_are_taken_in_the_order_in_which_they_came() -> None:
@@ -32,6 +33,31 @@ def test_a_full_queue_takes_no_call_until_one_is_taken() -> None:
         assert not queue.put(second)
         assert queue.take() is first
         assert queue.put(second)
+
+
+def has_idle(queue: CallQueue, count: int) -> bool:
+    return queue.idle == count
+
+
+def test_the_thread_that_began_to_wait_last_gets_the_next_call() -> None:
+    queue, (call, client) = CallQueue(1), pending_call()
+    takers: list[str] = []
+
+    def take() -> None:
+        if queue.take() is call:
+            takers.append(current_thread().name)
+
+    threads = [Thread(target=take, name=name) for name in ("first", "second", "third")]
+    for waiting, thread in enumerate(threads, 1):
+        thread.start()
+        wait_until(partial(has_idle, queue, waiting), "the thread waits")
+    with closing(call), client:
+        assert queue.put(call)
+        threads[-1].join(EMERGENCY_STOP_S)
+        assert (takers, queue.idle) == (["third"], 2)
+    queue.close()
+    for thread in threads:
+        thread.join(EMERGENCY_STOP_S)
 
 
 def test_closing_gives_back_what_waits_and_wakes_who_waits() -> None:
