@@ -84,8 +84,10 @@ def protobuf(session: nox.Session, protobuf: str) -> None:
 def dist(session: nox.Session) -> None:
     """Build what is published, install it, and run the tests of the source distribution on what was installed."""
     install_pinned(session)
-    away = Path(session.create_tmp())
+    # Not a temporary folder of the session: tests of projects in theirs would find this project's settings above.
+    away = Path(session.cache_dir) / "dist"
     shutil.rmtree(away, ignore_errors=True)
+    away.mkdir(parents=True)
     session.run("hatchling", "build", "-t", "sdist", "-d", str(away), silent=True)
     (sources,) = away.glob("netplug-*.tar.gz")
     session.run("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(away), str(sources))
@@ -93,8 +95,12 @@ def dist(session: nox.Session) -> None:
     session.install("--force-reinstall", "--no-deps", str(wheel))
     shutil.unpack_archive(sources, away)
     session.chdir(away / sources.name.removesuffix(".tar.gz"))
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    installed = Path(str(session.run("python", "-c", where, silent=True)).strip())
     for package in PACKAGES:
-        shutil.rmtree(package)  # so that only what is installed can be imported
+        # So that only what is installed can be imported, and read by the tests of texts and names.
+        shutil.rmtree(package)
+        Path(package).symlink_to(installed / package)
     session.run("netplugctl", "version", "--client")
     session.run("pytest", "tests/unit", *session.posargs)
 

@@ -32,9 +32,9 @@ def overlaid(default: InstallationDocument, overlay: InstallationDocument) -> In
     documents may use different spellings.
     """
     spec = _merge(_with_one_spelling(default), _with_one_spelling(overlay))
-    return InstallationDocument(
-        installation=evolve(default.installation, spec=spec), where=f"{default.where} with {overlay.where}"
-    )
+    # One file name, because a place is shown with a limited length; there is only one Installation(default).
+    where = f"{overlay.where} over Installation({default.installation.metadata.name})"
+    return InstallationDocument(installation=evolve(default.installation, spec=spec), where=where)
 
 
 def _with_one_spelling(document: InstallationDocument) -> InstallationSpec:

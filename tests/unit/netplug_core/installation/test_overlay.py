@@ -43,4 +43,4 @@ def test_the_two_may_spell_the_ipam_differently() -> None:
 def test_a_problem_names_both() -> None:
     overlay = read(network(mtu=-1), name="overlay")
     (problem,) = check(overlaid(read(), overlay)).problems
-    assert problem.where == "Installation(default) with Installation(overlay)"
+    assert problem.where == "Installation(overlay) over Installation(default)"

@@ -64,11 +64,13 @@ def test_an_overlay_is_checked_with_the_other_one(harness: ToolHarness) -> None:
     overlay = document("{netplugNetwork: {mtu: 9000}}", "overlay")
     assert validate(harness, document(), overlay) == 0
     assert harness.out == (
-        "a.yaml#1 Installation(default): valid\n"
-        "a.yaml#1 Installation(default) with a.yaml#2 Installation(overlay): valid\n"
+        "a.yaml#1 Installation(default): valid\na.yaml#2 Installation(overlay) over Installation(default): valid\n"
     )
     assert validate(harness, document(), document("{netplugNetwork: {mtu: -1}}", "overlay")) == 2
-    assert "default) with a.yaml#2 Installation(overlay): OutOfRange: spec.netplugNetwork.mtu: -1" in harness.err
+    assert (
+        "a.yaml#2 Installation(overlay) over Installation(default): OutOfRange: spec.netplugNetwork.mtu: -1"
+        in harness.err
+    )
     assert validate(harness, overlay) == 2
     assert harness.err.endswith("Installation(overlay): one Installation(default) is needed beside it\n")
     assert validate(harness, document(), document("{cni: {type: x}}", "overlay")) == 2
