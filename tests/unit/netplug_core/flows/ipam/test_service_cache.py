@@ -333,6 +333,30 @@ def node_process(mode: MemoryMode) -> IPAMHarness:
     return harness
 
 
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_an_endpoint_does_not_go_without_the_addresses_that_another_process_gave_its_handle(
+    mode: MemoryMode,
+) -> None:
+    """The handle that is remembered is of an assignment that another process has released since."""
+    harness = node_process(mode)
+    assert harness.cache is not None
+    harness.cache.uncached_kinds = frozenset((NOTE_KIND,))  # as endpoints that are views of pods
+    harness.assign(make_request("h", ipv4()), part=note_endpoint_part())
+    given: list[str] = []
+
+    def assign_anew(other: IPAMHarness) -> None:
+        other.ipam().release(ReleaseRequest(handle="h"), note_endpoint_part(), deadline=other.deadline)
+        other.clock.sleep(1)
+        given.extend(other.assign(make_request("h", ipv4(2)), part=note_endpoint_part()))
+
+    elsewhere(harness, assign_anew)
+    held = harness.block(BLOCK_0).find(Address.parse(given[0]))
+    assert held is not None
+    again = ReleaseRequest(handle="h", sequence=held.sequence)
+    freed = harness.ipam().release(again, note_endpoint_part(), deadline=harness.deadline)
+    assert [str(address) for address in freed.addresses] == given
+
+
 @pytest.mark.parametrize("mode,reads", [(MemoryMode.ATOMIC, 0), (MemoryMode.ORDERED, 1), (MemoryMode.KUBE_LIKE, 1)])
 def test_what_is_old_is_read_again_where_no_requirement_protects_it(mode: MemoryMode, reads: int) -> None:
     """One read of pools, reservations, settings and the ready flag; blocks, affinities and handles last."""
