@@ -187,7 +187,7 @@ def _wait_established(server: ApiServer, name: str) -> None:
     deadline = time.monotonic() + EMERGENCY_STOP_S
     while time.monotonic() < deadline:
         status = server.get(f"{_DEFINITIONS}/{name}").get("status")
-        conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
+        conditions = (status.get("conditions") if isinstance(status, dict) else None) or ()  # null at first
         found = {condition["type"]: condition for condition in conditions}
         assert found.get("NamesAccepted", {}).get("status") != "False", found
         assert found.get("NonStructuralSchema", {}).get("status") != "True", found
