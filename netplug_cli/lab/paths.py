@@ -76,6 +76,11 @@ class LabFolder:
         return self._path("run", "release-records")
 
     @property
+    def endpoint_status_dir(self) -> str:
+        """The folder in which the node process would say which endpoints are programmed."""
+        return self._path("run", "endpoint-status")
+
+    @property
     def node_socket(self) -> str:
         """Where the lab's node process listens."""
         return self._path("run", "node.sock")

@@ -46,14 +46,16 @@ def start_node_process(
 ) -> LabProcess:
     """Start the node process; it listens when this returns, and may still load its libraries.
 
-    It gets none of this process's variables, which may name a datastore that is not the lab's.
+    It gets none of this process's variables, which may name a datastore that is not the lab's. It makes the folder of
+    endpoints' status in the lab's own.
 
     Raises:
         LabError: it has ended, or it takes too long.
     """
     path = locked.folder.node_socket
+    environ = {"PATH": _PATH, "ENDPOINT_STATUS_DIR": locked.folder.endpoint_status_dir}
     with namespaces.enter(locked.folder.netns(NODE_NETNS)):
-        process = start_process(locked, "netplug-node", [*command, "--socket", path], {"PATH": _PATH})
+        process = start_process(locked, "netplug-node", [*command, "--socket", path], environ)
 
     def require_listening() -> None:
         with socket.socket(socket.AF_UNIX) as probe:
