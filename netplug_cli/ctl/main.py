@@ -38,7 +38,7 @@ _COMMANDS = {
     "validate": (
         "netplug_cli.ctl.commands.resources",
         "validate",
-        "Check files against every rule that needs no datastore.",
+        "Check files, together, against every rule that needs no datastore.",
     ),
     "version": ("netplug_cli.ctl.commands.version", "version", "Show the versions of this tool and of the cluster."),
 }

@@ -128,7 +128,7 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
     ipam = selection.ipam.value or _IPAM_OF_CNI[cni]
     is_netplug = cni is CNIType.NETPLUG
     dataplane = network.linux_dataplane or LinuxDataplane.IPTABLES
-    bin_dir, conf_dir, install_mode = _places(selection, provider)
+    bin_dir, conf_dir, install_mode = _host_folders(selection, provider)
     return ResolvedInstallation(
         provider=provider,
         cni=cni,
@@ -181,7 +181,8 @@ def _default_cni(provider: KubernetesProvider, facts: ClusterFacts) -> CNIType:
     return _CNI_OF_PROVIDER.get(provider, CNIType.NETPLUG)
 
 
-def _places(selection: Selection, provider: KubernetesProvider) -> tuple[str, str, InstallMode]:
+def _host_folders(selection: Selection, provider: KubernetesProvider) -> tuple[str, str, InstallMode]:
+    """The folders of the host for programs and for configurations, and what is installed there."""
     return (
         selection.bin_dir.value or _BIN_DIRS.get(provider, "/opt/cni/bin"),
         selection.conf_dir.value or _CONF_DIRS.get(provider, "/etc/cni/net.d"),
