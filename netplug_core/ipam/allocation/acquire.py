@@ -92,14 +92,21 @@ def _find_own_candidate(context: AllocationContext, entry: OwnAffinity, pools: P
 
 
 def _sort_unusable(context: AllocationContext, unusable: RelinquishedBlock, own: OwnBlocks) -> None:
-    """Give up a block of the claimant that this request cannot use, if it is empty and no request can, or count it."""
+    """Give up a block of the claimant that this request cannot use, if it is empty and no request can, or count it.
+
+    One that this commit cannot give up any more counts too where a limit is set.
+    """
     prefix = unusable.block.value.prefix
     pool = find_pool_of_block(context.pools, prefix)
     is_enabled_pool = pool is not None and is_enabled(pool.value)
     is_served = pool is not None and is_enabled_pool and _selects(context, pool)
     if context.knows_selection and not is_served and _is_empty(context, unusable):
-        own.relinquished.append(unusable)
-        own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.RELINQUISHED))
+        if context.releases_left > 0:
+            context.releases_left -= 1
+            own.relinquished.append(unusable)
+            own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.RELINQUISHED))
+        elif context.explicit_limits:
+            own.count += 1
     elif is_enabled_pool or context.explicit_limits:
         own.count += 1
 

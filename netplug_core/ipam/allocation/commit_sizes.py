@@ -11,7 +11,7 @@ from typing import TypeVar
 
 __all__ = [
     "ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_FREED_PER_COMMIT", "BLOCKS_PER_COMMIT",
-    "BLOCKS_PER_RESTORED_HANDLE", "RECORDS_PER_ASSIGNMENT", "RELEASES_PER_DECISION", "batches",
+    "BLOCKS_PER_RESTORED_HANDLE", "RECORDS_PER_ASSIGNMENT", "RECORDS_PER_RELEASE", "RELEASES_PER_DECISION", "batches",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -34,8 +34,11 @@ need three writes: the block and two of its affinity. The next decision goes on 
 
 RECORDS_PER_ASSIGNMENT = 100
 """Blocks, affinities and pools that the commit of an assignment changes or requires, in both families. What takes
-addresses comes first, and what is left is for affinities to give up. The rest of the commit is for the configuration,
-the node, the handle and the endpoint."""
+addresses comes first, with the blocks without whose release the claimant would exceed its limit; what is left is for
+other affinities to give up. The rest of the commit is for the configuration, the node, the handle and the endpoint."""
+
+RECORDS_PER_RELEASE = 2
+"""A block that is given up, and the affinity to it."""
 
 BLOCKS_PER_RESTORED_HANDLE = 100
 """Blocks from which one commit restores a handle: it requires that they are unchanged."""

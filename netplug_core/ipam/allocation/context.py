@@ -9,7 +9,7 @@ an assignment makes a dozen of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from attrs import Factory, define, evolve, field
@@ -17,7 +17,7 @@ from attrs import Factory, define, evolve, field
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT
+from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT, RECORDS_PER_RELEASE, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, older_overlaps, selects_some
@@ -76,7 +76,8 @@ class AllocationContext:
 
     A record that cannot be understood is passed over: only the claimant's handle, and its blocks, must be sound.
     ``unreadable`` are blocks that the claimant has affinities to and that are damaged. ``draw`` chooses among
-    the blocks of others. ``records_left`` is how many more blocks, affinities and pools the commit takes.
+    the blocks of others. ``records_left`` is how many more blocks, affinities and pools the commit takes, and
+    ``releases_left`` how many more of the claimant's own blocks it may give up.
     """
 
     snapshot: Snapshot
@@ -94,6 +95,7 @@ class AllocationContext:
     node: Record[Node] | None
     draw: Draw
     records_left: int = RECORDS_PER_ASSIGNMENT
+    releases_left: int = RELEASES_PER_DECISION
 
     @classmethod
     def open(
@@ -251,6 +253,9 @@ class FamilyAllocation:
     commit takes no more blocks. ``room`` is how many blocks the claimant may still come
     to own, ``may_borrow`` whether addresses of other nodes' blocks may be taken. ``stale`` are its affinities to blocks
     that it does not own; one of a block that it acquires after all is used for that block.
+
+    ``relinquished`` are the claimant's blocks that may be given up; ``room`` does not count them. Where a limit is set,
+    the commit must give up the first ``required`` of them: without that the claimant would own more than it may.
     """
 
     context: AllocationContext
@@ -259,6 +264,8 @@ class FamilyAllocation:
     room: int
     may_borrow: bool
     stale: dict[Prefix, Record[Affinity]]
+    relinquished: Sequence[RelinquishedBlock] = ()
+    required: int = 0
     postponed: int = 0
     candidates: list[BlockCandidate] = field(default=Factory(list))
     trace: list[TraceEntry] = field(default=Factory(list))
@@ -269,8 +276,11 @@ class FamilyAllocation:
         """Whether a limit that is set allows no more blocks; the default limit ends claiming, not borrowing."""
         return self.room <= 0 and bool(self.context.explicit_limits)
 
-    def take(self, candidate: BlockCandidate) -> None:
-        """Take from a block as much of what is missing as may be assigned."""
+    def take(self, candidate: BlockCandidate, further_records: int = 0) -> None:
+        """Take from a block as much of what is missing as may be assigned.
+
+        ``further_records`` are what the commit changes for it besides.
+        """
         prefix, pool = candidate.block.prefix, candidate.pool.value.spec.prefix
         reserved = self.context.reserved
         self.seen.add(prefix)
@@ -283,7 +293,7 @@ class FamilyAllocation:
             self.note(prefix, BlockOutcome.TOO_LARGE if is_too_large else BlockOutcome.FULL)
             return
         is_first_of_pool = all(other.pool.key != candidate.pool.key for other in self.candidates)
-        records = candidate.record_count + is_first_of_pool
+        records = candidate.record_count + is_first_of_pool + further_records
         if records > self.context.records_left:
             self.postponed, self.missing = self.missing, 0
             return
@@ -296,10 +306,20 @@ class FamilyAllocation:
         """The same with a block that the claimant comes to own by it; a block that gives nothing is not acquired."""
         before, prefix = len(self.candidates), candidate.block.prefix
         stale = self.stale.get(prefix)
-        self.take(candidate if stale is None else evolve(candidate, affinity=stale))
+        required = self._required_after_one_more()
+        self.take(
+            candidate if stale is None else evolve(candidate, affinity=stale),
+            (required - self.required) * RECORDS_PER_RELEASE,
+        )
         if len(self.candidates) > before:
             self.room -= 1
+            self.required = required
             self.stale.pop(prefix, None)
+
+    def _required_after_one_more(self) -> int:
+        if not self.context.explicit_limits:
+            return 0
+        return max(0, len(self.relinquished) - self.room + 1)
 
     def note(self, block: Prefix, outcome: BlockOutcome, detail: str = "") -> None:
         """Add to the trace what became of a block."""
@@ -321,15 +341,16 @@ class RelinquishedBlock:
 class FamilyOutcome:
     """What one family gets: the addresses that the handle holds already, and candidates to take more from.
 
-    ``stale`` are affinities to blocks of other owners, to be deleted; ``relinquished`` are blocks to be given up.
-    ``refusal`` says why less than asked can be had. ``has_limited_claims``: candidates make blocks the claimant's
-    while an explicit limit says how many it may own.
+    ``stale`` are affinities to blocks of other owners, to be deleted; ``relinquished`` are blocks to be given up, the
+    first ``required`` of them in the same commit as the candidates. ``refusal`` says why less than asked can be had.
+    ``has_limited_claims``: candidates make blocks the claimant's while an explicit limit says how many it may own.
     """
 
     held: tuple[AssignedAddress, ...] = ()
     candidates: tuple[BlockCandidate, ...] = ()
     stale: tuple[Record[Affinity], ...] = ()
     relinquished: tuple[RelinquishedBlock, ...] = ()
+    required: int = 0
     trace: tuple[TraceEntry, ...] = ()
     refusal: NetplugError | None = None
     has_limited_claims: bool = False

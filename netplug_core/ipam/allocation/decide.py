@@ -17,7 +17,7 @@ from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire_nearby, find_own_blocks
 from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_RELEASE, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.context import (
     CONFIGURATION,
     POOLS,
@@ -26,6 +26,7 @@ from netplug_core.ipam.allocation.context import (
     Draw,
     FamilyAllocation,
     FamilyOutcome,
+    RelinquishedBlock,
     first_drawn,
     held_addresses,
 )
@@ -64,7 +65,7 @@ from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import node_key
 
-__all__ = ["acquire_missing", "conditions", "decide", "queries"]
+__all__ = ["acquire_missing", "conditions", "decide", "give_up", "queries"]
 
 _RULES: tuple[Query, ...] = (POOLS, RESERVATIONS, CONFIGURATION)
 _NEW_HANDLE = Handle()
@@ -130,6 +131,7 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         room=context.block_limit - own.count,
         may_borrow=not context.settings.is_affinity_strict,
         stale=own.stale,
+        relinquished=own.relinquished,
     )
     for candidate in own.usable:
         allocation.take(candidate)
@@ -149,6 +151,7 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         candidates=tuple(allocation.candidates),
         stale=tuple(allocation.stale.values()),
         relinquished=tuple(own.relinquished),
+        required=allocation.required,
         trace=(*entries, *choice.seen, *own.trace, *allocation.trace),
         refusal=refusal,
         has_limited_claims=allocation.room < room and bool(context.explicit_limits),
@@ -230,17 +233,29 @@ def _assignment(outcomes: list[FamilyOutcome]) -> Assignment:
 def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
     """Undo what an earlier attempt of this call left: affinities to blocks of others, a handle without addresses.
 
-    The blocks that the handle counts are stored once more before it goes, as ``release`` says. A handle of many blocks
-    is left to its release.
+    Blocks that no pool gives the claimant any more go too. The blocks that the handle counts are stored once more
+    before it goes, as ``release`` says. A handle of many blocks is left to its release.
     """
     writes = _stale_deletes(outcomes)
+    # A node at its limit would otherwise be refused for as long as it owns them.
+    every = [given_up for outcome in outcomes for given_up in outcome.relinquished]
+    relinquished = every[: RELEASES_PER_DECISION - len(writes)]
+    give_up(context, relinquished, writes)
     handle, blocks = context.handle, context.handle_blocks
     if handle is None or len(blocks) > RELEASES_PER_DECISION:
         return tuple(writes)
     if not any(record.value.held_by(handle.key.name) for record in blocks):
-        writes.extend(context.claimant.cooldown.release(record, ()) for record in blocks)
+        gone = {given_up.block.key for given_up in relinquished}
+        writes.extend(context.claimant.cooldown.release(record, ()) for record in blocks if record.key not in gone)
         writes.append(Delete(handle.key, handle.revision))
     return tuple(writes)
+
+
+def give_up(context: AllocationContext, relinquished: Iterable[RelinquishedBlock], writes: list[Write]) -> None:
+    """Add the writes by which the claimant gives up empty blocks of its own."""
+    for given_up in relinquished:
+        block = context.claimant.cooldown.expire(given_up.block.value)
+        relinquish_block(given_up.affinity, given_up.block, block, writes)
 
 
 def _stale_deletes(outcomes: list[FamilyOutcome], limit: int = RELEASES_PER_DECISION) -> list[Write]:
@@ -257,13 +272,12 @@ def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[
     if any(outcome.has_limited_claims for outcome in outcomes):
         # A concurrent call of this node may claim a block too; both together could exceed the limit.
         writes.append(RequireUnchanged(AFFINITY, context.snapshot.revision(AFFINITY)))
-    limit = min(RELEASES_PER_DECISION, context.records_left // 2)  # a block and its affinity
+    required = [given_up for outcome in outcomes for given_up in outcome.relinquished[: outcome.required]]
+    optional = [given_up for outcome in outcomes for given_up in outcome.relinquished[outcome.required :]]
+    limit = min(RELEASES_PER_DECISION - len(required), context.records_left // RECORDS_PER_RELEASE)
     stale = _stale_deletes(outcomes, limit)
     writes.extend(stale)
-    relinquished = [given_up for outcome in outcomes for given_up in outcome.relinquished]
-    for given_up in relinquished[: limit - len(stale)]:
-        block = context.claimant.cooldown.expire(given_up.block.value)
-        relinquish_block(given_up.affinity, given_up.block, block, writes)
+    give_up(context, (*required, *optional[: limit - len(stale)]), writes)
     revisions = [claim_block(candidate, context.claimant.owner, writes) for candidate in candidates]
     attribute = Attribute(handle=context.request.handle, owner=_owner(context))
     if context.request.handle is not None:

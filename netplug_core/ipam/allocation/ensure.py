@@ -6,15 +6,15 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import NetplugError
-from netplug_core.ipam.allocation.acquire import find_own_blocks
+from netplug_core.ipam.allocation.acquire import OwnBlocks, find_own_blocks
 from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation
-from netplug_core.ipam.allocation.decide import acquire_missing, conditions
+from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation, RelinquishedBlock
+from netplug_core.ipam.allocation.decide import acquire_missing, conditions, give_up
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, claim_block
-from netplug_core.ipam.allocation.pools import choose
+from netplug_core.ipam.allocation.pools import Pools, choose
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model.affinity import AFFINITY
-from netplug_core.records import Decision, NeedMore, Query, RequireUnchanged, Snapshot
+from netplug_core.records import Decision, NeedMore, Query, RequireUnchanged, Snapshot, Write
 
 __all__ = ["EnsuredBlocks", "decide_ensure"]
 
@@ -37,13 +37,19 @@ def decide_ensure(
     if isinstance(context, NeedMore):
         return context
     candidates: list[BlockCandidate] = []
+    relinquished: list[RelinquishedBlock] = []
     needed: list[Query] = []
     for wanted in request.wanted:
         if not isinstance(wanted, Automatic):
             continue
-        found = _block(context, wanted)
+        choice = choose(context.pools, context.request, wanted, context.labels)
+        if isinstance(choice, NetplugError):
+            return Decision((), choice)
+        own = find_own_blocks(context, wanted.family, choice.pools)
+        relinquished.extend(own.relinquished)
+        found = _block(context, wanted, choice.pools, own)
         if isinstance(found, NetplugError):
-            return Decision((), found)
+            return Decision(_releases(context, relinquished), found)
         if isinstance(found, NeedMore):
             needed.extend(found.queries)
         else:
@@ -54,17 +60,23 @@ def decide_ensure(
     if context.explicit_limits and candidates:  # a concurrent claim could exceed the limit
         writes.append(RequireUnchanged(AFFINITY, snapshot.revision(AFFINITY)))
     before = len(writes)
+    give_up(context, relinquished, writes)
     for candidate in candidates:
         claim_block(candidate, context.claimant.owner, writes)
     result = EnsuredBlocks(blocks=tuple(candidate.block.prefix for candidate in candidates))
     return Decision(tuple(writes) if len(writes) > before else (), result)
 
 
-def _block(context: AllocationContext, wanted: Automatic) -> BlockCandidate | NeedMore | NetplugError:
-    choice = choose(context.pools, context.request, wanted, context.labels)
-    if isinstance(choice, NetplugError):
-        return choice
-    own = find_own_blocks(context, wanted.family, choice.pools)
+def _releases(context: AllocationContext, relinquished: list[RelinquishedBlock]) -> tuple[Write, ...]:
+    """The writes by which the claimant gives up blocks, so that the next try has their room."""
+    writes: list[Write] = []
+    give_up(context, relinquished, writes)
+    return tuple(writes)
+
+
+def _block(
+    context: AllocationContext, wanted: Automatic, pools: Pools, own: OwnBlocks
+) -> BlockCandidate | NeedMore | NetplugError:
     is_own = bool(own.usable) and own.usable[0].acquisition is Acquisition.OWN
     if not is_own and (outdated := context.reread_affinities(wanted.family)):
         return outdated
@@ -73,5 +85,5 @@ def _block(context: AllocationContext, wanted: Automatic) -> BlockCandidate | Ne
     # Find a block with one free address; the address itself is not taken.
     room = context.block_limit - own.count
     allocation = FamilyAllocation(context=context, wanted=1, missing=1, room=room, may_borrow=False, stale=own.stale)
-    refusal = acquire_missing(allocation, evolve(wanted, count=1), choice.pools, own.pending)
+    refusal = acquire_missing(allocation, evolve(wanted, count=1), pools, own.pending)
     return allocation.candidates[0] if refusal is None else refusal

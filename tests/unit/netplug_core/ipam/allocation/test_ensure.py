@@ -5,6 +5,7 @@ from attrs import evolve
 
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.affinities import ensure_blocks
+from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.ensure import EnsuredBlocks, decide_ensure
 from netplug_core.ipam.allocation.request import AssignRequest
@@ -190,4 +191,26 @@ def claims_of(harness: IPAMHarness) -> tuple[object, ...]:
 
 def test_a_lost_reply_is_no_second_block(harness: IPAMHarness) -> None:
     assert ensured(harness, script={1: LostReply()}) == [BLOCK_0]
+    assert harness.blocks() == {BLOCK_0: "host:node-a"}
+
+
+def test_a_block_of_a_pool_that_is_gone_is_given_up_for_the_new_one(harness: IPAMHarness) -> None:
+    harness.add_pool("old", "11.0.0.0/26")
+    harness.put_owned_block("11.0.0.0/26")
+    harness.disable_pool("old")
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    assert ensured(harness) == [BLOCK_0]
+    assert harness.blocks() == {BLOCK_0: "host:node-a"}
+
+
+def test_a_node_over_its_limit_gives_up_its_blocks_first(harness: IPAMHarness) -> None:
+    harness.add_pool("old", "11.0.0.0/24", 31)
+    for number in range(RELEASES_PER_DECISION + 1):
+        harness.put_owned_block(f"11.0.0.{2 * number}/31")
+    harness.disable_pool("old")
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    with pytest.raises(BlockLimitReached):
+        ensured(harness)
+    assert len(harness.blocks()) == 1
+    assert ensured(harness) == [BLOCK_0]
     assert harness.blocks() == {BLOCK_0: "host:node-a"}

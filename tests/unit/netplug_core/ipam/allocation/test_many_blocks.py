@@ -10,7 +10,7 @@ from netplug_core.datastore.write_set import fold_writes
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Shortfall
-from netplug_core.ipam.outcome.refusals import CommitFull
+from netplug_core.ipam.outcome.refusals import BlockLimitReached, CommitFull
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import MAX_COMMIT_WRITES, Decision, Delete, Revision
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
@@ -139,3 +139,56 @@ def test_borrowed_blocks_count_too() -> None:
     assert isinstance(decision.result, Assignment)
     assert len(decision.result.addresses) == MOST_OWN
     assert commit_size(decision) < MAX_COMMIT_WRITES - 10
+
+
+# --- blocks that must be given up for others, where a limit is set ----------------------------------------------------
+
+
+def owned_count(harness: IPAMHarness) -> int:
+    return list(harness.blocks().values()).count(f"host:{NODE}")
+
+
+@pytest.fixture
+def outdated(harness: IPAMHarness) -> IPAMHarness:
+    """The node may own 32 blocks. It owns two empty ones of four addresses, of the pool before it was made again.
+
+    All others are unused blocks of another node.
+    """
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=32)
+    own(harness, 248, node=OTHER_NODE)
+    harness.clock.sleep(120)
+    for cidr in ("10.0.0.248/30", "10.0.0.252/30"):
+        harness.put_owned_block(cidr)
+    return harness
+
+
+def test_a_block_that_the_commit_has_no_room_to_give_up_counts(outdated: IPAMHarness) -> None:
+    """32 blocks taken over are 97 records, so only one of the two could go with them; the node would own 33."""
+    with pytest.raises(CommitFull) as caught:
+        outdated.assign_or_refuse("h", ipv4(32))
+    assert (caught.value.found, outdated.held(), owned_count(outdated)) == (31, {}, 0)
+    assert len(outdated.assign_or_refuse("h", ipv4(32))) == owned_count(outdated) == 32
+
+
+def test_a_request_that_accepts_fewer_has_them_given_up_first(outdated: IPAMHarness) -> None:
+    assert len(outdated.assign(accepting(make_request("h", ipv4(32))))) == owned_count(outdated) == 32
+
+
+def test_as_many_as_the_new_blocks_need_are_given_up_with_them(outdated: IPAMHarness) -> None:
+    for number in range(24):
+        outdated.put_owned_block(f"10.0.0.{number}/32")
+    assert len(outdated.assign_or_refuse("h", ipv4(32))) == 32
+    assert owned_count(outdated) == 32
+
+
+def test_a_node_over_its_limit_gives_up_what_it_can_and_is_served_then(harness: IPAMHarness) -> None:
+    harness.add_pool("old", "10.9.0.0/24", 32)
+    own(harness, 2 * RELEASES_PER_DECISION + 5, "10.9.0.0/24")
+    harness.disable_pool("old")
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=5)
+    for left in (RELEASES_PER_DECISION + 5, 5):
+        with pytest.raises(BlockLimitReached, match="limit of 5 blocks"):
+            harness.assign_or_refuse("h")
+        assert owned_count(harness) == left
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]
+    assert owned_count(harness) == 1
