@@ -118,7 +118,7 @@ def _node_cells(node: Node) -> Cells:
 def _endpoint_cells(endpoint: WorkloadEndpoint) -> Cells:
     spec = endpoint.spec
     return {
-        "WORKLOAD": spec.pod or spec.workload or spec.container_id,
+        "WORKLOAD": spec.pod or spec.workload or spec.container_id or endpoint.metadata.name,
         "NODE": spec.node,
         "NETWORKS": ",".join(str(address.host_prefix) for address in spec.addresses),
         "INTERFACE": spec.interface_name,

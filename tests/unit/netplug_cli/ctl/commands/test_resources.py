@@ -313,6 +313,16 @@ def test_namespaces(harness: ToolHarness) -> None:
     assert harness.err == "netplugctl: resource does not exist: WorkloadEndpoint(default/w2)\n"
 
 
+def test_an_endpoint_that_names_no_workload_has_a_row(harness: ToolHarness) -> None:
+    bare = WorkloadEndpoint(
+        metadata=Metadata(name="w1", namespace="default"),
+        spec=WorkloadEndpointSpec(orchestrator="", node="", endpoint=""),
+    )
+    harness.store_records(Create(WORKLOAD_ENDPOINT.key("default", "w1"), bare))
+    harness.run_command("get", "wep")
+    assert harness.out.splitlines()[1:] == ["w1"]
+
+
 @pytest.mark.parametrize("option", [["-A"], ["-a"], ["-n", "default"]])
 def test_a_pool_has_no_namespace(harness: ToolHarness, option: list[str]) -> None:
     """S-42 of the catalogue."""
