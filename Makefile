@@ -63,20 +63,42 @@ faults:                 ## every fault at every write of every operation of the 
 	$(step) 'pytest: faults'
 	@$(parallel) tests/faults
 
+# Each part of the night is a target of its own: what failed can be run again alone.
+nights := nightly-unit nightly-faults nightly-integration nightly-node $(addprefix nightly-,$(other_etcds)) \
+    $(addprefix nightly-,$(other_apiservers)) nightly-dist
+.PHONY: $(nights)
+deep = NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel)
+
 nightly:                ## every test as deep as a night allows; other servers; what is published
 	@tools/prepare dev
 	@tools/servers --all
-	$(step) 'pytest: unit, property and faults, deep'
-	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/unit tests/property tests/faults
+	@$(MAKE) --jobs=1 --keep-going --no-print-directory $(nights)
+
+nightly-unit:
+	$(step) 'pytest: unit and property, deep'
+	@$(deep) tests/unit tests/property
+
+nightly-faults:
+	$(step) 'pytest: faults, deep'
+	@$(deep) tests/faults
+
+nightly-integration:
 	$(step) 'pytest: integration, deep'
-	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/integration
+	@$(deep) tests/integration
+
+nightly-node:
 	$(step) 'pytest: the calls of a runtime, served by a node process'
 	@NETPLUG_SERVED_BY=node-process $(parallel) tests/integration
-	@for server in $(other_etcds); do \
-	    printf '==> pytest: %s\n' $$server; NETPLUG_ETCD=$$server $(parallel) tests/integration -m etcd; done
-	@for server in $(other_apiservers); do \
-	    printf '==> pytest: %s\n' $$server; \
-	    NETPLUG_KUBE_APISERVER=$$server $(parallel) tests/integration -m apiserver; done
+
+$(addprefix nightly-,$(other_etcds)): nightly-%:
+	$(step) 'pytest: $*'
+	@NETPLUG_ETCD=$* $(parallel) tests/integration -m etcd
+
+$(addprefix nightly-,$(other_apiservers)): nightly-%:
+	$(step) 'pytest: $*'
+	@NETPLUG_KUBE_APISERVER=$* $(parallel) tests/integration -m apiserver
+
+nightly-dist:
 	$(step) 'nox: dist'
 	@.venv/bin/nox -s dist
 

@@ -3,6 +3,9 @@
 Exhaustive, not sampled: a schedule says who makes the next call; each is run, then the one that differs from it in the
 last choice that can be made otherwise. A client is a thread only so that it can be stopped at each of its calls; no
 two of them ever run at once.
+
+Two reads have the same answers in either order. Where a client says that it waits with a read, only one of these orders
+is run: of adjacent reads, that of the first client comes first.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ class CallScheduler:
     """Lets one client run at a time, from one call to the store to the next."""
 
     waiting: dict[str, Semaphore] = field(default=Factory(dict))
+    reading: set[str] = field(default=Factory(set))
     paused: Semaphore = field(factory=lambda: Semaphore(0))
     errors: list[BaseException] = field(default=Factory(list))
 
-    def wait(self, name: str) -> None:
-        """Stop here until it is this client's turn."""
+    def wait(self, name: str, *, is_read: bool = False) -> None:
+        """Stop here until it is this client's turn; ``is_read``: then it will do nothing but read."""
+        (self.reading.add if is_read else self.reading.discard)(name)
         mine = self.waiting[name] = Semaphore(0)
         self.paused.release()
         mine.acquire()
@@ -44,14 +49,21 @@ class CallScheduler:
         for name, client in clients.items():
             Thread(target=self._run_client, args=(name, client), daemon=True).start()
             self.paused.acquire()
+        last_reader = ""
         while self.waiting:
-            self.waiting.pop(choose(sorted(self.waiting))).release()
+            chosen = choose(self._candidates(last_reader))
+            last_reader = chosen if chosen in self.reading else ""
+            self.waiting.pop(chosen).release()
             self.paused.acquire()
         if self.errors:
             raise self.errors[0]
 
+    def _candidates(self, last_reader: str) -> Sequence[str]:
+        waiting = sorted(self.waiting)
+        return [name for name in waiting if name >= last_reader or name not in self.reading] or waiting
+
     def _run_client(self, name: str, client: Callable[[], object]) -> None:
-        self.wait(name)
+        self.wait(name, is_read=True)  # nothing but what it does before its first call
         try:
             client()
         except BaseException as error:  # noqa: BLE001  # whatever it is, the test raises it

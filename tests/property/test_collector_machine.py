@@ -274,7 +274,9 @@ class CollectorMachine(RuleBasedStateMachine):
         self.harness.store = client = self.client(fault)
         if actor is not None:
             kind = FaultKind.CONCURRENT_OPERATION
-            client.faults[actor.call_number] = CallFault(kind, actor.call_number, operation=lambda: self.act(actor))
+            client.faults[actor.call_number] = CallFault(
+                kind, actor.call_number, operation=lambda _writes: self.act(actor)
+            )
         self.harness.settings = evolve(self.harness.settings, max_actions=3 * limit, batch_size=limit)
         self.harness.orchestrator.is_unavailable = is_unavailable
         before = self.block_owners_in_use()

@@ -124,15 +124,7 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
     if isinstance(choice, NetplugError):
         return FamilyOutcome(held=held, trace=entries, refusal=_with_registration(context, choice))
     own = find_own_blocks(context, wanted.family, choice.pools)
-    allocation = FamilyAllocation(
-        context=context,
-        wanted=total,
-        missing=total - len(held),
-        room=context.block_limit - own.count,
-        may_borrow=not context.settings.is_affinity_strict,
-        stale=own.stale,
-        relinquished=own.relinquished,
-    )
+    allocation = _open_allocation(context, own, total, total - len(held))
     for candidate in own.usable:
         allocation.take(candidate)
         if not allocation.missing:
@@ -155,6 +147,18 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         trace=(*entries, *choice.seen, *own.trace, *allocation.trace),
         refusal=refusal,
         has_limited_claims=allocation.room < room and bool(context.explicit_limits),
+    )
+
+
+def _open_allocation(context: AllocationContext, own: OwnBlocks, wanted: int, missing: int) -> FamilyAllocation:
+    return FamilyAllocation(
+        context=context,
+        wanted=wanted,
+        missing=missing,
+        room=context.block_limit - own.count,
+        may_borrow=not context.settings.is_affinity_strict,
+        stale=own.stale,
+        relinquished=own.relinquished,
     )
 
 

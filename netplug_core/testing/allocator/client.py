@@ -56,13 +56,13 @@ class CallFault:
 
     ``position`` says how many writes of a commit are applied before the fault. In an atomic store an odd number means
     all and an even number none; in an ordered store it is that many, modulo the number of writes. ``operation`` is what
-    ``CONCURRENT_OPERATION`` runs.
+    ``CONCURRENT_OPERATION`` runs; it is given the number of writes of the call, 0 for a read.
     """
 
     kind: FaultKind
     call_number: int
     position: int = 0
-    operation: Callable[[], object] | None = field(default=None, eq=False)
+    operation: Callable[[int], object] | None = field(default=None, eq=False)
 
     def commit_fault(self, count: int, atomicity: Atomicity) -> Fault:
         """The fault of a commit with ``count`` writes."""
@@ -196,7 +196,7 @@ class StoreClient:
         if fault is not None and fault.kind is FaultKind.LATE_REQUEST:
             self.clock.sleep(PAST_DEADLINE_S)
         if fault is not None and fault.kind is FaultKind.CONCURRENT_OPERATION and fault.operation is not None:
-            fault.operation()
+            fault.operation(count)
         return fault
 
     def _begin_reading(self) -> None:

@@ -239,7 +239,9 @@ class _Machine(RuleBasedStateMachine):
         if not _concerns_another_handle(concurrent, operation):
             return ()
         note(f"        before call {fault.at}: {concurrent}")
-        return (CallFault(FaultKind.CONCURRENT_OPERATION, fault.at, operation=lambda: self.harness.run(concurrent)),)
+        return (
+            CallFault(FaultKind.CONCURRENT_OPERATION, fault.at, operation=lambda _writes: self.harness.run(concurrent)),
+        )
 
     def _resolve(self, operation: StoreOperation | RunCollector | DeferredOperation) -> StoreOperation | RunCollector:
         if isinstance(operation, DeferredOperation):

@@ -127,7 +127,7 @@ def _with_concurrent_operation(harness: AllocatorHarness, fault: CallFault) -> C
     if fault.kind is not FaultKind.CONCURRENT_OPERATION:
         return fault
     concurrent = CONCURRENT_OPERATIONS[fault.position % len(CONCURRENT_OPERATIONS)]
-    return evolve(fault, operation=lambda: harness.run(concurrent))
+    return evolve(fault, operation=lambda _writes: harness.run(concurrent))
 
 
 # --- nodes, pools and requests ----------------------------------------------------------------------------------------
