@@ -44,6 +44,10 @@ SECOND_API_SERVER = {
 }
 """Modules whose tests share a second API server: about half of the time that tests on an API server take."""
 
+CROWDS = {"test_cni_race", "test_outage_drill"}
+"""Modules whose tests run a hundred processes at once in a deep run: one after another then, beside those of the second
+API server, which some of them need."""
+
 SHARED_SETUP = {"test_install", "test_method_cache"}
 """Modules whose tests share what takes seconds to make: each worker that runs one of them would make it again."""
 
@@ -63,6 +67,7 @@ NOT_MEASURED = {
 }
 """Modules that run for long in code that other tests cover: measuring their coverage doubles their time."""
 
+IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # The duration of an example says nothing about the property: the machine may be busy.
@@ -124,8 +129,9 @@ def find_group(item: pytest.Item) -> str:
     module = item.path.stem
     if module in OWN_SERVERS:
         return ""
-    if item.get_closest_marker("apiserver"):
-        return "apiserver-2" if module in SECOND_API_SERVER else "apiserver-1"
+    is_crowd = IS_DEEP and module in CROWDS
+    if is_crowd or item.get_closest_marker("apiserver"):
+        return "apiserver-2" if is_crowd or module in SECOND_API_SERVER else "apiserver-1"
     if item.get_closest_marker("runtimes"):
         return f"runtimes:{item.location[0]}"
     if item.get_closest_marker("etcd"):
