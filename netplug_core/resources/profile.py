@@ -15,12 +15,16 @@ from netplug_core.records import Key, Kind, Record, Revision
 from netplug_core.resources.metadata import Labels, Metadata
 
 __all__ = [
-    "DEFAULT_ALLOW_PROFILE", "NAMESPACE_PROFILE_PREFIX", "PROFILE", "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile",
-    "ProfileRule", "ProfileSpec", "RuleAction", "pod_profiles", "profile_key",
+    "DEFAULT_ALLOW_PROFILE", "NAMESPACE_LABEL_PREFIX", "NAMESPACE_PROFILE_PREFIX", "PROFILE",
+    "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile", "ProfileRule", "ProfileSpec", "RuleAction", "namespace_labels",
+    "pod_profiles", "profile_key",
 ]  # fmt: skip
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
 """The prefix of the names of namespaces' profiles."""
+
+NAMESPACE_LABEL_PREFIX: Final = "pcns."
+"""What the labels of a namespace begin with in its profile."""
 
 SERVICE_ACCOUNT_PROFILE_PREFIX: Final = "ksa."
 """The prefix of the names of service accounts' profiles."""
@@ -83,3 +87,12 @@ def pod_profiles(namespace: str, service_account: str) -> tuple[str, ...]:
     """The names of a pod's profiles: that of its namespace, and that of its service account if it has one."""
     account = (f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{service_account}",) if service_account else ()
     return (f"{NAMESPACE_PROFILE_PREFIX}{namespace}", *account)
+
+
+def namespace_labels(profile: Profile) -> Labels:
+    """The labels of the namespace that a profile is of, as pools select it."""
+    return tuple(
+        (name.removeprefix(NAMESPACE_LABEL_PREFIX), text)
+        for name, text in profile.spec.labels_to_apply
+        if name.startswith(NAMESPACE_LABEL_PREFIX)
+    )

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.main import run
@@ -14,7 +14,8 @@ from netplug_cli.ctl.session import Session
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Key
+from netplug_core.records import Create, Get, Key, Update
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.damage import DamagedDatastore
@@ -90,3 +91,11 @@ class ToolHarness:
     def store_records(self, *writes: Create[object]) -> None:
         """Store something that people cannot create."""
         self.store.commit(writes, deadline=Deadline.after(self.clock, 5))
+
+    def set_locked(self) -> None:
+        """Declare the datastore not ready, as an upgrade does."""
+        deadline = Deadline.after(self.clock, 5)
+        found = self.store.read([Get(CLUSTER_INFORMATION_KEY)], deadline=deadline).find(CLUSTER_INFORMATION_KEY)
+        assert found is not None
+        locked = evolve(found.value, spec=evolve(found.value.spec, is_datastore_ready=False))
+        self.store.commit([Update(found.key, locked, found.revision)], deadline=deadline)

@@ -18,7 +18,6 @@ from attrs import evolve
 
 from netplug_backends.etcdv3.operations import Put, Txn
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.names import CrdMode
 from netplug_core import __version__
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
@@ -30,32 +29,20 @@ from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import ABSENT, Create, Delete, Get
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.testing.clock import ManualClock
-from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, read_all_entries
+from tests.harness.servers.etcd import EtcdCluster, make_client, read_all_entries
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_node
+from tests.harness.servers.kube_objects import make_node
+from tests.harness.tool_stores import SERVERS, make_tool_user
 from tests.harness.tool_user import ToolUser, document, environment_without
 
 _ROOT = Path(__file__).resolve().parents[2]
 POOL = document("IPPool", "main", "cidr: 10.68.0.0/16, nodeSelector: \"zone == 'a'\"", "labels: {tier: gold}")
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("etcdv3", marks=pytest.mark.etcd),
-        pytest.param(CrdMode.V1, marks=pytest.mark.apiserver, id="kubernetes-v1"),
-        pytest.param(CrdMode.V3, marks=pytest.mark.apiserver, id="kubernetes-v3"),
-    ]
-)
+@pytest.fixture(params=SERVERS)
 def user(request: pytest.FixtureRequest, tmp_path: Path) -> ToolUser:
     """Somebody whose configuration leads to an empty store."""
-    if request.param == "etcdv3":
-        etcd: EtcdCluster = request.getfixturevalue("etcd")
-        delete_all_entries(etcd)
-        return ToolUser(tmp_path, {"etcdEndpoints": ",".join(etcd.endpoints)})
-    server: ApiServer = request.getfixturevalue("api_server")
-    install_definitions(server, request.param)
-    delete_custom_objects(server, request.param)
-    return ToolUser(tmp_path, {"kubeconfig": server.write_kubeconfig(), "netplugAPIGroup": request.param.value})
+    return make_tool_user(request, tmp_path, request.param)
 
 
 # --- pools and their rules -------------------------------------------------------------------------------------------

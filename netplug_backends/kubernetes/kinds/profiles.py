@@ -55,6 +55,7 @@ from netplug_core.records import (
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
+    NAMESPACE_LABEL_PREFIX,
     NAMESPACE_PROFILE_PREFIX,
     SERVICE_ACCOUNT_PROFILE_PREFIX,
 )
@@ -133,7 +134,7 @@ def profile_record(kind: Kind[object], found: Json) -> Record[object]:
     """
     metadata = metadata_of(found)
     name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
-    label_prefix = "pcsa" if namespace else "pcns"
+    label_prefix = "pcsa." if namespace else NAMESPACE_LABEL_PREFIX
     account_profile = f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{name}"
     profile = account_profile if namespace else f"{NAMESPACE_PROFILE_PREFIX}{name}"
     labels = (*sorted_labels(metadata, "labels"), (f"{API_DOMAIN}/name", label_value(name)))
@@ -143,7 +144,7 @@ def profile_record(kind: Kind[object], found: Json) -> Record[object]:
         "apiVersion": API_VERSION,
         "metadata": {"name": profile, **{member: metadata.get(member) for member in times}},
         "spec": {
-            "labelsToApply": {f"{label_prefix}.{label}": text for label, text in labels},
+            "labelsToApply": {f"{label_prefix}{label}": text for label, text in labels},
             **({} if namespace else {"ingress": _ALLOW_ALL_RULES, "egress": _ALLOW_ALL_RULES}),
         },
     }

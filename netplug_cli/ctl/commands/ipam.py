@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import click
 from attrs import evolve
 
+from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.options import FORCE
 from netplug_cli.ctl.ipam_tables import (
     address_lines,
@@ -50,6 +51,9 @@ def _parse_block(text: str) -> Prefix:
 @click.group()
 def ipam() -> None:
     """Show, check and configure IP address management."""
+
+
+ipam.add_command(explain)
 
 
 @ipam.command(short_help="Show how full pools are, and who has which address.")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Choice", "Pools", "choose", "find_pool_of_block", "is_enabled", "is_selected", "older_overlaps",
-    "pool_of_address", "selects_some",
+    "pool_of_address", "pool_state", "selects_some",
 ]  # fmt: skip
 
 Pools = tuple[Record[IPPool], ...]
@@ -144,16 +144,23 @@ def pool_of_address(pools: Pools, wanted: Specific, use: AllowedUse | None) -> R
         spec = pool.value.spec
         if not spec.prefix.contains(wanted.address):
             continue
-        outcome, detail = _enabled(pool.value, wanted.family)
-        if outcome is PoolOutcome.SERVES and (older := older_overlaps(pools).get(pool.key.name)):
-            outcome, detail = PoolOutcome.OVERLAPS, older
-        if outcome is not PoolOutcome.SERVES:
-            seen.append(PoolTrace(pool=pool.key.name, prefix=spec.prefix, outcome=outcome, detail=detail))
+        state = pool_state(pools, pool)
+        if state.outcome is not PoolOutcome.SERVES:
+            seen.append(state)
         elif not named or pool.key.name in named:
             if use is not None and use not in spec.allowed_uses:
                 return AddressWrongUse(wanted.address, pool.key.name, use, spec.allowed_uses)
             return pool
     return AddressOutside(wanted.address, wanted.pools, tuple(seen), _labels(pools))
+
+
+def pool_state(pools: Pools, pool: Record[IPPool]) -> PoolTrace:
+    """Whether one of some pools may give addresses at all, for any request: selectors, mode and use are not judged."""
+    prefix = pool.value.spec.prefix
+    outcome, detail = _enabled(pool.value, prefix.family)
+    if outcome is PoolOutcome.SERVES and (older := older_overlaps(pools).get(pool.key.name)):
+        outcome, detail = PoolOutcome.OVERLAPS, older
+    return PoolTrace(pool=pool.key.name, prefix=prefix, outcome=outcome, detail=detail)
 
 
 def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automatic) -> Choice | NetplugError:

@@ -1,0 +1,199 @@
+"""``ipam explain``: who has an address and by which records, or why a request for one fails now."""
+
+from __future__ import annotations
+
+import click
+from attrs import frozen
+
+from netplug_cli.ctl.documents import render_json, render_yaml
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.explanations import Explanation, explanation_document, explanation_lines
+from netplug_cli.ctl.session import Session, session_of
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Pace
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.explain import (
+    PodState,
+    explain_address,
+    explain_request,
+    families_of_pools,
+    find_addresses_of_handle,
+    find_pod,
+)
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall, Specific, Wanted
+from netplug_core.ipam.model.block import Pairs
+from netplug_core.ipam.reporting.request_explanation import RequestExplanation
+from netplug_core.names import is_dns_subdomain
+from netplug_core.orchestrator.model import PodName
+from netplug_core.resources.ippool import AllowedUse
+
+__all__ = ["explain"]
+
+_FAMILIES = {"4": Family.IPV4, "6": Family.IPV6}
+
+
+@frozen(kw_only=True)
+class _Asked:
+    """What the options say about a request: the node that it comes from, and the pools and families it names."""
+
+    node: str
+    pools: tuple[str, ...]
+    families: tuple[Family, ...]
+
+    @property
+    def is_about_request(self) -> bool:
+        return bool(self.node or self.pools or self.families)
+
+
+@click.command(short_help="Explain who has an address, or why a request for one fails.")
+@click.argument("subject", default="", metavar="[ADDRESS|NAMESPACE/POD|HANDLE]")
+@click.option("--node", default="", metavar="NODE", help="Say also what a request from this node would get now.")
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="The request names this pool; may be repeated.")
+@click.option(
+    "--family", "families", multiple=True, type=click.Choice(list(_FAMILIES)),
+    help="The request is for an address of this family. Default: of each family that there are pools of.",
+)  # fmt: skip
+@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+@click.pass_context
+def explain(
+    context: click.Context, *, subject: str, node: str, pools: tuple[str, ...], families: tuple[str, ...], output: str
+) -> int:
+    """Explain an address: who has it, since when, and by which block, pool, handle, affinity and reservation.
+
+    For a NAMESPACE/POD or a HANDLE, each of its addresses is explained. For a pod without one, or with --node, the
+    allocator decides a request as an ADD does, and nothing is written: what it would get, or the error of the ADD, and
+    what was considered. Annotations of the pod do not count; name their pools with --pool.
+
+    The exit status is 1 if a request would be refused, or if nothing is known of the pod or handle.
+    """
+    if not subject and not node:
+        raise click.UsageError("Give an ADDRESS, a NAMESPACE/POD, a HANDLE, or --node NODE.")
+    asked = _Asked(node=node, pools=pools, families=tuple(dict.fromkeys(_FAMILIES[each] for each in families)))
+    session = session_of(context)
+    parsed = _parse_subject(subject) if subject else None
+    with session.open_datastore() as store:
+        explanation, is_known = _explain(_Query(session=session, store=store, asked=asked), parsed)
+    if output == "text":
+        for line in explanation_lines(explanation):
+            click.echo(line)
+    else:
+        document = explanation_document(explanation)
+        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    return 0 if is_known and not explanation.is_refused else 1
+
+
+def _parse_subject(text: str) -> Address | PodName | str:
+    """An address, a pod, or the id of a handle.
+
+    Raises:
+        InputError: a CIDR, or neither an address nor the name of a pod.
+    """
+    try:
+        return Address.parse(text)
+    except ValueError:
+        pass  # a pod or a handle
+    namespace, slash, pod = text.partition("/")
+    accepted = "an address, NAMESPACE/POD or the id of a handle is expected"
+    if not slash:
+        if text.replace(".", "").isdigit() or text.count(":") > 1:
+            raise InputError("", text, f"invalid IP address: {text!r}; {accepted}")
+        return text
+    try:
+        prefix = Prefix.enclosing(text)
+    except ValueError:
+        pass  # the name of a pod
+    else:
+        raise InputError("", text, f"{prefix} is a CIDR; {accepted}; ipam show {prefix} shows how full a pool is")
+    if not (is_dns_subdomain(namespace) and is_dns_subdomain(pod)):
+        raise InputError("", text, f"{text!r} is not the name of a pod; {accepted}")
+    return PodName(namespace, pod)
+
+
+@frozen(kw_only=True)
+class _Query:
+    """A question to an open datastore."""
+
+    session: Session
+    store: Datastore
+    asked: _Asked
+
+    @property
+    def pace(self) -> Pace:
+        return self.session.pace()
+
+
+def _explain(query: _Query, subject: Address | PodName | str | None) -> tuple[Explanation, bool]:
+    """What is known of the subject, and whether anything is."""
+    match subject:
+        case Address():
+            return _of_address(query, subject), True
+        case PodName():
+            return _of_pod(query, subject)
+        case str():
+            return _of_handle(query, subject)
+        case None:
+            requests = _automatic(query, query.asked.node, (), ())
+            return Explanation(subject=query.asked.node, requests=requests), True
+
+
+def _of_address(query: _Query, address: Address) -> Explanation:
+    asked = query.asked
+    if asked.families:
+        raise click.UsageError("--family is not for an ADDRESS, which has one.")
+    if asked.pools and not asked.node:
+        raise click.UsageError("--pool is for a request: give --node too.")
+    found = explain_address(query.store, address, pace=query.pace)
+    wanted = Specific(address=address, pools=asked.pools)
+    requests = (_decided(query, asked.node, wanted, (), ()),) if asked.node else ()
+    return Explanation(subject=str(address), addresses=(found,), requests=requests)
+
+
+def _of_pod(query: _Query, pod: PodName) -> tuple[Explanation, bool]:
+    asked = query.asked
+    state = find_pod(query.store, pod, deadline=query.session.deadline())
+    addresses = tuple(explain_address(query.store, address, pace=query.pace) for address in state.held)
+    node = asked.node or state.node
+    notes = _notes_of_pod(pod, state, node)
+    owner = (("namespace", pod.namespace), ("pod", pod.name))
+    is_asked = bool(node) and (asked.is_about_request or not addresses)
+    requests = _automatic(query, node, owner, state.namespace_labels) if is_asked else ()
+    explanation = Explanation(
+        subject=str(pod), notes=notes, addresses=addresses, requests=requests, problems=state.problems
+    )
+    return explanation, bool(addresses or requests)
+
+
+def _notes_of_pod(pod: PodName, state: PodState, node: str) -> tuple[str, ...]:
+    if state.held:
+        return ()
+    where = "" if node else "; no endpoint says on which node it is: --node NODE says what it would get there"
+    return (f"no address is held for the pod {pod}{where}",)
+
+
+def _of_handle(query: _Query, handle: str) -> tuple[Explanation, bool]:
+    if query.asked.is_about_request:
+        raise click.UsageError("--node, --pool and --family are not for a HANDLE.")
+    held = find_addresses_of_handle(query.store, handle, deadline=query.session.deadline())
+    addresses = tuple(explain_address(query.store, address, pace=query.pace) for address in held.addresses)
+    notes = () if addresses else (f"no address is held by the handle {handle}",)
+    return Explanation(subject=handle, notes=notes, addresses=addresses, problems=held.problems), bool(addresses)
+
+
+def _automatic(query: _Query, node: str, owner: Pairs, labels: Pairs) -> tuple[RequestExplanation, ...]:
+    asked = query.asked
+    families = asked.families or families_of_pools(query.store, asked.pools, deadline=query.session.deadline())
+    wanted = (Automatic(family=family, pools=asked.pools) for family in families)
+    return tuple(_decided(query, node, each, owner, labels) for each in wanted)
+
+
+def _decided(query: _Query, node: str, wanted: Wanted, owner: Pairs, labels: Pairs) -> RequestExplanation:
+    request = AssignRequest(
+        handle=None,
+        node=node,
+        wanted=(wanted,),
+        owner=owner,
+        use=AllowedUse.WORKLOAD,
+        shortfall=Shortfall.REFUSE,
+        namespace_labels=labels,
+    )
+    return explain_request(query.store, request, pace=query.pace)
