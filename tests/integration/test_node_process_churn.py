@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 PODS = 50
 ROUNDS = 200 if IS_DEEP else 8
-SETTLED = ROUNDS // 4  # rounds after which the process has loaded and allocated what it needs
+QUARTER = ROUNDS // 4  # rounds after which the process has loaded and allocated what it needs
 MAX_GROWTH_KIB = 5 * 1024
 STORES = ["sqlite", *([pytest.param("etcdv3", marks=pytest.mark.etcd)] if IS_DEEP else [])]
 
@@ -31,16 +31,16 @@ def test_what_comes_and_goes_leaves_nothing(
     process = start_node_process(node)
     served = NodeProcessRuntime(node, runtime.bin_dir, process.socket)
     pods, conf = node.make_pods(PODS), served.make_netconf(**plugin_datastore.netconf_keys)
-    before, settled_kib = node.leftovers(), 0
+    before, memory_kib = node.leftovers(), list[int]()
     with ThreadPoolExecutor(16) as pool:
-        for number in range(ROUNDS):
+        for _ in range(ROUNDS):
             added = list(pool.map(partial(served.add, conf), pods))
             given = [address for reply in added for address in reply.addresses]
             assert len(set(given)) == len(given) == PODS * len(added[0].addresses)
             list(pool.map(partial(served.delete, conf), pods))
-            if number == SETTLED:
-                settled_kib = process.memory_kib
-    assert process.memory_kib - settled_kib < MAX_GROWTH_KIB
+            memory_kib.append(process.memory_kib)
+    # What calls at the same time need comes and goes; a leak stays, so it shows in the lowest value of a quarter.
+    assert min(memory_kib[-QUARTER:]) - min(memory_kib[QUARTER : 2 * QUARTER]) < MAX_GROWTH_KIB, memory_kib
     served.collect(conf)  # a busy machine may have left release records
     assert plugin_datastore.store.is_empty
     assert node.leftovers() == before
