@@ -58,7 +58,7 @@ __all__ = ["KubernetesDatastore"]
 # What a new block may overlap can be more.
 _MAX_SINGLE_READS = 2 * ADDRESSES_PER_COMMIT
 _IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
-_VIEW_KINDS = ("Node", "Profile", "WorkloadEndpoint")
+_VIEW_KINDS = ("Namespace", "Node", "Pod", "Profile", "WorkloadEndpoint")
 
 
 class KubernetesDatastore:
@@ -107,7 +107,8 @@ class KubernetesDatastore:
 
         A list is answered in one page, whatever its limit: the server's pages are not in path order. Many keys of
         a kind are answered from one list, and so are those beside a list by the beginning of a name; of blocks this is
-        a list of names, and the few that are asked for are read. If only a few keys of a kind are read and none exists,
+        a list of names, and the few that are asked for are read. A pod that is read by its key brings its endpoint,
+        whose view it is, as a further answer. If only a few keys of a kind are read and none exists,
         the kind's revision is empty and no watch can start from it.
         """
         answers: dict[Query, ReadResult] = {}
@@ -132,6 +133,8 @@ class KubernetesDatastore:
             result = self._answer(query, deadline)
             answers[query] = result.found
             revisions.setdefault(query.kind, result.revision)
+            if query.kind.name == "Pod" and isinstance(query, Get):
+                answers.update(self._endpoints_of(result.found))
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
@@ -222,6 +225,13 @@ class KubernetesDatastore:
         except Malformed as error:
             return QueryResult(ReadResult.of((error,)))
 
+    def _endpoints_of(self, pods: ReadResult) -> dict[Query, ReadResult]:
+        """The endpoints of pods that were read, each as its own query would find it."""
+        from netplug_backends.kubernetes.kinds.workloadendpoints import pod_endpoint_record
+
+        found = (pod_endpoint_record(record, self.annotation_prefix) for record in pods.records)
+        return {Get(record.key): ReadResult((record,)) for record in found if record is not None}
+
     def _answer_source(self, source: List[object], queries: Sequence[Query], deadline: Deadline) -> QueryResult:
         if not _has_telling_names(source.kind):
             return self._answer(source, deadline)
@@ -261,6 +271,10 @@ class KubernetesDatastore:
             from netplug_backends.kubernetes.kinds.nodes import NodeStore, PodAddressSource
 
             return NodeStore(self._client, PodAddressSource.POD_CIDR if self._uses_pod_cidr else PodAddressSource.POOLS)
+        if kind.name in ("Namespace", "Pod"):
+            from netplug_backends.kubernetes.kinds.facts import FactStore
+
+            return FactStore(self._client)
         if kind.name == "Profile":
             from netplug_backends.kubernetes.kinds.profiles import ProfileStore
 

@@ -110,7 +110,8 @@ def _binding(api: str, named: Json, reference: Json, account: Json) -> Json:
 
 def _plugin_rules() -> list[Json]:
     return [
-        _rule([""], ["namespaces", "nodes"], ["get"]),
+        _rule([""], ["namespaces"], ["get", "list", "watch"]),  # the node process follows their annotations
+        _rule([""], ["nodes"], ["get"]),
         _rule([""], ["pods"], ["get", "list"]),  # spec 4 and 5; the list is for endpoint names that were cut
         _rule([""], ["pods/status"], ["patch"]),  # the endpoint is stored in the pod's annotations
         _rule(_groups(), _plurals("BlockAffinity", "IPAMBlock"), ["create", "delete", "get", "list", "update"]),

@@ -14,7 +14,7 @@ from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
+from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.log import Log
 
 __all__ = ["MAX_SHARED", "SharedDatastore", "SharedOpenings"]
@@ -50,7 +50,7 @@ class SharedDatastore:
     @contextmanager
     def fed(self, log: Log) -> Iterator[SharedDatastore]:
         """The same, its cache kept true by a watch as long as the context lasts."""
-        with CacheFeed(self.datastore, self.cache, FOLLOWED_KINDS, log=log).running():
+        with CacheFeed(self.datastore, self.cache, followed_kinds(self.datastore), log=log).running():
             yield self
 
 

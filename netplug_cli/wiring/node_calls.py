@@ -16,6 +16,7 @@ from netplug_cli.cni.main import answer_call, refuse_call
 from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.draining import RecordDrain
+from netplug_cli.node.lookups import CachedLookups
 from netplug_cli.node.shared import SharedDatastore, SharedOpenings
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
@@ -25,9 +26,7 @@ from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, Proces
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
-from netplug_core.datastore.batch import RequestQueue
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import Datastore, EndpointStorage
 from netplug_core.flows.cni.release_records import drain
 from netplug_core.flows.world import CNIWorld
 from netplug_core.hookspecs import IPAMContext
@@ -114,13 +113,12 @@ class _CallBackends:
     namespaces: Mapping[str, int]
     log: Log
     write_stderr: Callable[[bytes], None] | None
-    queue: RequestQueue | None = None
-    cache: DatastoreCache | None = None
+    shared: SharedDatastore | None = None
 
     @contextmanager
     def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Datastore]:
         with self.datastores.open(settings, lambda: self._new_datastore(name, settings, clock)) as shared:
-            self.queue, self.cache = shared.queue, shared.cache
+            self.shared = shared
             yield shared.datastore
 
     @contextmanager
@@ -134,16 +132,21 @@ class _CallBackends:
             yield shared
 
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
-        own = evolve(context, queue=self.queue, cache=self.cache, write_stderr=self.write_stderr)
+        queue, cache = (None, None) if self.shared is None else (self.shared.queue, self.shared.cache)
+        own = evolve(context, queue=queue, cache=cache, write_stderr=self.write_stderr)
         return self.registry.open_ipam(name, own)
 
     def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
         return self.registry.open_dataplane(name, clock, log, self.namespaces)
 
-    def open_orchestrator(
-        self, name: str, settings: DatastoreSettings, clock: Clock
-    ) -> AbstractContextManager[Orchestrator]:
-        return self.orchestrators.open(settings, lambda: self._new_orchestrator(name, settings, clock))
+    @contextmanager
+    def open_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:
+        shared = self.shared
+        with self.orchestrators.open(settings, lambda: self._new_orchestrator(name, settings, clock)) as orchestrator:
+            if shared is None or shared.datastore.description.endpoints is not EndpointStorage.PODS:
+                yield orchestrator
+                return
+            yield CachedLookups(orchestrator=orchestrator, datastore=shared.datastore, cache=shared.cache)
 
     @contextmanager
     def _new_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import CachedState, DatastoreCache
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.cached_state import CachedState
 from netplug_core.datastore.protocol import Datastore, LiveWatch
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.records import Kind, List, Revision

@@ -1,7 +1,8 @@
 """The pods, namespaces and nodes of an orchestrator, as values.
 
 Backends make them from the orchestrator's own objects. The collector (``netplug_core.ipam.gc``) compares allocations
-with them. Nothing here reads anything.
+with them. Nothing here reads anything. A datastore whose endpoints are views of pods shows pods and namespaces as
+records too (``POD``, ``NAMESPACE``), which a process that stays can cache.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import enum
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.records import Kind
 from netplug_core.resources.metadata import Labels
 
 __all__ = [
-    "ClusterView", "ContainerPort", "NamespaceFacts", "NodeFacts", "PodFacts", "PodName", "PodNetwork", "PodPhase",
+    "NAMESPACE", "POD", "ClusterView", "ContainerPort", "NamespaceFacts", "NodeFacts", "PodFacts", "PodName",
+    "PodNetwork", "PodPhase",
 ]  # fmt: skip
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -106,6 +109,13 @@ class NamespaceFacts:
     uid: str
     labels: Labels = ()
     annotations: Labels = ()
+
+
+POD: Kind[PodFacts] = Kind("Pod", ("namespace", "name"))
+"""The pods of a datastore that shows them. They are read only."""
+
+NAMESPACE: Kind[NamespaceFacts] = Kind("Namespace", ("name",))
+"""Its namespaces, read only too."""
 
 
 @frozen(kw_only=True)

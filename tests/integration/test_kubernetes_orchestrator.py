@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import count
+from threading import Lock
 
 import pytest
 from attrs import define
 
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
+from netplug_cli.node.cache_feed import CacheFeed
+from netplug_cli.node.lookups import CachedLookups
 from netplug_core.clock import Deadline
-from netplug_core.orchestrator.model import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
+from netplug_core.flows.ipam.cache import make_node_cache
+from netplug_core.orchestrator.model import NAMESPACE, ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
+from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.testing.orchestrator_checks import ORCHESTRATOR_CHECKS, OrchestratorCheck
+from tests.harness.cni_node import RecordingLog
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
     open_client,
+    open_store,
 )
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import deadline_in, wait_until
 
 pytestmark = pytest.mark.apiserver
 
@@ -30,7 +39,7 @@ class KubernetesOrchestratorHarness:
     """An orchestrator, and the administrator's hands on its server."""
 
     server: ApiServer
-    orchestrator: KubernetesOrchestrator
+    orchestrator: Orchestrator
 
     def deadline(self, seconds: float = 10.0) -> Deadline:
         return deadline_in(seconds)
@@ -94,6 +103,27 @@ def harness(api_server: ApiServer) -> Iterator[KubernetesOrchestratorHarness]:
     orchestrator = KubernetesOrchestrator(open_client(api_server))
     yield KubernetesOrchestratorHarness(api_server, orchestrator)
     orchestrator.close()
+
+
+@pytest.fixture
+def cached(api_server: ApiServer) -> Iterator[KubernetesOrchestratorHarness]:
+    """The lookups of a node process whose datastore is the same server, with a watch that is open."""
+    clock, orchestrator = SystemClock(), KubernetesOrchestrator(open_client(api_server))
+    with open_store(api_server, CrdMode.V1) as store:
+        cache = make_node_cache(store, clock=clock, guard=Lock())
+        with CacheFeed(store, cache, (NAMESPACE,), log=RecordingLog()).running():
+            wait_until(lambda: cache.find_connection() is not None, "the namespaces are followed")
+            lookups = CachedLookups(orchestrator=orchestrator, datastore=store, cache=cache)
+            yield KubernetesOrchestratorHarness(api_server, lookups)
+    orchestrator.close()
+
+
+@pytest.mark.parametrize("case", ORCHESTRATOR_CHECKS, ids=lambda case: case.__name__)
+def test_the_lookups_of_a_node_process_pass_it_too(
+    case: OrchestratorCheck, cached: KubernetesOrchestratorHarness
+) -> None:
+    case(cached)
+    assert case.__doc__
 
 
 @pytest.mark.parametrize("case", ORCHESTRATOR_CHECKS, ids=lambda case: case.__name__)

@@ -171,10 +171,10 @@ def test_a_watch_from_nowhere_is_expired(store: KubernetesDatastore) -> None:
 
 
 def test_the_plugins_account_reads_no_profiles(api_server: ApiServer) -> None:
-    """It needs none; who lists them needs to list and watch namespaces and service accounts."""
+    """It needs none; who lists them needs to list and watch service accounts too."""
     kubeconfig = api_server.write_kubeconfig(install_role(api_server), name="plugin")
     with (
         open_store(api_server, CrdMode.V1, kubeconfig=kubeconfig) as store,
-        pytest.raises(Unauthorized, match='cannot list resource "namespaces"'),
+        pytest.raises(Unauthorized, match='cannot list resource "serviceaccounts"'),
     ):
         store.read([List(PROFILE)], deadline=deadline_in())

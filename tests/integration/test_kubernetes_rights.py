@@ -18,7 +18,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.feed import follow
 from netplug_core.errors import Unauthorized
 from netplug_core.flows.ipam.affinities import relinquish_block
-from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
+from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, Specific
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
@@ -148,7 +148,8 @@ def what_people_change(server: ApiServer, kubeconfig: str, mode: CrdMode = CrdMo
     """The node process follows it."""
     clock = SystemClock()
     with open_store(server, mode, kubeconfig=kubeconfig) as store:
-        follow(store, make_node_cache(store, clock=clock), FOLLOWED_KINDS, deadline=Deadline.after(clock, _FOLLOW_S))
+        cache = make_node_cache(store, clock=clock)
+        follow(store, cache, followed_kinds(store), deadline=Deadline.after(clock, _FOLLOW_S))
 
 
 def what_people_change_in_v3(server: ApiServer, kubeconfig: str) -> None:
@@ -165,7 +166,7 @@ _NEEDED_FOR: Mapping[tuple[str, str], Callable[[ApiServer, str], None]] = Mappin
         **{("ipamconfigurations", verb): what_people_change_in_v3 for verb in ("list", "watch")},
         **{
             (name, verb): what_people_change
-            for name in ("clusterinformations", "ipamconfigs")
+            for name in ("clusterinformations", "ipamconfigs", "namespaces")
             for verb in ("list", "watch")
         },
         **{(name, "watch"): what_people_change for name in ("ippools", "ipreservations")},

@@ -74,7 +74,7 @@ def served(runtime: CNIRuntime, cluster: ApiServer) -> Iterator[NodeProcessRunti
     process = start_node_process(runtime.node)
     served = NodeProcessRuntime(runtime.node, runtime.bin_dir, process.socket)
     add(served, cluster, new_pod(cluster))
-    wait_until(lambda: (requests(cluster) - before)["watch"] >= 4, "the node process follows what people change")
+    wait_until(lambda: (requests(cluster) - before)["watch"] >= 5, "the node process follows what people change")
     add(served, cluster, new_pod(cluster))
     time.sleep(2 * ORDERED_MAX_AGE_S)  # the watches count half a second after they were opened
     yield served
@@ -110,19 +110,20 @@ def conf(served: CNIRuntime, cluster: ApiServer) -> NetConfDict:
     return served.make_netconf(**own)
 
 
-def named(pod: str) -> str:
-    return f"IgnoreUnknown=1;K8S_POD_NAMESPACE={_NAMESPACE};K8S_POD_NAME={pod}"
+def named(pod: str, namespace: str = _NAMESPACE) -> str:
+    return f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={pod}"
 
 
-def new_pod(cluster: ApiServer) -> str:
+def new_pod(cluster: ApiServer, namespace: str = _NAMESPACE) -> str:
     name = f"web-{next(_NUMBERS)}"
-    make_pod(cluster, _NAMESPACE, name, node="node-1")
+    make_pod(cluster, namespace, name, node="node-1")
     return name
 
 
-def add(served: CNIRuntime, cluster: ApiServer, name: str) -> str:
+def add(served: CNIRuntime, cluster: ApiServer, name: str, namespace: str = _NAMESPACE) -> str:
     """Attach a new container of a pod; its address."""
-    (address,) = served.add(conf(served, cluster), served.node.make_pod(), CNI_ARGS=named(name)).addresses
+    args = named(name, namespace)
+    (address,) = served.add(conf(served, cluster), served.node.make_pod(), CNI_ARGS=args).addresses
     return address
 
 
@@ -147,18 +148,23 @@ def cost(cluster: ApiServer, call: Callable[[], object], expected: Counter[str])
 def test_calls_of_a_warm_process_read_what_others_change_and_nothing_else(
     served: NodeProcessRuntime, cluster: ApiServer
 ) -> None:
-    """The pod, and on ADD its namespace. Blocks, affinities and handles are known, and the rest is followed."""
+    """The pod. Blocks, affinities and handles are known, and the rest is followed.
+
+    A call that takes longer than half a second, on a machine that is busy, may have to read more.
+    """
     given = conf(served, cluster)
-    of_add = Counter(
-        {"get pods": 2, "get namespaces": 1, "create ipamhandles": 1, "update ipamblocks": 1, "patch pods/status": 1}
-    )
+    of_add = Counter({"get pods": 1, "create ipamhandles": 1, "update ipamblocks": 1, "patch pods/status": 1})
     of_delete = Counter({"get pods": 1, "patch pods/status": 1, "update ipamblocks": 1, "delete ipamhandles": 1})
-    for _ in range(3):
+
+    def costs() -> list[Counter[str]]:
         name, pod = new_pod(cluster), served.node.make_pod()
+        found = []
         for call, expected in ((served.add, of_add), (served.delete, of_delete)):
             time.sleep(ORDERED_MAX_AGE_S)  # a process that is asked rarely pays no more
-            found = cost(cluster, partial(call, given, pod, CNI_ARGS=named(name)), expected)
-            assert found == expected
+            found.append(cost(cluster, partial(call, given, pod, CNI_ARGS=named(name)), expected))
+        return found
+
+    wait_until(lambda: costs() == [of_add, of_delete], "an ADD reads one pod, and so does a DEL")
 
 
 def test_a_pool_that_is_switched_off_is_not_used_half_a_second_later(
@@ -180,6 +186,32 @@ def test_a_locked_datastore_stops_calls_half_a_second_later(served: NodeProcessR
         set_ready(store, is_ready=True)
         time.sleep(ORDERED_MAX_AGE_S)
         assert served.add(given, pod, CNI_ARGS=named(name)).addresses
+
+
+def test_annotations_of_a_pod_are_those_of_now_and_of_its_namespace_half_a_second_old(
+    served: NodeProcessRuntime, cluster: ApiServer
+) -> None:
+    """Those of the pod win. A namespace that was made a moment ago is known too."""
+    with open_store(cluster, CrdMode.V1) as store:
+        add_pool(store, "other", "10.67.0.0/24")
+        add_pool(store, "third", "10.68.0.0/24")
+    annotate(cluster, f"/api/v1/namespaces/{_NAMESPACE}", "other")
+    time.sleep(ORDERED_MAX_AGE_S)
+    assert add(served, cluster, new_pod(cluster)).startswith("10.67.0.")
+    name = new_pod(cluster)
+    annotate(cluster, f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}", "third")
+    assert add(served, cluster, name).startswith("10.68.0.")
+    annotate(cluster, f"/api/v1/namespaces/{_NAMESPACE}", None)
+    space = make_namespace(cluster, f"{_NAMESPACE}-{next(_NUMBERS)}")
+    annotate(cluster, f"/api/v1/namespaces/{space}", "other")
+    assert add(served, cluster, new_pod(cluster, space), space).startswith("10.67.0.")
+
+
+def annotate(cluster: ApiServer, path: str, pool: str | None) -> None:
+    """Set the annotation for pools, or remove it."""
+    text = None if pool is None else f'["{pool}"]'
+    body = {"metadata": {"annotations": {"cni.projectnetplug.org/ipv4pools": text}}}
+    cluster.request("PATCH", path, body, content_type="application/merge-patch+json")
 
 
 def test_a_server_that_is_started_again_is_followed_again(

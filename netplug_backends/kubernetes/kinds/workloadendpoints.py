@@ -69,11 +69,11 @@ from netplug_core.records import (
     WatchEvent,
 )
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 from netplug_core.workload.pod import PodDetails, pod_details
 
-__all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
+__all__ = ["WorkloadEndpointStore", "find_pod_endpoint", "pod_endpoint_record"]
 
 # The names of annotations, after their prefix.
 _POD_IP, _POD_IPS, _CONTAINER = STORED_ANNOTATIONS
@@ -165,11 +165,7 @@ class WorkloadEndpointStore:
         return next((record for record in listing.found.records if record.key == key), None)
 
     def _find_endpoint_record(self, kind: Kind[object], found: Json) -> Record[object] | None:
-        endpoint = find_pod_endpoint(pod_facts(found), self._annotation_prefix)
-        if endpoint is None:
-            return None
-        key = kind.key(endpoint.metadata.namespace, endpoint.metadata.name)
-        return Record(key, endpoint, revision_of(found))
+        return _endpoint_record(kind, pod_facts(found), revision_of(found), self._annotation_prefix)
 
     def _find_pod(self, namespace: str, name: str, deadline: Deadline) -> Json | None:
         return find_object(self._client, pod_path(namespace, name), deadline=deadline)
@@ -226,6 +222,18 @@ class WorkloadEndpointStore:
         if reply.status == _INVALID and current is not None and parse_revision(current.revision).uid == metadata["uid"]:
             return error_of_reply(self._client, request, reply)
         return error
+
+
+def pod_endpoint_record(pod: Record[object], prefix: str) -> Record[object] | None:
+    """The endpoint of a pod that was read, with the pod's revision; None if it has none."""
+    return _endpoint_record(WORKLOAD_ENDPOINT, cast("PodFacts", pod.value), pod.revision, prefix)
+
+
+def _endpoint_record(kind: Kind[object], pod: PodFacts, revision: Revision, prefix: str) -> Record[object] | None:
+    endpoint = find_pod_endpoint(pod, prefix)
+    if endpoint is None:
+        return None
+    return Record(kind.key(endpoint.metadata.namespace, endpoint.metadata.name), endpoint, revision)
 
 
 @frozen

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from attrs import evolve
+
 from netplug_core.clock import Clock
-from netplug_core.datastore.cache import DatastoreCache, Lasting
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.cached_state import Lasting
 from netplug_core.datastore.protocol import Datastore, EndpointStorage
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.orchestrator.model import NAMESPACE, POD
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
@@ -17,7 +21,10 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
-__all__ = ["FOLLOWED_KINDS", "UNCACHED_ABSENT_KINDS", "WORKLOAD_KINDS", "make_ipam_cache", "make_node_cache"]
+__all__ = [
+    "FOLLOWED_KINDS", "UNCACHED_ABSENT_KINDS", "WORKLOAD_KINDS", "followed_kinds", "make_ipam_cache",
+    "make_node_cache",
+]  # fmt: skip
 
 WORKLOAD_KINDS: frozenset[Kind[object]] = frozenset((HANDLE, WORKLOAD_ENDPOINT))
 """Kinds with a record for every workload: a cache of all that a process sees of them would only grow."""
@@ -34,7 +41,17 @@ _LASTING = Lasting(records=frozenset((BLOCK, HANDLE)), lists=frozenset((AFFINITY
 """What a store without requirements still checks: a block or a handle that is used is written, under its revision, and
 affinities that matter are read again."""
 
+_LASTING_VIEWS = evolve(_LASTING, records=_LASTING.records | {WORKLOAD_ENDPOINT})
+"""The same where an endpoint is a view of its pod. The endpoint is kept from the lookup of the pod to the commit, which
+writes it if the uid is the same."""
+
 _MAX_RESULTS = 16_384  # some ten times what a full node has
+
+
+def followed_kinds(datastore: Datastore) -> tuple[Kind[object], ...]:
+    """The kinds that a resident process follows in a datastore: also namespaces, where it shows them."""
+    has_views = datastore.description.endpoints is EndpointStorage.PODS
+    return (*FOLLOWED_KINDS, NAMESPACE) if has_views else FOLLOWED_KINDS
 
 
 def make_ipam_cache(
@@ -58,18 +75,18 @@ def make_node_cache(
     """An empty cache for the block IPAM of one node, for assignments and releases.
 
     It keeps handles and endpoints of the node's workloads until they are deleted, so that a release reads nothing.
-    Endpoints that are views of pods are not kept, because others change pods all the time.
+    An endpoint that is a view of a pod is kept until an assignment ends, because others change pods all the time.
     ``guard``: see :class:`~netplug_core.datastore.cache.DatastoreCache`.
     """
     has_views = datastore.description.endpoints is EndpointStorage.PODS
     cache = DatastoreCache.for_datastore(
         datastore,
         clock=clock,
-        uncached_kinds=frozenset((WORKLOAD_ENDPOINT,)) if has_views else frozenset(),
+        uncached_kinds=frozenset((POD,)) if has_views else frozenset(),
         uncached_absent_kinds=UNCACHED_ABSENT_KINDS | WORKLOAD_KINDS,
         max_results=_MAX_RESULTS,
         guard=guard,
     )
     if cache.max_age_s is not None:
-        cache.lasting = _LASTING
+        cache.lasting = _LASTING_VIEWS if has_views else _LASTING
     return cache

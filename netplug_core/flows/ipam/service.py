@@ -118,8 +118,8 @@ class BlockIPAM:
                 )
             raise
         finally:
-            if record.unreleased:
-                self._release_leftovers(record.unreleased)
+            self._forget_view(endpoint)
+            self._release_leftovers(record.unreleased)
 
     def _release_after_failure(
         self, request: ReleaseRequest, endpoint: EndpointWrites, record: _CommitRecord, error: BaseException
@@ -155,6 +155,8 @@ class BlockIPAM:
 
     def _release_leftovers(self, unreleased: Sequence[ReleaseItem]) -> None:
         """Release addresses without a handle that failed attempts assigned: no later release could name them."""
+        if not unreleased:
+            return
         from netplug_core.flows.ipam.addresses import release_addresses
 
         with suppress(NetplugError):  # the call is answered already; the attributes of what is left name its owner
@@ -203,6 +205,7 @@ class BlockIPAM:
                 return Decision((), part)
             return part if isinstance(part, NeedMore) else decision.with_writes(part)
 
+        self._forget_view(endpoint)  # an assignment for another container of the pod may be at work
         wanted = (*release_queries(request), *endpoint.queries)
         part = _result_of(self._transactor(deadline, (), record).run(wanted, decided))
         return evolve(part, addresses=tuple(freed))
@@ -244,8 +247,16 @@ class BlockIPAM:
 
     def _absent_before(self, endpoint: EndpointWrites) -> tuple[Query, ...]:
         """What does not exist before an ADD. An endpoint that is a view of its pod exists with the pod."""
-        is_record = self.datastore.description.endpoints is EndpointStorage.RECORDS
-        return endpoint.queries if is_record else ()
+        return () if self._has_views else endpoint.queries
+
+    def _forget_view(self, endpoint: EndpointWrites) -> None:
+        """Let the next call read the endpoint, if it is a view of its pod: others change pods all the time."""
+        if self._has_views and self.cache is not None:
+            self.cache.forget(endpoint.queries)
+
+    @property
+    def _has_views(self) -> bool:
+        return self.datastore.description.endpoints is EndpointStorage.PODS
 
     @property
     def _is_ordered(self) -> bool:

@@ -4,7 +4,8 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache, Lasting
+from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cached_state import Lasting
 from netplug_core.records import (
     ABSENT,
     Create,

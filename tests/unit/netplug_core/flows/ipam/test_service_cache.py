@@ -9,7 +9,8 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Prefix
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, CachedState, DatastoreCache
+from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cached_state import CachedState
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError, Unavailable
