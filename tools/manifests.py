@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from netplug_backends.host.units import DEFAULT_PROGRAM, render_units
-from netplug_backends.kubernetes.manifests import definitions, operator_definitions, plugin_role
+from netplug_backends.kubernetes.manifests import definitions, node_role, operator_definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema
 
@@ -30,6 +30,7 @@ def render_manifests() -> Iterator[tuple[str, str]]:
     for plural, definition in operator_definitions():
         yield f"crds/operator/{plural}.yaml", render_documents(definition)
     yield "rbac/cni-plugin.yaml", render_documents(*plugin_role())
+    yield "rbac/node.yaml", render_documents(*node_role())
     for name, unit in render_units(DEFAULT_PROGRAM).items():
         yield f"systemd/{name}", HEAD + unit
     yield f"netconf/{CONFIGURATION_FILE}", render_schema(configuration_schema())

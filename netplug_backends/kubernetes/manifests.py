@@ -14,12 +14,13 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.installation.schema import installation_schema
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
-__all__ = ["SYSTEM_NAMESPACE", "definitions", "operator_definitions", "plugin_role"]
+__all__ = ["SYSTEM_NAMESPACE", "definitions", "node_role", "operator_definitions", "plugin_role"]
 
 SYSTEM_NAMESPACE = "netplug-system"
 """The namespace of netplug's own accounts and pods."""
 
 _ACCOUNT = "netplug-cni-plugin"
+_NODE_ACCOUNT = "netplug-node"
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -95,6 +96,27 @@ def plugin_role() -> tuple[Json, ...]:
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         {"apiVersion": api, "kind": "ClusterRole", "metadata": named, "rules": _plugin_rules()},
         _binding(api, named, reference, account),
+    )
+
+
+def node_role() -> tuple[Json, ...]:
+    """The node process's account with its one right: to renew the token of the plugin.
+
+    Everything else it does with the plugin's account, whose kubeconfig is on the host.
+    """
+    account: Json = {"kind": "ServiceAccount", "name": _NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+    metadata, api = {"name": _NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}, f"{_RBAC}/v1"
+    rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_ACCOUNT]}
+    return (
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": api,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": _NODE_ACCOUNT},
+            "subjects": [account],
+        },
     )
 
 

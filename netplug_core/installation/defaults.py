@@ -22,6 +22,7 @@ from netplug_core.installation.selection import CNIType, IPAMType, Selection, se
 from netplug_core.resources.installation import (
     AddressDetection,
     ImagePullPolicy,
+    ImagePullSecret,
     InstallationSpec,
     InstallMode,
     KubernetesProvider,
@@ -110,6 +111,7 @@ class ResolvedInstallation:
     image_path: str
     image_prefix: str
     image_pull_policy: ImagePullPolicy
+    image_pull_secrets: tuple[ImagePullSecret, ...]
     control_plane_replicas: int
     node_update: NodeUpdate
 
@@ -155,6 +157,7 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
         image_path=_unless_default(spec.image_path),
         image_prefix=_unless_default(spec.image_prefix),
         image_pull_policy=spec.image_pull_policy or ImagePullPolicy.IF_NOT_PRESENT,
+        image_pull_secrets=spec.image_pull_secrets,
         control_plane_replicas=_default_replicas(spec),
         node_update=spec.node_update or NodeUpdate(),
     )

@@ -1,6 +1,6 @@
 """What an Installation installs in a cluster, as far as this release renders it. Pure.
 
-The conflist, the pools and the environment of the container on every node. Called for a document without problems.
+The conflist, the pools, and the pods of the nodes with their environment. Called for a document without problems.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from netplug_core.installation.defaults import ResolvedInstallation, resolve
 from netplug_core.installation.document import InstallationDocument
 from netplug_core.installation.environment import render_environment
 from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.node_daemonset import CONFIG_MAP, CONFIG_MAP_KEY, render_daemonset
 from netplug_core.installation.pool_plan import PoolAPI, PoolStep, plan_pools, pools_afterwards
 from netplug_core.resources.ippool import IPPool
 
@@ -27,7 +28,8 @@ SYSTEM_NAMESPACE: Final = "netplug-system"
 class RenderedInstallation:
     """The result. ``pools`` are those of the cluster once the ``steps`` are done.
 
-    A ``conflist`` of None has its reason in ``no_conflist_reason``, which is empty otherwise.
+    A ``conflist`` of None has its reason in ``no_conflist_reason``, which is empty otherwise. Then nothing is installed
+    on the nodes either.
     """
 
     steps: tuple[PoolStep, ...]
@@ -35,36 +37,58 @@ class RenderedInstallation:
     conflist: str | None
     no_conflist_reason: str
     environment: Mapping[str, str]
+    daemonset: Mapping[str, object] | None
+
+    @property
+    def namespace(self) -> Mapping[str, object]:
+        """The namespace of everything that has one. Its pods may be privileged (Pod Security Admission)."""
+        labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE, "labels": labels}}
 
     @property
     def config_map(self) -> Mapping[str, object] | None:
         """The object that the container on every node takes the conflist from."""
         if self.conflist is None:
             return None
-        metadata = {"name": "cni-config", "namespace": SYSTEM_NAMESPACE}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config": self.conflist}}
+        metadata = {"name": CONFIG_MAP, "namespace": SYSTEM_NAMESPACE}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {CONFIG_MAP_KEY: self.conflist}}
 
 
 def render(
     document: InstallationDocument,
     facts: ClusterFacts,
     *,
+    version: str,
     api_group: str = "",
     endpoint: APIEndpoint | None = None,
     pool_api: PoolAPI = PoolAPI.AVAILABLE,
 ) -> RenderedInstallation:
-    """What a document installs. Conflist and environment are those for the pools that the steps lead to."""
+    """What a document installs. Conflist and environment are those for the pools that the steps lead to.
+
+    ``version`` is the release whose images are installed, such as ``3.33.0``.
+    """
     steps = plan_pools(resolve(document, facts), facts, pool_api)
     pools = pools_afterwards(facts, steps)
     later = evolve(facts, pools=pools)
     resolved = resolve(document, later)
     conflist = render_conflist(resolved, later, api_group=api_group, endpoint=endpoint)
+    environment = render_environment(resolved, api_group=api_group)
     return RenderedInstallation(
         steps=steps,
         pools=pools,
         conflist=conflist,
         no_conflist_reason=_why_none(resolved) if conflist is None else "",
-        environment=render_environment(resolved, api_group=api_group),
+        environment=environment,
+        daemonset=None
+        if conflist is None
+        else render_daemonset(
+            resolved,
+            namespace=SYSTEM_NAMESPACE,
+            version=version,
+            conflist=conflist,
+            environment=environment,
+            api_group=api_group,
+        ),
     )
 
 

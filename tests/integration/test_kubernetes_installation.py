@@ -1,4 +1,7 @@
-"""The definition of Installation on a real API server accepts what the core accepts, and refuses what a schema can."""
+"""An Installation and what it renders, on a real API server.
+
+The definition accepts what the core accepts, and refuses what a schema can. The rendered objects are complete.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from netplug_backends.kubernetes.manifests import node_role, plugin_role
 from netplug_core.installation.check import check
 from netplug_core.installation.document import read_installation
+from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.render import render
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from tests.harness.installations import manifest, network
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
@@ -110,3 +116,47 @@ def test_the_server_refuses_what_one_object_shows(
 ) -> None:
     is_of_the_schema = path in REFUSED_BY_THE_SERVER and problem_class != "Incompatible"
     assert bool(find_refusal(server, manifest(spec))) == is_of_the_schema
+
+
+FOLDERS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/netplug-system/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/netplug-system/configmaps",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/netplug-system/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/netplug-system/rolebindings",
+    "DaemonSet": "/apis/apps/v1/namespaces/netplug-system/daemonsets",
+}
+EVERYTHING = {
+    **network(ipPools=[{"cidr": V4, "encapsulation": "VXLAN"}], bgp="Disabled", mtu=1400, hostPorts="Disabled"),
+    "imagePullSecrets": [{"name": "a"}],
+    "nodeUpdateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}},
+    "cni": {"type": "Netplug", "installMode": "NetplugOnly", "binDir": "/b"},
+    "kubernetesProvider": "AKS",
+}
+
+
+@pytest.mark.parametrize("spec", [network(ipPools=[{"cidr": V4, "encapsulation": "VXLAN"}]), EVERYTHING])
+def test_what_is_rendered_is_applied_and_a_second_time_changes_nothing(
+    server: ApiServer, spec: dict[str, object]
+) -> None:
+    found = render(
+        read_installation(manifest(spec)), ClusterFacts(), version="1.2.3", api_group="projectnetplug.org/v3"
+    )
+    objects = [found.namespace, *plugin_role(), *node_role(), found.config_map, found.daemonset]
+
+    def apply() -> list[str]:
+        """The revisions of the objects after they have been applied."""
+        revisions = list[str]()
+        for one in objects:
+            assert one is not None
+            metadata = one["metadata"]
+            assert isinstance(metadata, dict)
+            target = f"{FOLDERS[str(one['kind'])]}/{metadata['name']}?fieldManager=tests&fieldValidation=Strict"
+            stored = server.request("PATCH", target, one, content_type="application/apply-patch+yaml")
+            assert isinstance(stored, dict)
+            revisions.append(stored["metadata"]["resourceVersion"])
+        return revisions
+
+    assert apply() == apply()

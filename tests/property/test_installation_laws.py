@@ -126,11 +126,11 @@ def test_what_is_rendered_is_a_function_of_the_settings(spec: object) -> None:
     found = judged(manifest(spec))
     if isinstance(found, InvalidInstallation) or found.problems:
         return
-    rendered = render(found.document, ClusterFacts())
-    assert rendered == render(found.document, ClusterFacts())
+    rendered = render(found.document, ClusterFacts(), version="1.2.3")
+    assert rendered == render(found.document, ClusterFacts(), version="1.2.3")
     if rendered.conflist is not None:
         conflist = json.loads(rendered.conflist)
         assert rendered.conflist == json.dumps(conflist, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    again = render(found.document, ClusterFacts(pools=rendered.pools))
+    again = render(found.document, ClusterFacts(pools=rendered.pools), version="1.2.3")
     assert [step.action for step in again.steps if step.action is not PoolAction.LEAVE] == []
     assert (again.pools, again.conflist) == (rendered.pools, rendered.conflist)

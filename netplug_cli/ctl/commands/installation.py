@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib.resources import files as package_files
 
 import click
+import yaml
 from attrs import frozen
 
 from netplug_cli.ctl.commands.options import FILES
 from netplug_cli.ctl.documents import read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.formatting import print_error
+from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.document import InstallationDocument, is_installation, read_installation
@@ -27,7 +30,8 @@ __all__ = ["render", "validate"]
 
 _INVALID = 2
 _WARNED = 3
-_PARTS = ("conflist", "pools", "environment")
+_PARTS = ("conflist", "pools", "environment", "daemonset")
+_ACCOUNTS = ("rbac/cni-plugin.yaml", "rbac/node.yaml")
 _API_GROUPS = {"v1": "", "v3": API_VERSION}
 
 
@@ -54,24 +58,26 @@ def validate(files: tuple[str, ...], *, is_strict: bool) -> int:
     "--only",
     "part",
     type=click.Choice(_PARTS),
-    help="Print only the text of the conflist, the IPPools, or the environment of the container on the nodes.",
+    help="Print only the text of the conflist, the IPPools, the environment of the container on the nodes, or the "
+    "DaemonSet.",
 )
 @click.option(
     "--crds", "mode", type=click.Choice(tuple(_API_GROUPS)), default="v1", show_default=True, help="The cluster's CRDs."
 )
 def render(files: tuple[str, ...], part: str | None, mode: str) -> int:
-    """Print what an Installation installs in a new cluster, as YAML: the ConfigMap of the conflist, and the IPPools.
+    """Print what an Installation installs in a new cluster, as YAML: namespace, accounts, DaemonSet, IPPools.
 
-    The pods of the nodes, the accounts and the CRDs are not printed. Problems and warnings are those of validate.
+    The CRDs are not printed. Problems and warnings are those of validate.
     """
     checked = _check_files(files)
     if not checked.is_valid:
         return _INVALID
     if len(checked.defaults) != 1 or len(checked.overlaid) > 1:
         raise click.UsageError("Give one Installation, and one overlay of it at most.")
-    rendered = render_installation(checked.all[-1].document, ClusterFacts(), api_group=_API_GROUPS[mode])
-    if rendered.no_conflist_reason and part in (None, "conflist"):
-        print_error(f"no conflist: {rendered.no_conflist_reason}")
+    document = checked.all[-1].document
+    rendered = render_installation(document, ClusterFacts(), version=__version__, api_group=_API_GROUPS[mode])
+    if rendered.no_conflist_reason and part in (None, "conflist", "daemonset"):
+        print_error(f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
     click.echo(_format(rendered, part), nl=False)
     return 0
 
@@ -85,8 +91,17 @@ def _format(rendered: RenderedInstallation, part: str | None) -> str:
             return "".join(f"{name}={value}\n" for name, value in rendered.environment.items())
         case "pools":
             return _documents(pools)
-    config_maps = [] if rendered.config_map is None else [rendered.config_map]
-    return _documents([*config_maps, *pools])
+        case "daemonset":
+            return _documents([] if rendered.daemonset is None else [rendered.daemonset])
+    if rendered.daemonset is None or rendered.config_map is None:
+        return _documents(pools)
+    accounts = [document for name in _ACCOUNTS for document in _read_shipped(name)]
+    return _documents([rendered.namespace, *accounts, *pools, rendered.config_map, rendered.daemonset])
+
+
+def _read_shipped(name: str) -> Iterator[object]:
+    """The documents of a manifest that comes with the package."""
+    return iter(yaml.safe_load_all(package_files("netplug_cli").joinpath("manifests", name).read_text()))
 
 
 def _documents(objects: Sequence[object]) -> str:

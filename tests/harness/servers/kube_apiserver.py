@@ -203,6 +203,7 @@ class ApiServer:
             f"--service-account-key-file={folder / 'accounts.key'}",
             f"--service-account-signing-key-file={folder / 'accounts.key'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
+            "--allow-privileged=true",
             "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--disable-admission-plugins=ServiceAccount",

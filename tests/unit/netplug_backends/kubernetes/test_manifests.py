@@ -8,7 +8,7 @@ import yaml
 import netplug_cli
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.manifests import definitions, operator_definitions, plugin_role
+from netplug_backends.kubernetes.manifests import definitions, node_role, operator_definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 
 MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
@@ -25,8 +25,20 @@ def test_the_shipped_definitions_match_the_tables(mode: CrdMode) -> None:
 
 
 def test_the_shipped_roles_match_the_tables() -> None:
-    text = (MANIFESTS / "rbac" / "cni-plugin.yaml").read_text()
-    assert list(yaml.safe_load_all(text)) == list(plugin_role())
+    for name, role in (("cni-plugin", plugin_role()), ("node", node_role())):
+        assert list(yaml.safe_load_all((MANIFESTS / "rbac" / f"{name}.yaml").read_text())) == list(role)
+
+
+def test_the_node_process_has_one_right() -> None:
+    _, role, _ = node_role()
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "verbs": ["create"],
+            "resourceNames": ["netplug-cni-plugin"],
+        }
+    ]
 
 
 def test_every_stored_kind_has_a_schema() -> None:

@@ -6,7 +6,7 @@ from tests.harness.installations import make_pool, network, read
 
 
 def test_a_new_cluster() -> None:
-    found = render(read(), ClusterFacts())
+    found = render(read(), ClusterFacts(), version="1.2.3")
     assert [step.action.value for step in found.steps] == ["create"]
     assert [str(pool.spec.prefix) for pool in found.pools] == ["192.168.0.0/16"]
     assert found.conflist is not None
@@ -22,11 +22,11 @@ def test_a_new_cluster() -> None:
 
 
 def test_the_pools_of_a_cluster_decide_the_families() -> None:
-    found = render(read(), ClusterFacts(pools=(make_pool("fd00::/48"),)))
+    found = render(read(), ClusterFacts(pools=(make_pool("fd00::/48"),)), version="1.2.3")
     assert found.conflist is not None
     assert '"assign_ipv4":"false","assign_ipv6":"true"' in found.conflist
 
 
 def test_no_conflist_before_there_is_a_pool() -> None:
-    found = render(read(network(ipPools=[])), ClusterFacts())
+    found = render(read(network(ipPools=[])), ClusterFacts(), version="1.2.3")
     assert (found.steps, found.pools, found.conflist, found.config_map) == ((), (), None, None)

@@ -104,7 +104,17 @@ def render(harness: ToolHarness, *documents: str, options: tuple[str, ...] = ())
 
 def test_render_prints_the_objects(harness: ToolHarness) -> None:
     assert render(harness, document(LISTED)) == 0
-    config_map, pool = yaml.safe_load_all(harness.out)
+    *accounts, pool, config_map, daemonset = yaml.safe_load_all(harness.out)
+    assert [(one["kind"], one["metadata"]["name"]) for one in accounts] == [
+        ("Namespace", "netplug-system"),
+        ("ServiceAccount", "netplug-cni-plugin"),
+        ("ClusterRole", "netplug-cni-plugin"),
+        ("ClusterRoleBinding", "netplug-cni-plugin"),
+        ("ServiceAccount", "netplug-node"),
+        ("Role", "netplug-node"),
+        ("RoleBinding", "netplug-node"),
+    ]
+    assert (daemonset["kind"], daemonset["metadata"]["name"]) == ("DaemonSet", "netplug-node")
     assert (config_map["kind"], config_map["metadata"]["name"]) == ("ConfigMap", "cni-config")
     assert json.loads(config_map["data"]["config"])["name"] == "k8s-pod-network"
     assert pool["metadata"] == {
@@ -123,6 +133,8 @@ def test_render_prints_a_part(harness: ToolHarness) -> None:
     assert "NETPLUG_API_GROUP" not in harness.out
     assert render(harness, document(LISTED), options=("--only", "pools")) == 0
     assert harness.run_command("validate", "-f", harness.write_file(harness.out)) == 0
+    assert render(harness, document(LISTED), options=("--only", "daemonset")) == 0
+    assert [one["kind"] for one in yaml.safe_load_all(harness.out)] == ["DaemonSet"]
 
 
 def test_render_applies_the_overlay(harness: ToolHarness) -> None:
@@ -139,10 +151,10 @@ def test_render_refuses_what_validate_refuses(harness: ToolHarness) -> None:
     assert "Give one Installation, and one overlay of it at most." in harness.err
 
 
-def test_render_says_why_there_is_no_conflist(harness: ToolHarness) -> None:
+def test_render_says_why_nothing_is_installed_on_the_nodes(harness: ToolHarness) -> None:
     assert render(harness, document()) == 0
-    assert (harness.out, harness.err) == ("", f"netplugctl: no conflist: {NO_POOL}\n")
-    assert render(harness, document(), options=("--only", "conflist")) == 0
-    assert (harness.out, harness.err) == ("", f"netplugctl: no conflist: {NO_POOL}\n")
+    assert (harness.out, harness.err) == ("", f"netplugctl: nothing is installed on the nodes: {NO_POOL}\n")
+    assert render(harness, document(), options=("--only", "daemonset")) == 0
+    assert (harness.out, harness.err) == ("", f"netplugctl: nothing is installed on the nodes: {NO_POOL}\n")
     assert render(harness, document("{cni: {type: AmazonVPC}}")) == 0
-    assert harness.err == "netplugctl: no conflist: the CNI plugin is AmazonVPC\n"
+    assert harness.err == "netplugctl: nothing is installed on the nodes: the CNI plugin is AmazonVPC\n"

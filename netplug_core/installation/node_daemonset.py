@@ -1,0 +1,180 @@
+"""The pods of the nodes: the DaemonSet of the node process, and of the container that installs the plugin. Pure.
+
+Nothing of it depends on what is in the cluster, so that it is the same for an operator, a chart and a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+from netplug_core.installation.defaults import ResolvedInstallation
+from netplug_core.installation.images import NODE_IMAGE, image_reference
+from netplug_core.resources.installation import OPERATOR_GROUP, InstallMode, KubernetesProvider
+
+__all__ = ["CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "render_daemonset"]
+
+CONFIG_MAP: Final = "cni-config"
+CONFIG_MAP_KEY: Final = "config"
+NODE_ACCOUNT: Final = "netplug-node"
+"""The name of the account, and of the DaemonSet."""
+
+CONFIG_HASH: Final = f"hash.{OPERATOR_GROUP}/cni-config"
+"""The annotation that changes with the conflist, so that the pods are replaced then."""
+
+_ENDPOINT_OVERRIDE: Final = "kubernetes-services-endpoint"
+_CONFLIST_NAME: Final = "10-netplug.conflist"
+_KUBECONFIG_NAME: Final = "netplug-kubeconfig"
+_HOST_ROOT: Final = "/host"
+_HEALTH_PORT: Final = 9470
+_HELPER_PLUGINS: Final = ("bandwidth", "flannel", "host-local", "loopback", "portmap", "tuning")
+
+# A stop lets the calls that have begun finish, which may take 30 s.
+_GRACE_S: Final = 35
+
+_VIRTUAL_NODES: Final = {
+    KubernetesProvider.AKS: ("type", "virtual-kubelet"),
+    KubernetesProvider.EKS: ("eks.amazonaws.com/compute-type", "fargate"),
+}
+
+Json = Mapping[str, object]
+
+
+def render_daemonset(
+    resolved: ResolvedInstallation,
+    *,
+    namespace: str,
+    version: str,
+    conflist: str,
+    environment: Mapping[str, str],
+    api_group: str = "",
+) -> Json:
+    """The DaemonSet of a conflist. ``environment`` are the variables that ``environment`` renders."""
+    labels = {"k8s-app": NODE_ACCOUNT}
+    annotations = {CONFIG_HASH: sha256(conflist.encode()).hexdigest()}
+    image = {
+        "image": image_reference(resolved, NODE_IMAGE, version),
+        "imagePullPolicy": resolved.image_pull_policy.value,
+    }
+    update = resolved.node_update
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": NODE_ACCOUNT, "namespace": namespace, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {
+                "type": update.type,
+                "rollingUpdate": {
+                    "maxUnavailable": update.rolling_update.max_unavailable,
+                    "maxSurge": update.rolling_update.max_surge,
+                },
+            },
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": {
+                    **_pod_settings(resolved),
+                    "initContainers": [_install_container(resolved, image, api_group)],
+                    "containers": [_node_container(resolved, image, environment)],
+                    "volumes": [
+                        _host_volume("host-root", "/", "Directory"),
+                        _host_volume("cni-bin-dir", resolved.bin_dir, "DirectoryOrCreate"),
+                        _host_volume("cni-net-dir", resolved.conf_dir, "DirectoryOrCreate"),
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _pod_settings(resolved: ResolvedInstallation) -> Json:
+    """What the pods need to run on every node, before there is a network of pods."""
+    settings: dict[str, object] = {
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "serviceAccountName": NODE_ACCOUNT,
+        "priorityClassName": "system-node-critical",
+        "terminationGracePeriodSeconds": _GRACE_S,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+    }
+    if resolved.image_pull_secrets:
+        settings["imagePullSecrets"] = [{"name": secret.name} for secret in resolved.image_pull_secrets]
+    virtual = _VIRTUAL_NODES.get(resolved.provider)
+    if virtual is not None:
+        label, value = virtual
+        expression = {"key": label, "operator": "NotIn", "values": [value]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        settings["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return settings
+
+
+def _node_container(resolved: ResolvedInstallation, image: Json, environment: Mapping[str, str]) -> Json:
+    """The node process. It works in the host's file system, so paths of its variables are those of the host."""
+    variables = {
+        **environment,
+        "CNI_NET_DIR": resolved.conf_dir,
+        "KUBECONFIG": f"{resolved.conf_dir}/{_KUBECONFIG_NAME}",
+    }
+    return {
+        "name": NODE_ACCOUNT,
+        **image,
+        "command": ["netplug-node"],
+        "args": [f"--host-root={_HOST_ROOT}", f"--metrics-port={_HEALTH_PORT}"],
+        "env": [*_fixed(variables), _field("NODENAME", "spec.nodeName"), _field("NAMESPACE", "metadata.namespace")],
+        **_endpoint_override(),
+        "securityContext": {"privileged": True},
+        "resources": {"requests": {"cpu": "100m", "memory": "96Mi"}},
+        "startupProbe": {**_probe("/livez"), "periodSeconds": 2, "failureThreshold": 150},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 10},
+        "livenessProbe": {**_probe("/livez"), "periodSeconds": 10, "failureThreshold": 6},
+        "volumeMounts": [{"name": "host-root", "mountPath": _HOST_ROOT}],
+    }
+
+
+def _install_container(resolved: ResolvedInstallation, image: Json, api_group: str) -> Json:
+    """The installer. It ends when the plugin, its kubeconfig and its configuration are on the host."""
+    variables = {"CNI_CONF_NAME": _CONFLIST_NAME, "CNI_NET_DIR": resolved.conf_dir, "SLEEP": "false"}
+    if resolved.install_mode is InstallMode.NETPLUG_ONLY:
+        variables["SKIP_CNI_BINARIES"] = ",".join(_HELPER_PLUGINS)
+    if api_group:
+        variables["NETPLUG_API_GROUP"] = api_group
+    conflist = {"configMapKeyRef": {"name": CONFIG_MAP, "key": CONFIG_MAP_KEY}}
+    return {
+        "name": "install-cni",
+        **image,
+        "command": ["netplug-install"],
+        "env": [
+            *_fixed(variables),
+            {"name": "CNI_NETWORK_CONFIG", "valueFrom": conflist},
+            _field("KUBERNETES_NODE_NAME", "spec.nodeName"),
+        ],
+        **_endpoint_override(),
+        "securityContext": {"privileged": True},  # with SELinux nobody else may write to a folder of the host
+        "volumeMounts": [
+            {"name": "cni-bin-dir", "mountPath": f"{_HOST_ROOT}/opt/cni/bin"},
+            {"name": "cni-net-dir", "mountPath": f"{_HOST_ROOT}/etc/cni/net.d"},
+        ],
+    }
+
+
+def _host_volume(name: str, path: str, kind: str) -> Json:
+    return {"name": name, "hostPath": {"path": path, "type": kind}}
+
+
+def _fixed(variables: Mapping[str, str]) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in sorted(variables.items())]
+
+
+def _field(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _endpoint_override() -> Json:
+    """Where the API server is, if the Service of it cannot be reached from the nodes."""
+    return {"envFrom": [{"configMapRef": {"name": _ENDPOINT_OVERRIDE, "optional": True}}]}
+
+
+def _probe(path: str) -> Json:
+    return {"httpGet": {"host": "127.0.0.1", "port": _HEALTH_PORT, "path": path}, "timeoutSeconds": 5}
