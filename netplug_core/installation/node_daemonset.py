@@ -51,7 +51,6 @@ def render_daemonset(
     api_group: str = "",
 ) -> Json:
     """The DaemonSet of a conflist. ``environment`` are the variables that ``environment`` renders."""
-    labels = {"k8s-app": NODE_ACCOUNT}
     annotations = {CONFIG_HASH: sha256(conflist.encode()).hexdigest()}
     image = {
         "image": image_reference(resolved, NODE_IMAGE, version),
@@ -61,9 +60,9 @@ def render_daemonset(
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": NODE_ACCOUNT, "namespace": namespace, "labels": labels},
+        "metadata": {"name": NODE_ACCOUNT, "namespace": namespace, "labels": _labels()},
         "spec": {
-            "selector": {"matchLabels": labels},
+            "selector": {"matchLabels": _labels()},
             "updateStrategy": {
                 "type": update.type,
                 "rollingUpdate": {
@@ -72,7 +71,7 @@ def render_daemonset(
                 },
             },
             "template": {
-                "metadata": {"labels": labels, "annotations": annotations},
+                "metadata": {"labels": _labels(), "annotations": annotations},
                 "spec": {
                     **_pod_settings(resolved),
                     "initContainers": [_install_container(resolved, image, api_group)],
@@ -86,6 +85,11 @@ def render_daemonset(
             },
         },
     }
+
+
+def _labels() -> Json:
+    """A new mapping each time: YAML would print the second one as a reference to the first."""
+    return {"k8s-app": NODE_ACCOUNT}
 
 
 def _pod_settings(resolved: ResolvedInstallation) -> Json:
@@ -151,7 +155,7 @@ def _install_container(resolved: ResolvedInstallation, image: Json, api_group: s
             _field("KUBERNETES_NODE_NAME", "spec.nodeName"),
         ],
         **_endpoint_override(),
-        "securityContext": {"privileged": True},  # with SELinux nobody else may write to a folder of the host
+        "securityContext": {"privileged": True},  # with SELinux no other container may write to a folder of the host
         "volumeMounts": [
             {"name": "cni-bin-dir", "mountPath": f"{_HOST_ROOT}/opt/cni/bin"},
             {"name": "cni-net-dir", "mountPath": f"{_HOST_ROOT}/etc/cni/net.d"},

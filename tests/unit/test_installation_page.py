@@ -40,7 +40,7 @@ def test_what_is_shown_is_printed(tmp_path: Path) -> None:
     assert (right.returncode, right.stdout, right.stderr) == (
         0,
         blocks("text")[1],
-        f"{warning}encapsulation VXLAN\n" * 2,
+        f"{warning}encapsulation VXLAN\n" * 3,
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files as package_files
 
 import click
-import yaml
 from attrs import frozen
 
 from netplug_cli.ctl.commands.options import FILES
@@ -101,6 +100,8 @@ def _format(rendered: RenderedInstallation, part: str | None) -> str:
 
 def _read_shipped(name: str) -> Iterator[object]:
     """The documents of a manifest that comes with the package."""
+    import yaml
+
     return iter(yaml.safe_load_all(package_files("netplug_cli").joinpath("manifests", name).read_text()))
 
 
