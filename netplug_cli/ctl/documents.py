@@ -20,8 +20,8 @@ from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
-    "find_files", "read_configuration", "read_documents", "read_manifests", "render_json", "render_yaml",
-    "require_manifests",
+    "find_files", "read_configuration", "read_documents", "read_manifests", "read_text", "render_json",
+    "render_yaml", "require_manifests",
 ]  # fmt: skip
 
 STDIN = "-"
@@ -62,7 +62,7 @@ def read_documents(files: Sequence[str]) -> Iterator[Document]:
     """
     for file in files:
         name = "standard input" if file == STDIN else file
-        for number, value in enumerate(_parse(_read_text(file, name), name), start=1):
+        for number, value in enumerate(_parse(read_text(file), name), start=1):
             if value is not None:
                 yield from _documents_of(value, f"{name}#{number}")
 
@@ -109,7 +109,7 @@ def read_configuration(file: str) -> Mapping[str, object]:
         InputError: it cannot be read, is neither YAML nor JSON, or does not hold exactly one object.
     """
     try:
-        values = list(_parse(_read_text(file, file), file))
+        values = list(_parse(read_text(file), file))
     except InputError as error:
         if isinstance(error.__cause__, OSError):
             raise
@@ -120,6 +120,21 @@ def read_configuration(file: str) -> Mapping[str, object]:
     if len(objects) != 1 or not isinstance(objects[0], dict):
         raise InputError(file, None, "one object is expected")
     return objects[0]
+
+
+def read_text(file: str) -> str:
+    """The text of a file; ``-`` is standard input.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    name = "standard input" if file == STDIN else file
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(name, file, error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise InputError(name, file, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def render_yaml(value: object) -> str:
@@ -142,15 +157,6 @@ def _walk(folder: str, *, is_recursive: bool) -> Iterator[str]:
         if not is_recursive:
             folders.clear()
         yield from (os.path.join(place, name) for name in files if name.endswith(_SUFFIXES))
-
-
-def _read_text(file: str, name: str) -> str:
-    try:
-        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(name, file, error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        raise InputError(name, file, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _parse(text: str, name: str) -> Iterator[object]:

@@ -24,6 +24,7 @@ __all__ = ["run"]
 _COMMANDS = {
     "apply": ("netplug_cli.ctl.commands.resources", "apply", "Create or change resources from files."),
     "create": ("netplug_cli.ctl.commands.resources", "create", "Create resources from files."),
+    "datastore": ("netplug_cli.ctl.commands.datastore", "datastore", "Lock the datastore; move it into another one."),
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
     "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
     "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine; check an Installation."),

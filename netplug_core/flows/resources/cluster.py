@@ -27,8 +27,8 @@ from netplug_core.resources.validation import validate_resource
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
-    "VersionMismatch", "configure_ipam", "ensure_initialized", "find_cluster_information", "find_ipam_configuration",
-    "refuse_older_client",
+    "VersionMismatch", "cluster_type_on", "configure_ipam", "ensure_initialized", "find_cluster_information",
+    "find_ipam_configuration", "refuse_older_client", "require_release",
 ]  # fmt: skip
 
 _OF_KUBERNETES = "kdd"
@@ -64,7 +64,15 @@ def refuse_older_client(store: Datastore, client: str, *, deadline: Deadline) ->
         VersionMismatch: the client is older, or the two cannot be compared.
         Unavailable: the store does not answer.
     """
-    cluster = find_cluster_information(store, deadline=deadline).version
+    require_release(find_cluster_information(store, deadline=deadline).version, client)
+
+
+def require_release(cluster: str, client: str) -> None:
+    """Refuse a client of an older release than a cluster; an empty one is of any release.
+
+    Raises:
+        VersionMismatch: the client is older, or the two cannot be compared.
+    """
     if not cluster:
         return
     ours, theirs = _release(client), _release(cluster)
@@ -94,7 +102,7 @@ def ensure_initialized(
         spec = evolve(
             spec,
             cluster_guid=spec.cluster_guid or guid,
-            cluster_type=_type_on(store, spec.cluster_type),
+            cluster_type=cluster_type_on(store, spec.cluster_type),
             version=version or spec.version,
             # An explicit false locks the cluster.
             is_datastore_ready=spec.is_datastore_ready is not False,
@@ -156,7 +164,8 @@ def _release(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _type_on(store: Datastore, known: str) -> str:
+def cluster_type_on(store: Datastore, known: str) -> str:
+    """The type of a cluster whose datastore is this one: ``kdd`` is added on Kubernetes, and never removed."""
     parts = [part for part in known.split(",") if part]
     if store.description.name != KUBERNETES_DATASTORE or _OF_KUBERNETES in parts:
         return known
