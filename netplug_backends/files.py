@@ -7,6 +7,7 @@ folder could be open to everybody (0), or closed to those who need it (077).
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 __all__ = [
     "FOLDER_MODE",
@@ -17,6 +18,7 @@ __all__ = [
     "open_file",
     "sync_folder",
     "write_file",
+    "write_whole",
 ]
 
 FOLDER_MODE = 0o755
@@ -69,8 +71,8 @@ def open_file(path: str, flags: int, mode: int) -> int:
     return descriptor
 
 
-def write_file(path: str, text: str, mode: int, *, is_synced: bool = False) -> None:
-    """Replace the content and the mode of a file, which is created if it does not exist.
+def write_file(path: str, content: str | bytes, mode: int, *, is_synced: bool = False) -> None:
+    """Replace the content and the mode of a file, which is created if it does not exist. Text is written as UTF-8.
 
     ``is_synced``: the content is on the disk when this returns.
 
@@ -78,12 +80,31 @@ def write_file(path: str, text: str, mode: int, *, is_synced: bool = False) -> N
         OSError: it cannot be written.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    with open(descriptor, "w", encoding="utf-8") as file:
+    with open(descriptor, "wb") as file:
         os.fchmod(descriptor, mode)
-        file.write(text)
+        file.write(content.encode() if isinstance(content, str) else content)
         if is_synced:
             file.flush()
             os.fsync(descriptor)
+
+
+def write_whole(path: str, content: str | bytes, mode: int, *, temporary: str = "") -> None:
+    """Replace a file as a whole, so that it is on the disk: it is synced, then renamed, then its folder is synced.
+
+    ``temporary`` is the path that it is written under, in the same folder; empty: the path with ``.tmp`` behind.
+
+    Raises:
+        OSError: it cannot be written; it is not there, or may not survive a crash of the machine.
+    """
+    temporary = temporary or f"{path}.tmp"
+    try:
+        write_file(temporary, content, mode, is_synced=True)
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(os.path.dirname(path))
 
 
 def sync_folder(path: str) -> None:

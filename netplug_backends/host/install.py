@@ -14,6 +14,7 @@ import compileall
 import enum
 import importlib.util
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,11 +28,12 @@ from netplug_backends.host.static_client import build_client, built_file
 from netplug_backends.host.trust import installing_environment, remove_open_caches, require_trusted
 from netplug_core.cni.node_socket import SOCKET_VARIABLE
 from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.installation.bundle import COPIES
 
 __all__ = [
     "EXECUTABLES", "EXECUTABLE_MODE", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "compile_package",
-    "install", "last_error_line", "readable_by_all", "render_launcher", "replace_file", "require_trusted_environment",
-    "uninstall",
+    "find_problem", "install", "last_error_line", "readable_by_all", "render_launcher", "replace_file",
+    "require_trusted_environment", "uninstall",
 ]  # fmt: skip
 
 EXECUTABLES = ("netplug", "netplug-ipam")
@@ -127,7 +129,7 @@ def _install(folder: Path, shebang: str, static: bytes | None, report: Callable[
     contents = dict.fromkeys(STANDALONE, standalone) if static is not None else {}
     contents |= dict.fromkeys(EXECUTABLES, python if static is None else static)
     for name, content in contents.items():
-        replace_file(folder / name, content, EXECUTABLE_MODE, _find_problem)
+        replace_file(folder / name, content, EXECUTABLE_MODE, find_problem)
         report(f"installed {folder / name}")
     return Installed(files=tuple(str(folder / name) for name in contents), compiled=compiled)
 
@@ -185,12 +187,11 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
     for name in (*EXECUTABLES, *STANDALONE):
         file = Path(bin_dir) / name
         try:
-            if not file.exists():
+            if not os.path.lexists(file):
                 if name in EXECUTABLES:  # the others are there beside the static client only
                     report(f"not there: {file}")
                 continue
-            content = file.read_bytes()
-            if not any(words in content for words in (*_OUR_IMPORTS, _OUR_VARIABLE)):
+            if not _is_ours(file):
                 report(f"left alone, not written by netplugctl: {file}")
                 continue
             file.unlink()
@@ -199,6 +200,13 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
         removed.append(str(file))
         report(f"removed {file}")
     return tuple(removed)
+
+
+def _is_ours(file: Path) -> bool:
+    if file.is_symlink() and os.readlink(file).startswith(f"{COPIES}/"):
+        return True
+    content = file.read_bytes() if file.exists() else b""
+    return any(words in content for words in (*_OUR_IMPORTS, _OUR_VARIABLE))
 
 
 @contextmanager
@@ -253,10 +261,14 @@ def replace_file(
 ) -> None:
     """Replace a file as a whole, with its mode. What ``find_problem`` finds a problem in replaces nothing.
 
+    A file that is as it shall be stays.
+
     Raises:
         Unavailable: it cannot be written, or does not run.
     """
     new_file = file.with_name(f".{file.name}.new")
+    if _is_same(file, content, mode) and not find_problem(file):
+        return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         new_file.write_bytes(content)
@@ -273,7 +285,14 @@ def replace_file(
         raise Unavailable(str(file), f"it does not run: {problem}")
 
 
-def _find_problem(file: Path) -> str:
+def _is_same(file: Path, content: bytes, mode: int) -> bool:
+    with suppress(OSError):  # it is missing, or cannot be read: it is replaced
+        status = file.lstat()
+        return stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == mode and file.read_bytes() == content
+    return False
+
+
+def find_problem(file: Path) -> str:
     """Why an executable does not answer VERSION, as a runtime would send it; empty if it answers."""
     try:
         process = subprocess.run(

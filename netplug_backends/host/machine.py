@@ -17,8 +17,7 @@ from netplug_backends.files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
     make_folder,
-    sync_folder,
-    write_file,
+    write_whole,
 )
 from netplug_backends.host.locks import FileLocks
 
@@ -96,7 +95,7 @@ class HostMachine(FileLocks):
         folder = os.path.dirname(path)
         make_folder(os.path.dirname(folder))
         make_folder(folder, PRIVATE_FOLDER_MODE)
-        _write_whole(path, text, PRIVATE_FILE_MODE)
+        write_whole(path, text, PRIVATE_FILE_MODE)
 
     def publish(self, path: str, text: str) -> None:
         """As ``write_durably``, for everybody to read.
@@ -105,7 +104,7 @@ class HostMachine(FileLocks):
             OSError: as for that.
         """
         make_folder(os.path.dirname(path))
-        _write_whole(path, text, OPEN_FILE_MODE)
+        write_whole(path, text, OPEN_FILE_MODE)
 
     def replace_secret(self, path: str, text: str) -> None:
         """As ``write_durably``, in a folder that is there: container runtimes read it, and must not load the file.
@@ -116,7 +115,7 @@ class HostMachine(FileLocks):
             OSError: as for that.
         """
         folder, name = os.path.split(path)
-        _write_whole(path, text, PRIVATE_FILE_MODE, temporary=os.path.join(folder, f".{name}.new"))
+        write_whole(path, text, PRIVATE_FILE_MODE, temporary=os.path.join(folder, f".{name}.new"))
 
     def make_public_folder(self, path: str) -> None:
         """Make a folder, and those above it, that everybody may look into; one that exists stays as it is.
@@ -138,15 +137,3 @@ class HostMachine(FileLocks):
         digits[8] = digits[8] & 0x3F | 0x80
         text = digits.hex()
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-
-
-def _write_whole(path: str, text: str, mode: int, *, temporary: str = "") -> None:
-    temporary = temporary or f"{path}.tmp"
-    try:
-        write_file(temporary, text, mode, is_synced=True)
-        os.rename(temporary, path)
-    except OSError:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    sync_folder(os.path.dirname(path))

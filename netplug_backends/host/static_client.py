@@ -1,5 +1,7 @@
 """The static client of the node process: a program in C, built before, or built with the compiler of this host.
 
+Beside it is the launcher of a bundle (``netplug_core.installation.bundle``), which only ``tools/bundle.py`` builds.
+
 ``install`` puts it onto a host, ``python -m tools.client`` builds the file that a package carries. Its source is in the
 folder ``netplug_cli/cni/static``, and a built file lies beside it, named for the architecture that it is for. Two
 builds with one compiler are identical.
@@ -26,8 +28,8 @@ def built_file(source: Path) -> Path:
     return source / f"netplug-{os.uname().machine}"
 
 
-def build_client(source: Path, target: Path) -> None:
-    """Build the client from the folder of its source.
+def build_client(source: Path, target: Path, program: str = "netplug.c") -> None:
+    """Build the client, or another program, from the folder of its source.
 
     Raises:
         Unavailable: this host has no C compiler, or the compiler fails.
@@ -35,7 +37,7 @@ def build_client(source: Path, target: Path) -> None:
     compiler = next((found for found in map(shutil.which, _COMPILERS) if found is not None), None)
     if compiler is None:
         raise Unavailable("a C compiler", f"this host has none of {', '.join(_COMPILERS)}; install gcc and libc6-dev")
-    command = [compiler, *_FLAGS, "-o", str(target.absolute()), "netplug.c"]
+    command = [compiler, *_FLAGS, "-o", str(target.absolute()), program]
     try:
         process = subprocess.run(
             command, cwd=source, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False

@@ -67,17 +67,35 @@ class TokenRefresh:
         if self.clock.monotonic() < self._next_at and not has_changed:
             return
         self._used_stamps = stamps
+        self._schedule(self._try_to_renew())
+
+    def renew_now(self) -> IssuedToken:
+        """The new token. The next one is due as after a look.
+
+        Raises:
+            NetplugError: there is none.
+            OSError: the file cannot be written.
+        """
+        stamps = self.find_stamps()
         issued = self._renew()
+        self._used_stamps = self._seen_stamps = stamps
+        self._schedule(issued)
+        return issued
+
+    def _schedule(self, issued: IssuedToken | None) -> None:
         delay_s = refresh_delay_s(issued, now_ns=self.clock.now_ns(), interval_s=self.interval_s, chance=self.chance())
         self._next_at = self.clock.monotonic() + delay_s
 
-    def _renew(self) -> IssuedToken | None:
+    def _try_to_renew(self) -> IssuedToken | None:
         """The new token; None if there is none, which is a line of the log."""
         try:
-            issued = self.renew()
+            return self._renew()
         except (NetplugError, OSError) as error:
             self._failure.report(error)
             return None
+
+    def _renew(self) -> IssuedToken:
+        issued = self.renew()
         self._failure.clear()
         self._issued = issued
         source = "the pod's own, as the server issues none" if issued.is_mounted else "issued"

@@ -25,12 +25,18 @@ _RENEW_S = 20.0
 
 
 def find_token_refresh(
-    environ: Mapping[str, str], log: Log, in_pod: RunInContainer = run_here, *, account_folder: str = ""
+    environ: Mapping[str, str],
+    log: Log,
+    in_pod: RunInContainer = run_here,
+    *,
+    account_folder: str = "",
+    conf_dir: str = "",
 ) -> TokenRefresh | None:
     """What renews the token; None outside a pod, or where ``NETPLUG_MANAGE_CNI`` is ``false``.
 
     ``in_pod`` does what reads files of the pod; the kubeconfig is the host's. ``account_folder`` has the files of the
-    pod's service account; empty: the usual one.
+    pod's service account; empty: the usual one. ``conf_dir`` is the folder of the kubeconfig, if that of the host is
+    mounted elsewhere.
     """
     if not environ.get("KUBERNETES_SERVICE_HOST") or environ.get("NETPLUG_MANAGE_CNI") == "false":
         return None
@@ -44,7 +50,7 @@ def find_token_refresh(
     if account is None:
         return None
     file = PluginFile(
-        path=f"{environ.get('CNI_NET_DIR') or _CONFIGURATIONS}/{FILE_NAME}",
+        path=f"{conf_dir or environ.get('CNI_NET_DIR') or _CONFIGURATIONS}/{FILE_NAME}",
         account=environ.get("NETPLUG_CNI_SERVICE_ACCOUNT") or _ACCOUNT,
         skips_tls_verification=environ.get("SKIP_TLS_VERIFY") == "true",
     )

@@ -181,7 +181,7 @@ def test_del_killed_anywhere_in_an_outage(scene: KillScene) -> None:
     scene.add(pod)
     with outage(scene):
         effects = scene.run_to_end("DEL", pod)
-    assert {"NetlinkSocket.send", "write_file", "_write_whole", "sync_folder"} <= set(effects)
+    assert {"NetlinkSocket.send", "write_file", "write_whole", "sync_folder"} <= set(effects)
     numbered = scene.victims(all_numbers(effects))
     run_in_parallel(scene.add, numbered.values())
     with outage(scene):

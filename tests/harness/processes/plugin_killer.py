@@ -17,7 +17,7 @@ from types import FrameType
 FIRST_MODULE = "netplug_core.flows.cni.call"
 EFFECTS = {
     "fsync": {"write_file", "sync_folder"},
-    "rename": {"_write_whole"},
+    "rename": {"write_whole"},
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "fcntl": {"FileLocks.try_lock"},
     "flock": {"NetworkFiles._try_lock"},

@@ -1,0 +1,57 @@
+"""Composition root of the installer: the console script ``netplug-install`` calls ``main``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from netplug_backends.host.installing import HostFolders, ProgramsOfBundle, ProgramsOfEnvironment
+from netplug_backends.host.machine import HostMachine
+from netplug_cli.install.arguments import parse_arguments
+from netplug_cli.install.process import Installer
+from netplug_cli.logs import Logger
+from netplug_cli.node.signals import StopSignals
+from netplug_cli.wiring.cni import open_log_file
+from netplug_cli.wiring.node_token import find_token_refresh
+from netplug_core.log import Level
+
+__all__ = ["main", "run"]
+
+_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def main() -> None:
+    """Run ``netplug-install``."""
+    sys.exit(run(sys.argv[1:], os.environ))
+
+
+def run(arguments: Sequence[str], environ: Mapping[str, str], account_folder: str = _ACCOUNT_FOLDER) -> int:
+    """Install netplug on a host, or remove it; return the exit status of the process.
+
+    ``account_folder`` has the files of the pod's service account.
+    """
+    found = parse_arguments(arguments)
+    log, machine = Logger("install", open_log_file), HostMachine()
+
+    def report(line: str) -> None:
+        log(Level.INFO, line)
+
+    # Whatever renews the token on the node: what is installed here is kept fresh here.
+    variables = {name: value for name, value in environ.items() if name != "NETPLUG_MANAGE_CNI"}
+    with StopSignals() as signals:
+        return Installer(
+            arguments=found,
+            environ=environ,
+            host=HostFolders(report),
+            programs=ProgramsOfBundle(found.bundle, report) if found.bundle else ProgramsOfEnvironment(report),
+            token=find_token_refresh(variables, log, account_folder=account_folder, conf_dir=found.conf_dir),
+            find_text=machine.find_text,
+            host_name=machine.host_name(),
+            pod_token_file=f"{account_folder}/token",
+            log=log,
+        ).run(signals.wakeup)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""`python -m tools.bundle FOLDER` makes a bundle there: what a host without Python needs to run the standalone program.
+
+It is made of what runs this command: the interpreter with the standard library, the shared libraries that both need
+and the loader of those, and the packages of the plugin, all byte-compiled. `launch` and `client` are built with the C
+compiler of this host. Tests, `netplugctl` and the official Kubernetes client, which only old forms of credentials
+need, are left out. `netplug-install` copies a bundle to a host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import netplug_cli
+from netplug_backends.host.static_client import build_client
+from netplug_core import __version__
+from netplug_core.installation.bundle import CLIENT, LAUNCHER, LOCK, MANIFEST, Bundle, BundleFile, render_bundle
+
+__all__ = ["build_bundle"]
+
+_DISTRIBUTIONS = ("attrs", "cattrs", "pluggy", "pyroute2", "etcd3", "grpcio", "protobuf", "dnspython", "PyYAML")
+_OURS = ("netplug_core", "netplug_backends", "netplug_cli")
+_SKIPPED_OF_OURS = frozenset({"testing", "ctl", "lab", "manifests", "static"})
+# Of the standard library: tests, and what no server process uses.
+_SKIPPED = frozenset(
+    {
+        "__pycache__", "config", "ensurepip", "idlelib", "idle_test", "lib2to3", "pydoc_data", "site-packages",
+        "dist-packages", "test", "tests", "tkinter", "turtledemo", "unittest", "distutils", "venv",
+    }
+)  # fmt: skip
+_SKIPPED_EXTENSIONS = re.compile(r"_(tkinter|curses|curses_panel|test|xxtest|ctypes_test|dbm|gdbm)|readline|nis|xx")
+_LINKED = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+_LOADER = re.compile(r"(^|/)ld-[^/]*\.so[^/]*$|(^|/)ld-musl[^/]*$")
+_START = """import gc, os, sys
+gc.disable()
+sys.argv.pop(0)
+sys.path.append(os.path.join(os.path.dirname(__file__), "packages"))
+from netplug_cli.wiring.cni import main
+os._exit(main())
+"""
+# As tracebacks show it: the bundle runs from anywhere.
+_SHOWN_FOLDER = "bundle"
+
+
+def build_bundle(folder: Path) -> Bundle:
+    """Make a bundle in a folder that does not exist."""
+    folder.mkdir(parents=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    library = folder / "python" / "lib" / version
+    _copy_tree(Path(sysconfig.get_path("stdlib")), library, _SKIPPED)
+    for file in (library / "lib-dynload").iterdir():
+        file.unlink() if _SKIPPED_EXTENSIONS.match(file.name) else _strip(file)
+    (folder / "python" / "bin").mkdir()
+    _copy_program(Path(os.path.realpath(sys.executable)), folder / "python" / "bin" / "python3")
+    _copy_packages(folder / "packages")
+    _copy_libraries(folder)
+    (folder / "start.py").write_text(_START)
+    (folder / LOCK).touch()
+    source = Path(netplug_cli.__file__).parent / "cni" / "static"
+    build_client(source, folder / CLIENT)
+    build_client(source, folder / LAUNCHER, "launch.c")
+    _compile(folder)
+    bundle = Bundle(version=__version__, machine=platform.machine(), files=tuple(_describe(folder)))
+    (folder / MANIFEST).write_bytes(render_bundle(bundle))
+    return bundle
+
+
+def _copy_tree(source: Path, target: Path, skipped: frozenset[str]) -> None:
+    def ignore(_folder: str, names: list[str]) -> set[str]:
+        return {
+            name for name in names if name in skipped or name.startswith("config-") or name.endswith((".a", ".pyc"))
+        }
+
+    shutil.copytree(source, target, ignore=ignore)
+
+
+def _copy_packages(target: Path) -> None:
+    for package in _OURS:
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            sys.exit(f"tools.bundle: {package} is not installed here")
+        _copy_tree(Path(spec.origin).parent, target / package, _SKIPPED_OF_OURS | {"__pycache__"})
+    for distribution in _with_requirements(_DISTRIBUTIONS):
+        for file in distribution.files or ():
+            source = Path(str(file.locate()))
+            is_skipped = ".." in file.parts or {"tests", "test", "__pycache__"} & set(file.parts)
+            if not is_skipped and source.suffix not in (".pyi", ".h", ".pxd", ".pyx"):
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, target / file)
+
+
+def _with_requirements(names: Iterable[str]) -> Iterator[importlib.metadata.Distribution]:
+    """Distributions, and what they require, each once."""
+    waiting, seen = list(names), set[str]()
+    while waiting:
+        name = waiting.pop().lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another platform or another Python
+        yield distribution
+        required = [text for text in distribution.requires or () if "extra ==" not in text]
+        waiting += [re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0] for text in required]
+
+
+def _copy_libraries(folder: Path) -> None:
+    """The shared libraries of every program and extension, and the loader that the interpreter names."""
+    target = folder / "libraries"
+    target.mkdir()
+    found: dict[str, str] = {}
+    programs = [folder / "python" / "bin" / "python3", *folder.rglob("*.so"), *folder.rglob("*.so.*")]
+    interpreter = os.path.realpath(sys.executable)
+    for program in [interpreter, *map(str, programs)]:
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        found |= {os.path.basename(path): path for path in _LINKED.findall(listed)}
+    loaders = [name for name in found if _LOADER.search(name)]
+    if len(loaders) != 1:
+        sys.exit(f"tools.bundle: one loader of shared libraries is expected, not {loaders}")
+    for name, path in found.items():
+        _copy_program(Path(path), folder / "loader" if name in loaders else target / name)
+
+
+def _copy_program(source: Path, target: Path) -> None:
+    shutil.copy(os.path.realpath(source), target)
+    target.chmod(0o755)
+    _strip(target)
+
+
+def _strip(target: Path) -> None:
+    """Leave out debugging symbols, if this host has ``strip``."""
+    if shutil.which("strip") is not None:
+        subprocess.run(["strip", "--strip-unneeded", target], capture_output=True, check=False)
+
+
+def _compile(folder: Path) -> None:
+    """Byte-compile every module. The bytecode is not compared with its source, whose time changes with a copy."""
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(
+        folder, quiet=2, ddir=None, stripdir=str(folder), prependdir=_SHOWN_FOLDER, invalidation_mode=mode, maxlevels=30
+    )
+    cached = "from netplug_cli.cni.method_cache import write_cache; write_cache()"
+    start = f"import sys; sys.path.append({str(folder / 'packages')!r}); {cached}"
+    paths = [folder / "loader", "--inhibit-cache", "--library-path", folder / "libraries"]
+    subprocess.run([*paths, folder / "python" / "bin" / "python3", "-IS", "-c", start], check=True)
+
+
+def _describe(folder: Path) -> Iterator[BundleFile]:
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            is_executable = os.access(file, os.X_OK) and file.suffix != ".py"
+            file.chmod(0o755 if is_executable else 0o644)
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            yield BundleFile(str(file.relative_to(folder)), digest, is_executable)
+
+
+def main() -> None:
+    """Make the bundle that the command line asks for, and print how large it is."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bundle", description="Make a bundle for netplug-install.")
+    parser.add_argument("folder", type=Path, help="a folder that does not exist")
+    folder: Path = parser.parse_args().folder
+    bundle = build_bundle(folder.absolute())
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    print(f"{bundle.name}: {len(bundle.files)} files, {size / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
