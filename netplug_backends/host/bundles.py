@@ -158,7 +158,20 @@ def _copy(source: str, bundle: Bundle, target: str) -> None:
     for file in bundle.files:
         _copy_file(source, file, target)
     _copy_file(source, BundleFile(MANIFEST, "", is_executable=False), target)
-    os.sync()  # once for all: a call for each of some thousand files takes a minute on a slow disk
+    # After all of them are written, so that the disk can take many at once. Not sync(2), which waits for every file
+    # system of the machine, also for a network disk whose server is gone.
+    for folder, _folders, names in os.walk(target):
+        for name in names:
+            _sync_file(os.path.join(folder, name))
+        sync_folder(folder)
+
+
+def _sync_file(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _copy_file(source: str, file: BundleFile, target: str) -> None:

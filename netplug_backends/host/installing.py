@@ -85,16 +85,18 @@ class ProgramsOfBundle:
 class ProgramsOfEnvironment:
     """The executables that run in the environment of this process, as ``netplugctl install host`` writes them."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, *, is_trusted: bool) -> None:
         self._report = report
+        self._is_trusted = is_trusted
 
     def check(self) -> None:
-        """Return if only root may write the environment.
+        """Return if only root may write the environment, or if that is not asked for.
 
         Raises:
             ConfigurationError: another user may write a part of it.
         """
-        require_trusted_environment()
+        if not self._is_trusted:
+            require_trusted_environment()
 
     def install(self, bin_dir: str) -> None:
         """Put the executables into a folder for plugins.

@@ -19,14 +19,15 @@ _BUNDLE = "/opt/netplug/bundle"
 class InstallArguments:
     """The folders of the host as this process sees them, and those of the image.
 
-    ``bundle`` is empty if the executables run in the environment of this process. ``removes``: netplug is taken off the
-    host.
+    ``bundle`` is empty if the executables run in the environment of this process. ``trusts_environment``:
+    users other than root may write it. ``removes``: netplug is taken off the host.
     """
 
     bin_dirs: tuple[str, ...]
     conf_dir: str
     plugins: str
     bundle: str
+    trusts_environment: bool
     removes: bool
 
 
@@ -57,6 +58,11 @@ def parse_arguments(arguments: Sequence[str]) -> InstallArguments:
         "--environment", action="store_true",
         help="no bundle: install executables that run in the Python environment of this program, on this host",
     )  # fmt: skip
+    parser.add_argument(
+        "--trust-environment",
+        action="store_true",
+        help="install from an environment that a user other than root may write",
+    )
     parser.add_argument("--uninstall", action="store_true", help="take netplug off the host")
     found = parser.parse_args(arguments)
     return InstallArguments(
@@ -64,5 +70,6 @@ def parse_arguments(arguments: Sequence[str]) -> InstallArguments:
         conf_dir=found.conf_dir,
         plugins=found.plugins,
         bundle="" if found.environment else found.bundle,
+        trusts_environment=found.trust_environment,
         removes=found.uninstall,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from netplug_backends.host.installing import HostFolders, ProgramsOfBundle, ProgramsOfEnvironment
 from netplug_backends.host.machine import HostMachine
-from netplug_cli.install.arguments import parse_arguments
+from netplug_cli.install.arguments import InstallArguments, parse_arguments
 from netplug_cli.install.process import Installer
+from netplug_cli.install.world import Programs
 from netplug_cli.logs import Logger
 from netplug_cli.node.signals import StopSignals
 from netplug_cli.wiring.cni import open_log_file
@@ -44,7 +45,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str], account_folder: st
             arguments=found,
             environ=environ,
             host=HostFolders(report),
-            programs=ProgramsOfBundle(found.bundle, report) if found.bundle else ProgramsOfEnvironment(report),
+            programs=_programs(found, report),
             token=find_token_refresh(variables, log, account_folder=account_folder, conf_dir=found.conf_dir),
             find_text=machine.find_text,
             host_name=machine.host_name(),
@@ -53,5 +54,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str], account_folder: st
         ).run(signals.wakeup)
 
 
-if __name__ == "__main__":
-    main()
+def _programs(arguments: InstallArguments, report: Callable[[str], None]) -> Programs:
+    if arguments.bundle:
+        return ProgramsOfBundle(arguments.bundle, report)
+    return ProgramsOfEnvironment(report, is_trusted=arguments.trusts_environment)

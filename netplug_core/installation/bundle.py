@@ -7,9 +7,10 @@ names the bundle: two bundles that differ have different names, whatever their v
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from attrs import frozen
@@ -114,19 +115,11 @@ def _matched(pattern: re.Pattern[str], value: object) -> str:
 
 
 def find_place(bundle: Bundle, present: Collection[str], intact: Collection[str]) -> str:
-    """The name of the folder for a bundle, among the names that are ``present``.
+    """The name of the folder for a bundle. ``present`` are all that are there, ``intact`` the copies of this bundle.
 
-    It is that of an intact copy, or one that is free: a damaged copy may be in use, and is not written to.
+    A damaged copy may be in use, so it is not written to: beside it comes another one.
     """
-    names = list(_names(bundle, present))
-    return next((name for name in names if name in intact), names[-1])
-
-
-def _names(bundle: Bundle, present: Collection[str]) -> Iterator[str]:
-    """Every name that a copy has, and the first one that is free."""
-    name, number = bundle.name, 1
-    while name in present:
-        yield name
-        number += 1
-        name = f"{bundle.name}.{number}"
-    yield name
+    if intact:
+        return min(intact)
+    names = (f"{bundle.name}.{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([bundle.name], names) if name not in present)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 from attrs import frozen
 
 from netplug_backends.kubernetes.client.messages import ApiRequest
@@ -20,16 +18,16 @@ from netplug_cli.node.token_refresh import TokenRefresh
 from netplug_cli.wiring.node_token import find_token_refresh
 from netplug_core.installation.kubeconfig import FILE_NAME
 from tests.harness.node import NetnsNode
-from tests.harness.node_process import ROOT, start_node_process
+from tests.harness.node_process import start_node_process
 from tests.harness.node_server import Lines
 from tests.harness.servers.http_stub import ReceivedRequest, SendReply, StubAction, open_http_stub
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import install_role, open_client
+from tests.harness.servers.node_account import ACCOUNTS, NAMESPACE, install_node_account
 from tests.harness.servers.port_forward import forward_port
 from tests.harness.waiting import deadline_in, wait_until
 
-NAMESPACE, NODE_ACCOUNT, PLUGIN_ACCOUNT = "netplug-system", "netplug-node", "netplug-cni-plugin"
-ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+PLUGIN_ACCOUNT = "netplug-cni-plugin"
 SECRET = "s3cret"  # noqa: S105  # planted, and searched for
 
 
@@ -81,28 +79,6 @@ def make_pod(folder: Path, host: str, port: int, protocol: str = "https") -> Pod
         "KUBECONFIG": "/not/used",
     }
     return Pod(folder, environ)
-
-
-def documented_role() -> Iterator[dict[str, object]]:
-    """The objects of ``docs/node.md`` that give the right to issue the plugin's token."""
-    text = (Path(ROOT) / "docs" / "node.md").read_text()
-    for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
-        yield from yaml.safe_load_all(block)
-
-
-def install_node_account(server: ApiServer) -> str:
-    """Install the account of the node process; its token."""
-    apply = {"content_type": "application/apply-patch+yaml"}
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NODE_ACCOUNT, "namespace": NAMESPACE}}
-    query = "?fieldManager=tests&force=true"
-    server.request("PATCH", f"{ACCOUNTS}/{NODE_ACCOUNT}{query}", account, **apply)
-    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
-    for found in documented_role():
-        path = f"{rights}/{str(found['kind']).lower()}s/{NODE_ACCOUNT}"
-        server.request("PATCH", f"{path}{query}", found, **apply)
-    status = server.create(f"{ACCOUNTS}/{NODE_ACCOUNT}/token", {"spec": {}})["status"]
-    assert isinstance(status, dict)
-    return str(status["token"])
 
 
 @pytest.fixture
