@@ -37,27 +37,12 @@ def parse_arguments(arguments: Sequence[str]) -> InstallArguments:
         prog="netplug-install",
         description="Put the executables, the kubeconfig and the network configuration of netplug onto a host.",
     )
+    _add_folders(parser)
     parser.add_argument(
-        "--bin-dir",
-        action="append",
-        metavar="DIR",
-        help=f"the host's folder for plugins; more than one may be named (default: {' and '.join(_BIN_DIRS)})",
-    )
-    parser.add_argument(
-        "--conf-dir", default=_CONF_DIR, metavar="DIR",
-        help="the host's folder for network configurations (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--plugins", default=_PLUGINS, metavar="DIR", help="copy the helper plugins in DIR, too (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--bundle", default=_BUNDLE, metavar="DIR",
-        help="install the interpreter, the libraries and the executables in DIR (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--environment", action="store_true",
+        "--environment",
+        action="store_true",
         help="no bundle: install executables that run in the Python environment of this program, on this host",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--trust-environment",
         action="store_true",
@@ -72,4 +57,28 @@ def parse_arguments(arguments: Sequence[str]) -> InstallArguments:
         bundle="" if found.environment else found.bundle,
         trusts_environment=found.trust_environment,
         removes=found.uninstall,
+    )
+
+
+def _add_folders(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--bin-dir",
+        action="append",
+        metavar="DIR",
+        help=f"the host's folder for plugins; more than one may be named (default: {' and '.join(_BIN_DIRS)})",
+    )
+    parser.add_argument(
+        "--conf-dir",
+        default=_CONF_DIR,
+        metavar="DIR",
+        help="the host's folder for network configurations (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plugins", default=_PLUGINS, metavar="DIR", help="copy the helper plugins in DIR, too (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--bundle",
+        default=_BUNDLE,
+        metavar="DIR",
+        help="install the interpreter, the libraries and the executables in DIR (default: %(default)s)",
     )
