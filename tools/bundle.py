@@ -38,7 +38,7 @@ _SKIPPED_OF_OURS = frozenset({"testing", "ctl", "lab", "manifests", "static"})
 _SKIPPED = frozenset(
     {
         "__pycache__", "config", "ensurepip", "idlelib", "idle_test", "lib2to3", "pydoc_data", "site-packages",
-        "dist-packages", "test", "tests", "tkinter", "turtledemo", "unittest", "distutils", "venv",
+        "dist-packages", "test", "tests", "tkinter", "turtledemo", "distutils", "venv",
     }
 )  # fmt: skip
 _SKIPPED_EXTENSIONS = re.compile(r"_(tkinter|curses|curses_panel|test|xxtest|ctypes_test|dbm|gdbm)|readline|nis|xx")
@@ -156,8 +156,8 @@ def _compile(folder: Path) -> None:
     )
     cached = "from netplug_cli.cni.method_cache import write_cache; write_cache()"
     start = f"import sys; sys.path.append({str(folder / 'packages')!r}); {cached}"
-    paths = [folder / "loader", "--inhibit-cache", "--library-path", folder / "libraries"]
-    subprocess.run([*paths, folder / "python" / "bin" / "python3", "-IS", "-c", start], check=True)
+    paths = [str(folder / "loader"), "--inhibit-cache", "--library-path", str(folder / "libraries")]
+    subprocess.run([*paths, str(folder / "python" / "bin" / "python3"), "-IS", "-c", start], check=True)
 
 
 def _describe(folder: Path) -> Iterator[BundleFile]:
