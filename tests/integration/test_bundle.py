@@ -112,10 +112,11 @@ def test_an_add_and_a_del_without_node_process(host: BareHost) -> None:
     tool = [sys.executable, "-m", "netplug_cli.wiring.ctl", "create", "-f", "-"]
     subprocess.run(tool, env=environ, input=POOL.encode(), check=True, timeout=EMERGENCY_STOP_S)
     result = host.call("netplug", "ADD")
-    (address,) = result["ips"] if isinstance(result["ips"], list) else ()
-    assert address["address"].startswith("10.65.0.")
+    assert isinstance(result["ips"], list)
+    (address,) = (found["address"] for found in result["ips"])
+    assert address.startswith("10.65.0.")
     links = subprocess.run(["nsenter", f"--net={host.pod}", "ip", "-o", "addr"], capture_output=True, check=True).stdout
-    assert address["address"].encode() in links
+    assert address.encode() in links
     host.call("netplug", "DEL")
     assert host.call("netplug", "DEL") == {}
 
