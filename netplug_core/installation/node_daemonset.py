@@ -11,7 +11,7 @@ from typing import Final
 
 from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.images import NODE_IMAGE, image_reference
-from netplug_core.resources.installation import OPERATOR_GROUP, InstallMode, KubernetesProvider
+from netplug_core.resources.installation import OPERATOR_GROUP, InstallMode, KubernetesProvider, NodeUpdate
 
 __all__ = ["CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "render_daemonset"]
 
@@ -56,35 +56,32 @@ def render_daemonset(
         "image": image_reference(resolved, NODE_IMAGE, version),
         "imagePullPolicy": resolved.image_pull_policy.value,
     }
-    update = resolved.node_update
+    pod = {
+        **_pod_settings(resolved),
+        "initContainers": [_install_container(resolved, image, api_group)],
+        "containers": [_node_container(resolved, image, environment)],
+        "volumes": [
+            _host_volume("host-root", "/", "Directory"),
+            _host_volume("cni-bin-dir", resolved.bin_dir, "DirectoryOrCreate"),
+            _host_volume("cni-net-dir", resolved.conf_dir, "DirectoryOrCreate"),
+        ],
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": {"name": NODE_ACCOUNT, "namespace": namespace, "labels": _labels()},
         "spec": {
             "selector": {"matchLabels": _labels()},
-            "updateStrategy": {
-                "type": update.type,
-                "rollingUpdate": {
-                    "maxUnavailable": update.rolling_update.max_unavailable,
-                    "maxSurge": update.rolling_update.max_surge,
-                },
-            },
-            "template": {
-                "metadata": {"labels": _labels(), "annotations": annotations},
-                "spec": {
-                    **_pod_settings(resolved),
-                    "initContainers": [_install_container(resolved, image, api_group)],
-                    "containers": [_node_container(resolved, image, environment)],
-                    "volumes": [
-                        _host_volume("host-root", "/", "Directory"),
-                        _host_volume("cni-bin-dir", resolved.bin_dir, "DirectoryOrCreate"),
-                        _host_volume("cni-net-dir", resolved.conf_dir, "DirectoryOrCreate"),
-                    ],
-                },
-            },
+            "updateStrategy": _update_strategy(resolved.node_update),
+            "template": {"metadata": {"labels": _labels(), "annotations": annotations}, "spec": pod},
         },
     }
+
+
+def _update_strategy(update: NodeUpdate) -> Json:
+    rolling = update.rolling_update
+    limits = {"maxUnavailable": rolling.max_unavailable, "maxSurge": rolling.max_surge}
+    return {"type": update.type, "rollingUpdate": limits}
 
 
 def _labels() -> Json:
