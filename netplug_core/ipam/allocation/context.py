@@ -263,7 +263,7 @@ class FamilyAllocation:
     missing: int
     room: int
     may_borrow: bool
-    stale: dict[Prefix, Record[Affinity]]
+    stale: dict[Prefix, OwnAffinity]
     relinquished: Sequence[RelinquishedBlock] = ()
     required: int = 0
     postponed: int = 0
@@ -308,7 +308,7 @@ class FamilyAllocation:
         stale = self.stale.get(prefix)
         required = self._required_after_one_more()
         self.take(
-            candidate if stale is None else evolve(candidate, affinity=stale),
+            candidate if stale is None else evolve(candidate, affinity=stale.affinity),
             (required - self.required) * RECORDS_PER_RELEASE,
         )
         if len(self.candidates) > before:
@@ -348,7 +348,7 @@ class FamilyOutcome:
 
     held: tuple[AssignedAddress, ...] = ()
     candidates: tuple[BlockCandidate, ...] = ()
-    stale: tuple[Record[Affinity], ...] = ()
+    stale: tuple[OwnAffinity, ...] = ()
     relinquished: tuple[RelinquishedBlock, ...] = ()
     required: int = 0
     trace: tuple[TraceEntry, ...] = ()
