@@ -61,7 +61,8 @@ def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | Config
 
 def claim_queries(owner: str, blocks: Sequence[Prefix]) -> tuple[Query, ...]:
     """What to read before ``decide_claim``."""
-    keys = ((Get(block_key(block)), Get(affinity_key(owner, block))) for block in blocks)
+    # An affinity to a block of others is deleted, so each is read before its block: it may be good by then.
+    keys = ((Get(affinity_key(owner, block)), Get(block_key(block))) for block in blocks)
     overlaps = overlap_queries(blocks, sum(block.size for block in blocks))
     return (POOLS, CONFIGURATION, *chain.from_iterable(keys), *overlaps)
 
