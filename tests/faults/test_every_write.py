@@ -16,10 +16,9 @@ from itertools import combinations
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_core.testing.allocator.client import CallFault, FaultKind
+from netplug_core.testing.allocator.client import CallFault
 from netplug_core.testing.allocator.harness import AllocatorHarness
 from netplug_core.testing.allocator.scenarios import (
-    CONCURRENT_OPERATIONS,
     SCENARIOS,
     FaultScenario,
     every_fault,
@@ -50,18 +49,3 @@ def test_whatever_happens_nothing_is_lost_and_nothing_is_there_twice(scenario: F
         run_with_faults(scenario, arrange, *script)
         suffered += 1
     assert suffered > 5
-
-
-@pytest.mark.parametrize("mode", MemoryMode)
-@pytest.mark.parametrize("first_call", [1, 2])
-def test_an_affinity_that_is_younger_than_what_was_read_of_its_block_stays(first_call: int, mode: MemoryMode) -> None:
-    """The node gives up its block, an assignment reads it, and another one of the node claims it again meanwhile."""
-    (scenario,) = [one for one in SCENARIOS if one.name == "more addresses for a handle that has some"]
-    numbers = {str(operation): number for number, operation in enumerate(CONCURRENT_OPERATIONS)}
-    leave = next(number for text, number in numbers.items() if text.startswith("RelinquishNode") and "node-a" in text)
-    assign = next(number for text, number in numbers.items() if text.startswith("Assign") and "'w1'" in text)
-    faults = [
-        CallFault(FaultKind.CONCURRENT_OPERATION, call_number, position)
-        for call_number, position in ((first_call, leave), (3, assign))
-    ]
-    run_with_faults(scenario, partial(make_harness, mode), *faults)

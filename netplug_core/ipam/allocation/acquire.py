@@ -19,6 +19,7 @@ from netplug_core.ipam.allocation.context import AllocationContext, FamilyAlloca
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
 from netplug_core.ipam.allocation.pools import Pools, find_pool_of_block, is_enabled, is_selected
 from netplug_core.ipam.allocation.request import Automatic
+from netplug_core.ipam.model.affinity import Affinity, AffinityState
 from netplug_core.ipam.model.block import block_query
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
 from netplug_core.records import NeedMore, Query, Record, Snapshot, TraceEntry
@@ -53,7 +54,7 @@ class OwnBlocks:
 
     usable: list[BlockCandidate] = field(default=Factory(list))
     pending: list[BlockCandidate] = field(default=Factory(list))
-    stale: dict[Prefix, OwnAffinity] = field(default=Factory(dict))
+    stale: dict[Prefix, Record[Affinity]] = field(default=Factory(dict))
     relinquished: list[RelinquishedBlock] = field(default=Factory(list))
     trace: list[TraceEntry] = field(default=Factory(list))
     count: int = 0
@@ -65,7 +66,9 @@ def find_own_blocks(context: AllocationContext, family: Family, pools: Pools) ->
     for entry in context.own_affinities[family]:
         prefix, record = entry.prefix, entry.block
         if record is not None and record.value.owner != context.claimant.owner:
-            own.stale[prefix] = entry
+            if entry.is_later and entry.affinity.value.state is AffinityState.CONFIRMED:
+                continue  # another call of the claimant may have made the block its own by now
+            own.stale[prefix] = entry.affinity
             own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.STALE))
             continue
         candidate = _find_own_candidate(context, entry, pools)

@@ -50,11 +50,16 @@ _DEFAULTS = IPAMConfigurationSpec()
 
 @define(kw_only=True)
 class OwnAffinity:
-    """One of the claimant's affinities, and the block that it names; None where no such block is stored."""
+    """One of the claimant's affinities, and the block that it names; None where no such block is stored.
+
+    ``is_later``: a list of affinities was read a second time, and has this one, or this state of it, in addition. The
+    block may have been read before.
+    """
 
     affinity: Record[Affinity]
     prefix: Prefix
     block: Record[Block] | None
+    is_later: bool = False
 
 
 Draw: TypeAlias = Callable[[], float]
@@ -228,8 +233,9 @@ def _own_affinities(
     snapshot: Snapshot, of: tuple[str, Family], unread: list[Query], unreadable: list[Prefix]
 ) -> tuple[OwnAffinity, ...]:
     found: list[OwnAffinity] = []
-    query = affinities_query(*of)
+    query, first = affinities_query(*of), None
     if snapshot.results[query].is_cached and snapshot.has(current := current_affinities_query(*of)):
+        first = {record.key: record.revision for record in snapshot.readable(query)}
         query = current
     for affinity in snapshot.readable(query):
         try:
@@ -241,7 +247,8 @@ def _own_affinities(
         except Malformed:
             unreadable.append(prefix)
         else:
-            found.append(OwnAffinity(affinity=affinity, prefix=prefix, block=block))
+            is_later = first is not None and first.get(affinity.key) != affinity.revision
+            found.append(OwnAffinity(affinity=affinity, prefix=prefix, block=block, is_later=is_later))
     return tuple(found)
 
 
@@ -263,7 +270,7 @@ class FamilyAllocation:
     missing: int
     room: int
     may_borrow: bool
-    stale: dict[Prefix, OwnAffinity]
+    stale: dict[Prefix, Record[Affinity]]
     relinquished: Sequence[RelinquishedBlock] = ()
     required: int = 0
     postponed: int = 0
@@ -308,7 +315,7 @@ class FamilyAllocation:
         stale = self.stale.get(prefix)
         required = self._required_after_one_more()
         self.take(
-            candidate if stale is None else evolve(candidate, affinity=stale.affinity),
+            candidate if stale is None else evolve(candidate, affinity=stale),
             (required - self.required) * RECORDS_PER_RELEASE,
         )
         if len(self.candidates) > before:
@@ -348,7 +355,7 @@ class FamilyOutcome:
 
     held: tuple[AssignedAddress, ...] = ()
     candidates: tuple[BlockCandidate, ...] = ()
-    stale: tuple[OwnAffinity, ...] = ()
+    stale: tuple[Record[Affinity], ...] = ()
     relinquished: tuple[RelinquishedBlock, ...] = ()
     required: int = 0
     trace: tuple[TraceEntry, ...] = ()

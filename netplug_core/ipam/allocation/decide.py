@@ -9,7 +9,7 @@ repeatable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 
 from attrs import evolve
 
@@ -26,7 +26,6 @@ from netplug_core.ipam.allocation.context import (
     Draw,
     FamilyAllocation,
     FamilyOutcome,
-    OwnAffinity,
     RelinquishedBlock,
     first_drawn,
     held_addresses,
@@ -241,19 +240,17 @@ def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tup
     Blocks that no pool gives the claimant any more go too. The blocks that the handle counts are stored once more
     before it goes, as ``release`` says. A handle of many blocks is left to its release.
     """
-    stale = _stale(outcomes, RELEASES_PER_DECISION)
-    writes: list[Write] = []
-    _delete_stale(stale, writes)
+    writes = _stale_deletes(outcomes)
     # A node at its limit would otherwise be refused for as long as it owns them.
     every = [given_up for outcome in outcomes for given_up in outcome.relinquished]
-    relinquished = every[: RELEASES_PER_DECISION - len(stale)]
+    relinquished = every[: RELEASES_PER_DECISION - len(writes)]
     give_up(context, relinquished, writes)
     handle, blocks = context.handle, context.handle_blocks
     if handle is None or len(blocks) > RELEASES_PER_DECISION:
         return tuple(writes)
     if not any(record.value.held_by(handle.key.name) for record in blocks):
-        written = {write.key for write in writes if not isinstance(write, RequireUnchanged)}
-        writes.extend(context.claimant.cooldown.release(record, ()) for record in blocks if record.key not in written)
+        gone = {given_up.block.key for given_up in relinquished}
+        writes.extend(context.claimant.cooldown.release(record, ()) for record in blocks if record.key not in gone)
         writes.append(Delete(handle.key, handle.revision))
     return tuple(writes)
 
@@ -265,23 +262,9 @@ def give_up(context: AllocationContext, relinquished: Iterable[RelinquishedBlock
         relinquish_block(given_up.affinity, given_up.block, block, writes)
 
 
-def _stale(outcomes: list[FamilyOutcome], limit: int) -> list[OwnAffinity]:
-    """Affinities to delete. One whose block gives addresses in the same commit is left to the next request."""
-    taken = {candidate.block.prefix for outcome in outcomes for candidate in outcome.candidates}
-    every = (entry for outcome in outcomes for entry in outcome.stale if entry.prefix not in taken)
-    return list(islice(every, limit))
-
-
-def _delete_stale(stale: Iterable[OwnAffinity], writes: list[Write]) -> None:
-    """Add the writes that delete affinities to blocks of others.
-
-    Each block is stored once more before. It may have been read before the affinity, and its claimant may own it since,
-    with that very affinity; then its write fails. An ordered store does not evaluate a ``Require``.
-    """
-    for entry in stale:
-        if entry.block is not None:
-            writes.append(Update(entry.block.key, entry.block.value.touched(), entry.block.revision))
-        writes.append(Delete(entry.affinity.key, entry.affinity.revision))
+def _stale_deletes(outcomes: list[FamilyOutcome], limit: int = RELEASES_PER_DECISION) -> list[Write]:
+    stale = [affinity for outcome in outcomes for affinity in outcome.stale]
+    return [Delete(affinity.key, affinity.revision) for affinity in stale[:limit]]
 
 
 def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
@@ -296,8 +279,8 @@ def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[
     required = [given_up for outcome in outcomes for given_up in outcome.relinquished[: outcome.required]]
     optional = [given_up for outcome in outcomes for given_up in outcome.relinquished[outcome.required :]]
     limit = min(RELEASES_PER_DECISION - len(required), context.records_left // RECORDS_PER_RELEASE)
-    stale = _stale(outcomes, limit)
-    _delete_stale(stale, writes)
+    stale = _stale_deletes(outcomes, limit)
+    writes.extend(stale)
     give_up(context, (*required, *optional[: limit - len(stale)]), writes)
     revisions = [claim_block(candidate, context.claimant.owner, writes) for candidate in candidates]
     attribute = Attribute(handle=context.request.handle, owner=_owner(context))

@@ -8,7 +8,6 @@ from netplug_core.ipam.allocation.context import (
     DEFAULT_BLOCK_LIMIT,
     AllocationContext,
     FamilyAllocation,
-    OwnAffinity,
     link_reserved,
 )
 from netplug_core.ipam.allocation.decide import queries
@@ -242,8 +241,7 @@ def test_each_acquisition_has_its_word_in_the_trace(harness: IPAMHarness, means:
 def test_a_stale_claim_goes_along_with_the_block_that_becomes_ours_after_all(harness: IPAMHarness) -> None:
     harness.put_owned_block(str(BLOCK), node=OTHER_NODE)
     (stale,) = harness.affinity_records(OTHER_NODE)
-    entry = OwnAffinity(affinity=stale, prefix=BLOCK, block=None)
-    filled = evolve(family_allocation(harness, 1), stale={BLOCK: entry})
+    filled = evolve(family_allocation(harness, 1), stale={BLOCK: stale})
     filled.acquire(hold(harness, BLOCK))
     assert [taken.affinity for taken in filled.candidates] == [stale]
     assert filled.stale == {}

@@ -136,3 +136,17 @@ def test_every_scenario_has_something_to_disturb(scenario: FaultScenario) -> Non
     writes = prepare(scenario, make_harness).call(scenario.operation).writes
     assert len(writes) > 1
     assert sum(writes) > 0 or scenario.name == "more than there is, refused"
+
+
+@pytest.mark.parametrize("mode", MemoryMode)
+@pytest.mark.parametrize("first_call", [1, 2])
+def test_an_affinity_that_is_younger_than_what_was_read_of_its_block_stays(first_call: int, mode: MemoryMode) -> None:
+    """The node gives up its block, an assignment reads it, and another one of the node claims it again meanwhile."""
+    numbers = {str(operation): number for number, operation in enumerate(CONCURRENT_OPERATIONS)}
+    leave = next(number for text, number in numbers.items() if text.startswith("RelinquishNode") and "node-a" in text)
+    assign = next(number for text, number in numbers.items() if text.startswith("Assign") and "'w1'" in text)
+    faults = [
+        CallFault(FaultKind.CONCURRENT_OPERATION, call_number, position)
+        for call_number, position in ((first_call, leave), (3, assign))
+    ]
+    run_with_faults(NAMED["more addresses for a handle that has some"], partial(make_harness, mode), *faults)
