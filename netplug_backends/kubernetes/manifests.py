@@ -11,6 +11,7 @@ from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.schema import installation_schema
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
@@ -20,7 +21,6 @@ SYSTEM_NAMESPACE = "netplug-system"
 """The namespace of netplug's own accounts and pods."""
 
 _ACCOUNT = "netplug-cni-plugin"
-_NODE_ACCOUNT = "netplug-node"
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -104,8 +104,8 @@ def node_role() -> tuple[Json, ...]:
 
     Everything else it does with the plugin's account, whose kubeconfig is on the host.
     """
-    account: Json = {"kind": "ServiceAccount", "name": _NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
-    metadata, api = {"name": _NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}, f"{_RBAC}/v1"
+    account: Json = {"kind": "ServiceAccount", "name": NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+    metadata, api = {"name": NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}, f"{_RBAC}/v1"
     rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_ACCOUNT]}
     return (
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
@@ -114,7 +114,7 @@ def node_role() -> tuple[Json, ...]:
             "apiVersion": api,
             "kind": "RoleBinding",
             "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": _NODE_ACCOUNT},
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": NODE_ACCOUNT},
             "subjects": [account],
         },
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from netplug_backends.host.installing import HostFolders, ProgramsOfBundle, ProgramsOfEnvironment
 from netplug_backends.host.machine import HostMachine
+from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
 from netplug_cli.install.arguments import InstallArguments, parse_arguments
 from netplug_cli.install.process import Installer
 from netplug_cli.install.world import Programs
@@ -19,15 +20,13 @@ from netplug_core.log import Level
 
 __all__ = ["main", "run"]
 
-_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-
 
 def main() -> None:
     """Run ``netplug-install``."""
     sys.exit(run(sys.argv[1:], os.environ))
 
 
-def run(arguments: Sequence[str], environ: Mapping[str, str], account_folder: str = _ACCOUNT_FOLDER) -> int:
+def run(arguments: Sequence[str], environ: Mapping[str, str], account_folder: str = SERVICE_ACCOUNT_FOLDER) -> int:
     """Install netplug on a host, or remove it; return the exit status of the process.
 
     ``account_folder`` has the files of the pod's service account.

@@ -13,10 +13,13 @@ from attrs import frozen
 
 from netplug_core.errors import ConfigurationError
 
-__all__ = ["CERTIFICATES", "InstallerSettings", "read_installer_settings"]
+__all__ = ["CERTIFICATES", "DEFAULT_CONF_NAME", "InstallerSettings", "read_installer_settings"]
 
 CERTIFICATES: Final = ("etcd-ca", "etcd-cert", "etcd-key")
 """The files of the etcd client, in the folder where they are mounted and in the folder on the host."""
+
+DEFAULT_CONF_NAME: Final = "10-netplug.conflist"
+"""The name of the network configuration. A runtime uses the first one of its folder."""
 
 _TLS_FOLDER: Final = "netplug-tls"
 _CONF_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}\.(conflist|conf|json)", re.ASCII)
@@ -99,7 +102,7 @@ def _absolute(environ: Mapping[str, str], name: str, default: str) -> str:
 
 
 def _conf_name(environ: Mapping[str, str], variable: str) -> str:
-    name = environ.get(variable) or "10-netplug.conflist"
+    name = environ.get(variable) or DEFAULT_CONF_NAME
     if not _CONF_NAME.fullmatch(name):
         raise ConfigurationError(
             variable, name, "the name of a file without a folder, ending in .conflist, .conf or .json, is expected"

@@ -11,6 +11,8 @@ from typing import Final
 
 from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.images import NODE_IMAGE, image_reference
+from netplug_core.installation.installer_settings import DEFAULT_CONF_NAME
+from netplug_core.installation.kubeconfig import FILE_NAME
 from netplug_core.resources.installation import OPERATOR_GROUP, InstallMode, KubernetesProvider, NodeUpdate
 
 __all__ = ["CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "render_daemonset"]
@@ -24,8 +26,6 @@ CONFIG_HASH: Final = f"hash.{OPERATOR_GROUP}/cni-config"
 """The annotation that changes with the conflist, so that the pods are replaced then."""
 
 _ENDPOINT_OVERRIDE: Final = "kubernetes-services-endpoint"
-_CONFLIST_NAME: Final = "10-netplug.conflist"
-_KUBECONFIG_NAME: Final = "netplug-kubeconfig"
 _HOST_ROOT: Final = "/host"
 _HEALTH_PORT: Final = 9470
 _HELPER_PLUGINS: Final = ("bandwidth", "flannel", "host-local", "loopback", "portmap", "tuning")
@@ -116,7 +116,7 @@ def _node_container(resolved: ResolvedInstallation, image: Json, environment: Ma
     variables = {
         **environment,
         "CNI_NET_DIR": resolved.conf_dir,
-        "KUBECONFIG": f"{resolved.conf_dir}/{_KUBECONFIG_NAME}",
+        "KUBECONFIG": f"{resolved.conf_dir}/{FILE_NAME}",
     }
     return {
         "name": NODE_ACCOUNT,
@@ -136,7 +136,7 @@ def _node_container(resolved: ResolvedInstallation, image: Json, environment: Ma
 
 def _install_container(resolved: ResolvedInstallation, image: Json, api_group: str) -> Json:
     """The installer. It ends when the plugin, its kubeconfig and its configuration are on the host."""
-    variables = {"CNI_CONF_NAME": _CONFLIST_NAME, "CNI_NET_DIR": resolved.conf_dir, "SLEEP": "false"}
+    variables = {"CNI_CONF_NAME": DEFAULT_CONF_NAME, "CNI_NET_DIR": resolved.conf_dir, "SLEEP": "false"}
     if resolved.install_mode is InstallMode.NETPLUG_ONLY:
         variables["SKIP_CNI_BINARIES"] = ",".join(_HELPER_PLUGINS)
     if api_group:

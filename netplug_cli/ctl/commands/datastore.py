@@ -45,7 +45,10 @@ def migrate() -> None:
 @_DRY_RUN
 @click.pass_context
 def lock_datastore(context: click.Context, *, is_dry_run: bool) -> int:
-    """Lock the datastore: ADD and DEL of pods fail until it is unlocked, and nothing is collected."""
+    """Lock the datastore, until it is unlocked: no ADD is served, and the collector frees nothing.
+
+    A DEL cleans its node and succeeds. It leaves a release record there, which is carried out after the unlocking.
+    """
     session = session_of(context)
     with session.open_datastore() as store:
         if is_dry_run:

@@ -1,4 +1,4 @@
-"""Locks and unlocks a datastore: while it is locked, ADD, DEL and the collector are refused, and people may write.
+"""Locks and unlocks a datastore: while it is locked, no ADD, release or collector may write, but people may.
 
 An import marks the locked datastore with its id until every record is stored, so that it can be run again.
 """
