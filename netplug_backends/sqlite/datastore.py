@@ -140,7 +140,7 @@ class SqliteDatastore:
             if changes is None or self._file_number != file_number:
                 raise WatchExpired(min(start.values(), key=self._number_of))
             for revision, kind, path, value in changes:
-                if revision > seen.get(kind, newest):
+                if revision > seen[kind]:
                     key = _key(kinds[kind], path)
                     decoded = None if value is None else self._codec.decode(key, value)
                     yield WatchEvent(key, decoded, self._revision(revision))
@@ -308,15 +308,18 @@ def _write(connection: sqlite3.Connection, revision: int, kind: str, path: str, 
 def _changes(
     connection: sqlite3.Connection, seen: Mapping[str, int]
 ) -> tuple[int, list[tuple[int, str, str, bytes | None]] | None]:
-    # The newest revision, and every change after the oldest one seen; None if some are no longer kept. Revisions have
-    # no gaps, so the count shows that. It also shows a revision that this file never had.
+    # The newest revision, and every change of the kinds after the oldest one seen; None if some are no longer kept.
+    # Revisions have no gaps, so the count shows that. It also shows a revision that this file never had.
     connection.execute("BEGIN")
     newest = _newest(connection)
     oldest = min(seen.values(), default=newest)
-    columns = "SELECT revision, kind, path, value FROM change WHERE revision > ? ORDER BY revision"
-    changes = connection.execute(columns, (oldest,)).fetchall()
+    (count,) = connection.execute("SELECT count(*) FROM change WHERE revision > ?", (oldest,)).fetchone()
+    # Only these kinds: one that seldom changes may be thousands of changes of others behind.
+    kinds = f"kind IN ({', '.join('?' * len(seen))})"
+    columns = f"SELECT revision, kind, path, value FROM change WHERE revision > ? AND {kinds} ORDER BY revision"  # noqa: S608  marks only
+    changes = connection.execute(columns, (oldest, *seen)).fetchall()
     connection.execute("COMMIT")
-    return newest, changes if len(changes) == newest - oldest else None
+    return newest, changes if count == newest - oldest else None
 
 
 def _encode_path(path: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from netplug_core.datastore.feed import follow
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
-from netplug_core.records import Kind, NotSupported
+from netplug_core.records import Kind, NotSupported, WatchExpired
 
 __all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "CacheFeed"]
 
@@ -85,7 +85,7 @@ class CacheFeed:
             self._thread.join(_STOP_S)
 
     def _run(self) -> None:
-        pauses = 1
+        pauses, has_expired = 1, False
         while not self._stopping.is_set():
             try:
                 seconds = _FIRST_FOLLOW_S if self._is_failing else self._follow_s
@@ -96,11 +96,15 @@ class CacheFeed:
             except Exception as error:  # noqa: BLE001  whatever it is, the next watch may succeed
                 # The connection may lead to a store that was restored: its revisions may repeat.
                 self._cache.invalidate()
+                if isinstance(error, WatchExpired) and not has_expired:
+                    # Stores forget old changes, and of some kinds all changes are old. They are listed again at once.
+                    has_expired = True
+                    continue
                 self._note_failure(error)
                 self._stopping.wait(self._pause_s * pauses)
                 pauses = min(2 * pauses, _MAX_PAUSES)
             else:
-                pauses = 1
+                pauses, has_expired = 1, False
                 self._note_success()
 
     def _note_failure(self, error: Exception) -> None:

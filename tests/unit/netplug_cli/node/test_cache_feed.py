@@ -11,7 +11,7 @@ from netplug_cli.node.shared import SharedDatastore
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent
+from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent, WatchExpired
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
@@ -98,6 +98,40 @@ def test_after_a_failure_everything_is_forgotten_and_followed_again() -> None:
     first, *_, last = scene.log.texts
     assert first.startswith("WARNING the changes of the datastore cannot be followed; calls read what they need")
     assert last.startswith("INFO the changes of the datastore are followed again")
+
+
+class ForgetfulStore(MemoryDatastore):
+    """A store of which each watch ends at once; of ``every`` watches the last one expires."""
+
+    def __init__(self, clock: ManualClock, every: int) -> None:
+        super().__init__(clock=clock)
+        self.every, self.watches = every, 0
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        self.watches += 1
+        if self.watches % self.every == 0:
+            raise WatchExpired(next(iter(start.values())))
+        return super().watch(start, deadline=Deadline(deadline.clock, 0.0))
+
+
+def test_changes_that_the_store_forgets_now_and_then_are_listed_again_without_a_word() -> None:
+    """A store keeps its last changes only. Those of a kind that seldom changes may all be older when a watch starts."""
+    clock, log = ManualClock(), Lines()
+    store = ForgetfulStore(clock, every=2)
+    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    with CacheFeed(store, cache, (FRUIT,), log=log).running():
+        wait_until(lambda: store.watches > 10, "it is watched again and again")
+    assert log.texts == []
+
+
+def test_a_store_that_forgets_changes_at_once_is_a_failure() -> None:
+    clock, log = ManualClock(), Lines()
+    store = ForgetfulStore(clock, every=1)
+    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    with CacheFeed(store, cache, (FRUIT,), log=log, pause_s=0.001).running():
+        wait_until(lambda: log.texts != [], "the failure is logged")
+    assert store.watches > 1
+    assert log.texts[0].startswith("WARNING the changes of the datastore cannot be followed; calls read what they need")
 
 
 def test_a_fault_of_the_program_is_logged_and_not_the_end() -> None:
