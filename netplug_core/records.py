@@ -350,15 +350,15 @@ class Decision(Generic[R_co]):
 
     A refusal is a decision too: its result is the error, its writes take back what an earlier try of the same call
     left. ``is_repeatable`` is false if the rule could not recognise its own output, so that deciding again after a
-    lost reply would do the work twice. ``is_partial`` is true if the result is less than was requested. A partial
-    result is never decided from a cache alone.
+    lost reply would do the work twice. ``needs_read`` is true if the decision may not rest on a cache alone: its
+    result is less than was requested, or it deletes a record for what another one says.
     """
 
     writes: tuple[Write, ...]
     result: R_co | NetplugError
     trace: tuple[TraceEntry, ...] = ()
     is_repeatable: bool = True
-    is_partial: bool = False
+    needs_read: bool = False
 
     def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
         """This decision with more writes around its own; ``Written`` positions are moved along."""
@@ -367,7 +367,7 @@ class Decision(Generic[R_co]):
             return self
         own = _shift_written(self.writes, len(head)) if head else self.writes
         tail = _shift_written(last, len(head) + len(own)) if last else ()
-        return Decision((*head, *own, *tail), self.result, self.trace, self.is_repeatable, self.is_partial)
+        return Decision((*head, *own, *tail), self.result, self.trace, self.is_repeatable, self.needs_read)
 
 
 @frozen

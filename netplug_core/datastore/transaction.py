@@ -130,7 +130,7 @@ class Transaction:
         What was assumed to be absent is proven only by its creation. A requirement that the store does not check proves
         nothing about a record of any age.
         """
-        if not decision.writes or decision.is_partial or isinstance(decision.result, NetplugError):
+        if not decision.writes or decision.needs_read or isinstance(decision.result, NetplugError):
             return False
         if self.cache is not None and not self.cache.may_rely_on(decision.writes):
             return False

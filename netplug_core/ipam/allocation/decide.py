@@ -103,7 +103,9 @@ def decide(
         return Decision(_take_back(context, outcomes), refusal, (*left_out, *trace))
     writes, assignment = _writes(context, outcomes) or _take_back(context, outcomes), _assignment(outcomes)
     repeatable = request.handle is not None or not writes
-    return Decision(writes, assignment, trace, is_repeatable=repeatable, is_partial=bool(assignment.shortfalls))
+    # A block that was remembered may be older than the affinity that it makes stale.
+    needs_read = bool(assignment.shortfalls) or any(outcome.stale for outcome in outcomes)
+    return Decision(writes, assignment, trace, is_repeatable=repeatable, needs_read=needs_read)
 
 
 def _allocate(context: AllocationContext, wanted: Wanted) -> FamilyOutcome | NeedMore:

@@ -58,12 +58,12 @@ def decide_release(
 ) -> Decision[PartRelease] | NeedMore:
     """Free the addresses that the handle holds in its first blocks behind ``after``: as many blocks as a commit takes.
 
-    The handle goes with the last of them. A handle that does not exist has none. A decision that frees nothing is
-    partial: an endpoint that goes with it would confirm nothing of a handle that is out of date.
+    The handle goes with the last of them. A handle that does not exist has none. A decision that frees nothing
+    needs a read: an endpoint that goes with it would confirm nothing of a handle that is out of date.
     """
     handle = snapshot.find(handle_key(request.handle))
     if handle is None:
-        return Decision((), PartRelease(addresses=()), is_partial=True)
+        return Decision((), PartRelease(addresses=()), needs_read=True)
     found = _find_blocks(snapshot, request, blocks := _next_blocks(handle.value, after))
     if isinstance(found, NeedMore):
         return found
@@ -92,7 +92,7 @@ def decide_release(
         writes.append(Delete(handle.key, handle.revision))
     last = blocks[-1][0] if blocks and blocks[-1] != handle.value.blocks[-1] else None
     result = PartRelease(addresses=tuple(released), last=last)
-    return Decision((*conditions, *writes) if writes else (), result, is_partial=is_short or not writes)
+    return Decision((*conditions, *writes) if writes else (), result, needs_read=is_short or not writes)
 
 
 def _next_blocks(handle: Handle, after: Prefix | None) -> tuple[tuple[Prefix, int], ...]:

@@ -377,6 +377,23 @@ def test_a_release_reports_what_it_freed_though_it_remembered_more() -> None:
     assert [str(address) for address in freed.addresses] == ["10.0.0.0"]
 
 
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_a_remembered_block_makes_no_affinity_stale_that_another_process_has_claimed_since(mode: MemoryMode) -> None:
+    """Another process of the node claimed the block after its former owner had given it up."""
+    harness = make_cluster(mode)
+    harness.put_owned_block(BLOCK_0, node=OTHER_NODE)
+    harness.cache = make_node_cache(harness.store, clock=harness.clock)
+    harness.cache.read(harness.store, (Get(block_key(Prefix.parse(BLOCK_0))),), deadline=harness.deadline)
+
+    def claim(other: IPAMHarness) -> None:
+        relinquish_node(other.store, OTHER_NODE, Emptiness.REQUIRED, pace=other.pace)
+        assert other.assign_or_refuse("elsewhere") == ["10.0.0.0"]
+
+    elsewhere(harness, claim)
+    harness.assign(make_request("h", ipv4(2)))
+    assert harness.affinities()[NODE, BLOCK_0] == "confirmed"
+
+
 def test_a_limit_of_blocks_is_checked_against_what_is_stored_now() -> None:
     """No requirement of an ordered store protects the list of affinities that the process remembers."""
     harness = node_process(MemoryMode.ORDERED)

@@ -269,10 +269,10 @@ def test_a_count_is_corrected_only_to_the_block_that_is_stored(harness: IPAMHarn
 def test_a_handle_that_counts_more_than_is_found_is_nothing_to_decide_from_memory(harness: IPAMHarness) -> None:
     """A block that is remembered may be older than the handle: only one that is read shows that nothing is held."""
     harness.assign_or_refuse("h1")
-    assert not decision(harness, "h1").is_partial
+    assert not decision(harness, "h1").needs_read
     harness.put_handle("h2", b0=1, b1=1)
     short = decision(harness, "h2")
-    assert short.is_partial
+    assert short.needs_read
     assert isinstance(short.writes[-1], Delete)
 
 
@@ -301,7 +301,7 @@ def test_a_block_that_holds_less_than_the_handle_counts_is_stored_once_more(harn
     assert isinstance(handle, Delete)
     assert isinstance(overcounted, Update)
     assert overcounted.value == before.touched()
-    assert made.is_partial
+    assert made.needs_read
 
 
 def release_on_node(harness: IPAMHarness, handle: str, node: str) -> list[str]:
