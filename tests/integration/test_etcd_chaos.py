@@ -142,6 +142,7 @@ def test_nothing_is_lost_and_nothing_is_given_twice(tmp_path: Path) -> None:
         add_pool(store)
         injector = FaultInjector(cluster, proxies)
         calls = run_workers(stack, injector, tmp_path)
+        cluster.restart_ended()
         cluster.wait_until_ready()
         left = read_state(store, deadline_in())
     of_allocator = allocator_calls(calls)

@@ -119,7 +119,11 @@ def _serve(listener: socket.socket, port: int) -> None:
             inner, _ = listener.accept()
         except OSError:
             return
-        outer = socket.create_connection(("127.0.0.1", port))
+        try:
+            outer = socket.create_connection(("127.0.0.1", port))
+        except OSError:  # the server is away: the client sees its connection closed
+            inner.close()
+            continue
         for pair in ((inner, outer), (outer, inner)):
             threading.Thread(target=_copy, args=pair, daemon=True).start()
 
