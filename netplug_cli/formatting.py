@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import click
 
 __all__ = [
-    "DURATION_UNITS", "format_bool", "format_columns", "format_count", "format_duration", "print_error", "truncate",
+    "DURATION_UNITS", "column_widths", "format_bool", "format_columns", "format_count", "format_duration", "format_row",
+    "print_error", "truncate",
 ]  # fmt: skip
 
 DURATION_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -22,8 +23,18 @@ _MAX_EXACT = 10**9
 def format_columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table; every cell is padded, and no line ends in blanks."""
     lines = [tuple(headers), *map(tuple, rows)]
-    widths = [max(_MIN_WIDTH, _GAP + max(map(len, cells))) for cells in zip(*lines, strict=True)]
-    return ["".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    widths = column_widths(lines)
+    return [format_row(line, widths) for line in lines]
+
+
+def column_widths(lines: Iterable[Sequence[str]]) -> tuple[int, ...]:
+    """The width of each column of a table, with the gap after it."""
+    return tuple(max(_MIN_WIDTH, _GAP + max(map(len, cells))) for cells in zip(*lines, strict=True))
+
+
+def format_row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of a table, without blanks at its end. No cell may be wider than its column."""
+    return "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def format_count(count: int) -> str:

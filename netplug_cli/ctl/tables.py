@@ -17,7 +17,7 @@ from netplug_core.resources.node import Node
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
-__all__ = ["Width", "format_resources"]
+__all__ = ["Width", "format_resources", "table_headers", "table_row"]
 
 Cells = dict[str, str]
 
@@ -57,9 +57,19 @@ def format_resources(
     kind: ResourceKind, resources: Iterable[Resource], width: Width, *, leading_columns: Sequence[str] = ()
 ) -> list[str]:
     """The table of some resources of one kind; ``leading_columns`` are put in front."""
-    headers = (*leading_columns, *_HEADERS[kind.name][width])
-    found = (_cells(resource) for resource in resources)
-    return format_columns(headers, ([cells[header] for header in headers] for cells in found))
+    headers = (*leading_columns, *table_headers(kind, width))
+    return format_columns(headers, (table_row(resource, headers) for resource in resources))
+
+
+def table_headers(kind: ResourceKind, width: Width) -> tuple[str, ...]:
+    """The columns of the table of a kind."""
+    return _HEADERS[kind.name][width]
+
+
+def table_row(resource: Resource, headers: Iterable[str]) -> tuple[str, ...]:
+    """The cells of a resource below some columns of its kind, NAMESPACE among them."""
+    cells = _cells(resource)
+    return tuple(cells[header] for header in headers)
 
 
 def _cells(resource: Resource) -> Cells:

@@ -35,6 +35,7 @@ class _GetOptions(TypedDict):
     output: str
     namespace: str | None
     is_export: bool
+    is_watch: bool
 
 
 @frozen(kw_only=True)
@@ -64,12 +65,21 @@ class _GetRequest:
     is_flag=True,
     help="Leave out fields that belong to this cluster, of a resource that is named.",
 )
+@click.option(
+    "-w",
+    "--watch",
+    "is_watch",
+    is_flag=True,
+    help="Go on with every change, a row or a JSON object each, until Ctrl-C.",
+)
 @click.pass_context
 def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
     """Show resources: all of a KIND, those with some NAMEs, or those of some files."""
     files, output = options["files"], options["output"]
     if bool(kind) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
+    if options["is_watch"] and (files or output == "yaml" or options["is_export"]):
+        raise click.UsageError("--watch needs a KIND, prints ps, wide or json, and does not go with --export.")
     session = session_of(context)
     if files:
         keys = tuple(key_of(manifest.resource) for manifest in require_manifests(files))
@@ -78,6 +88,8 @@ def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Un
         request = _make_get_request(
             parse_kind(kind, "get"), names, options["namespace"], is_export=options["is_export"]
         )
+    if options["is_watch"]:
+        return _watch(session, request, output)
     found, missing = _read_records(session, request)
     if output in ("yaml", "json"):
         _print_objects(request, found, output)
@@ -86,6 +98,15 @@ def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Un
     for key in missing:
         print_error(f"resource does not exist: {key}")
     return 1 if missing else 0
+
+
+def _watch(session: Session, request: _GetRequest, output: str) -> int:
+    from netplug_cli.ctl.commands.watching import watch_resources
+    from netplug_core.flows.resources.watch import Selection
+
+    keys = None if request.keys is None else frozenset(request.keys)
+    row = cast("ResourceKind", request.kind)
+    return watch_resources(session, Selection(kind=row, keys=keys, namespace=request.namespace), output)
 
 
 def _make_get_request(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -11,7 +11,7 @@ from netplug_core.records import Get, Key, List, Record
 from netplug_core.resources.kinds import Resource, ResourceKind
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
 
-__all__ = ["find", "list_all"]
+__all__ = ["find", "list_all", "with_defaults"]
 
 
 def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline) -> tuple[Record[Resource] | None, ...]:
@@ -33,8 +33,12 @@ def list_all(
         Unavailable: the store does not answer.
     """
     query = List(kind.kind, (namespace,) if namespace else ())
-    stored = store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S)).list(query)
+    return with_defaults(kind, store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S)).list(query))
+
+
+def with_defaults(kind: ResourceKind, stored: Iterable[Record[Resource]]) -> tuple[Record[Resource], ...]:
+    """The stored resources of a kind, in path order, with those that are there in every store."""
     if kind.kind != PROFILE:
-        return stored
+        return tuple(stored)
     others = (record for record in stored if record.key != DEFAULT_ALLOW_PROFILE.key)
     return tuple(sorted((DEFAULT_ALLOW_PROFILE, *others), key=lambda record: record.key.path))
