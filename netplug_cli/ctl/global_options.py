@@ -6,7 +6,10 @@ from functools import partial
 
 import click
 
-__all__ = ["OPTIONS_META_KEY", "global_options", "remember_option"]
+__all__ = ["COMPLETE_VARIABLE", "OPTIONS_META_KEY", "global_options", "remember_option"]
+
+COMPLETE_VARIABLE = "_NETPLUGCTL_COMPLETE"
+"""The variable by which a shell asks for completions; click derives the name from the tool's."""
 
 OPTIONS_META_KEY = "netplugctl.options"
 """The member of click's ``meta`` with the values of the global options."""
@@ -24,7 +27,12 @@ def global_options(*, is_hidden: bool) -> list[click.Parameter]:
     """The options that every command takes; the help of a command does not repeat them."""
     option = partial(click.Option, expose_value=False, callback=remember_option, hidden=is_hidden)
     return [
-        option(["-c", "--config"], metavar="FILE", help="The tool's configuration, in place of the default file."),
+        option(
+            ["-c", "--config"],
+            type=click.Path(),
+            metavar="FILE",
+            help="The tool's configuration, in place of the default file.",
+        ),
         option(["--context"], metavar="NAME", help="The context of the kubeconfig, in place of the current one."),
         option(
             ["-l", "--log-level"],

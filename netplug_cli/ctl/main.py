@@ -6,16 +6,20 @@ errors and remarks go to standard error, a line each, and never as a traceback.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Abort
 
-from netplug_cli.ctl.global_options import global_options, remember_option
+from netplug_cli.ctl.global_options import COMPLETE_VARIABLE, global_options, remember_option
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from netplug_cli.ctl.session import Session
 
 __all__ = ["run"]
@@ -23,9 +27,16 @@ __all__ = ["run"]
 # Each command: its module, its name there, and its line in --help, so that --help imports no command.
 _COMMANDS = {
     "apply": ("netplug_cli.ctl.commands.resources", "apply", "Create or change resources from files."),
+    "completion": (
+        "netplug_cli.ctl.commands.completion",
+        "completion",
+        "Print the script that completes words in a shell.",
+    ),
     "create": ("netplug_cli.ctl.commands.resources", "create", "Create resources from files."),
     "datastore": ("netplug_cli.ctl.commands.datastore", "datastore", "Lock the datastore; move it into another one."),
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
+    "diff": ("netplug_cli.ctl.commands.diff", "diff", "Show what apply would change."),
+    "edit": ("netplug_cli.ctl.commands.edit", "edit", "Change a resource in an editor."),
     "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
     "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine; check an Installation."),
     "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show, check and configure IP address management."),
@@ -55,6 +66,13 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), attribute)
         _add_global_options(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
+        commands = [CompletionItem(name, help=_COMMANDS[name][2]) for name in names]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -104,6 +122,10 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
 
     ``make_session`` makes what commands act through; it is called when a command asks for it.
     """
+    if os.environ.get(COMPLETE_VARIABLE):
+        from netplug_cli.ctl.completion import answer_shell
+
+        return answer_shell(partial(netplugctl.main, [], prog_name="netplugctl", obj=make_session))
     try:
         status = netplugctl.main(list(argv), prog_name="netplugctl", standalone_mode=False, obj=make_session)
     except click.ClickException as error:

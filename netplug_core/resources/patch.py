@@ -18,7 +18,7 @@ from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["apply_merge_patch", "strip_cluster_fields", "with_label", "without_label"]
+__all__ = ["apply_merge_patch", "strip_cluster_fields", "with_label", "without_label", "without_unknown"]
 
 _PATCH = "patch"
 _PATCHABLE_FIELDS = ("metadata", "spec")
@@ -47,8 +47,15 @@ def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resour
     metadata = patch.get("metadata")
     if isinstance(metadata, Mapping):
         _refuse_unknown_fields(metadata, _PATCHABLE_METADATA, "$.metadata")
-    # Members that only a newer release knows are not fields of a document; the flow that stores the result restores
-    # them.
+    merged = cast("Mapping[str, object]", _merge(to_mapping(without_unknown(resource)), patch))
+    return from_mapping(merged, origin=DocumentOrigin.USER, source=_PATCH)
+
+
+def without_unknown(resource: Resource) -> Resource:
+    """The resource without members that only a newer release knows, which are not fields of a user's document.
+
+    The flow that stores a document restores them.
+    """
     plain = cast("IPPool", resource)  # every kind has these members; a pool stands for them all
     bare = evolve(
         plain,
@@ -56,8 +63,7 @@ def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resour
         spec=evolve(plain.spec, unknown_json=""),
         unknown_json="",
     )
-    merged = cast("Mapping[str, object]", _merge(to_mapping(bare), patch))
-    return from_mapping(merged, origin=DocumentOrigin.USER, source=_PATCH)
+    return cast("Resource", bare)
 
 
 def strip_cluster_fields(resource: Resource) -> Resource:

@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 import click
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
+from netplug_cli.ctl.commands.options import ONE_KIND, ONE_NAME
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import session_of
 from netplug_core.flows.resources.edit import edit
@@ -32,8 +33,8 @@ class _LabelOptions(TypedDict):
 
 
 @click.command()
-@click.argument("kind")
-@click.argument("name")
+@ONE_KIND
+@ONE_NAME
 @click.argument("assignment", metavar="LABEL=TEXT|LABEL")
 @_NAMESPACE
 @click.option("--overwrite", "may_overwrite", is_flag=True, help="Change the text of an existing label.")
@@ -70,8 +71,8 @@ def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: st
 
 
 @click.command()
-@click.argument("kind")
-@click.argument("name")
+@ONE_KIND
+@ONE_NAME
 @click.option("-p", "--patch", "changes", required=True, metavar="JSON", callback=_parse_patch, help="The merge patch.")
 @click.option(
     "-t", "--type", type=click.Choice(["strategic", "merge"]), default="merge", expose_value=False,

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from netplug_cli.ctl.completion import complete_kinds, complete_names
 from netplug_cli.ctl.documents import find_files
 
-__all__ = ["FILES", "FORCE", "KIND", "NAMES"]
+__all__ = ["FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME"]
 
 _RECURSIVE_META_KEY = "netplugctl.recursive"
 _Command = Callable[..., Any]
@@ -31,7 +32,7 @@ def FILES(command: _Command) -> _Command:  # noqa: N802 - beside the other optio
         help="Take the files of folders in a folder too.",
     )  # fmt: skip
     files = click.option(
-        "-f", "--filename", "files", multiple=True, metavar="FILE", callback=_find_files,
+        "-f", "--filename", "files", type=click.Path(), multiple=True, metavar="FILE", callback=_find_files,
         help="A file of YAML or JSON, or a folder with such files; - is standard input.",
     )  # fmt: skip
     return files(recursive(command))
@@ -40,5 +41,7 @@ def FILES(command: _Command) -> _Command:  # noqa: N802 - beside the other optio
 FORCE = click.option(
     "--force", "is_forced", is_flag=True, help="Delete it though it is damaged and may hold addresses in use."
 )
-KIND = click.argument("kind", default="", metavar="[KIND]")
-NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
+KIND = click.argument("kind", default="", metavar="[KIND]", shell_complete=complete_kinds)
+NAMES = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_names)
+ONE_KIND = click.argument("kind", shell_complete=complete_kinds)
+ONE_NAME = click.argument("name", shell_complete=complete_names)
