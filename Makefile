@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Each worker would compile every test again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test unit property integration faults nightly lint bench manifests constraints clean
+.PHONY: help demo test unit property integration faults nightly lint bench manifests man constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
@@ -121,6 +121,11 @@ manifests:              ## write netplug_cli/manifests again from the tables of 
 	@tools/prepare dev
 	$(step) 'manifests'
 	@$(python) -m tools.manifests
+
+man:                    ## write the man page of netplugctl and docs/netplugctl-reference.md again from its commands
+	@tools/prepare dev
+	$(step) 'man page and reference'
+	@$(python) -m tools.reference
 
 constraints:            ## pin again what pyproject.toml asks for
 	@tools/prepare dev

@@ -1,0 +1,50 @@
+"""The man page and the reference of the tool are what its commands make."""
+
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from netplug_cli.ctl.main import netplugctl
+from tools.reference import MAN_PAGE, PAGE, find_commands, render_man_page, render_page
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_and_the_man_page_are_generated() -> None:
+    assert PAGE.read_text() == render_page(), "make man writes it anew"
+    assert MAN_PAGE.read_text() == render_man_page(), "make man writes it anew"
+
+
+def test_every_command_and_its_options_are_there() -> None:
+    context = click.Context(netplugctl, info_name="netplugctl")
+    found = {each.name: each for each in find_commands()}
+    for name in netplugctl.list_commands(context):
+        assert any(words.split()[:2] == ["netplugctl", name] for words in found), name
+    assert "--watch" in " ".join(declared for declared, _ in found["netplugctl get"].options)
+    assert "netplugctl datastore migrate lock" in found
+    assert all(each.paragraphs for each in found.values())
+    assert not any("--context" in declared for declared, _ in found["netplugctl get"].options)
+
+
+def test_lines_that_have_to_stay_stay() -> None:
+    assert ".nf\nbash:  source <(netplugctl completion bash)\n" in render_man_page()
+    assert "```text\nbash:  source <(netplugctl completion bash)\n" in render_page()
+
+
+def test_the_man_page_is_read_without_a_complaint() -> None:
+    if shutil.which("groff") is None:
+        pytest.skip("needs groff: apt-get install groff-base")
+    command = ["groff", "-man", "-ww", "-Tascii", "-P-cbou", str(MAN_PAGE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("netplugctl get", "NETPLUG_COMPLETION_SECONDS", "EXIT STATUS"):
+        assert text in done.stdout
+
+
+def test_the_wheel_installs_the_man_page() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert settings["shared-data"] == {str(MAN_PAGE.relative_to(ROOT)): "share/man/man1/netplugctl.1"}
