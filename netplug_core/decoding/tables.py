@@ -225,6 +225,7 @@ class _ObjectReader:
     def structure(self, members: object, _: object) -> object:
         if not isinstance(members, Mapping):
             raise WrongType(JSONType.OBJECT)
+        unknown = self._find_unknown(members)  # first: a mistyped name is refused by itself, not as what it left out
         values: dict[str, object] = {}
         keys: dict[str, str] = {}
         for rows in self._rows:
@@ -233,8 +234,8 @@ class _ObjectReader:
                 if value is not None:
                     values[row.attribute], keys[row.attribute] = value, row.key
                     break
-        if self._decoder.origin is not None and not self._table.is_partial:
-            self._judge_unknown(members, values)
+        if unknown and self._keeps_unknown:
+            values[_UNKNOWN] = json.dumps(unknown, sort_keys=True, separators=(",", ":"))
         if self._table.finish is not None:
             values = self._finish(self._table.finish, values, keys)
         return self._table.cls(**values)
@@ -256,17 +257,23 @@ class _ObjectReader:
             refused.is_shown = True
             raise
 
-    def _judge_unknown(self, members: Mapping[str, object], values: dict[str, object]) -> None:
+    def _find_unknown(self, members: Mapping[str, object]) -> dict[str, object]:
+        """The members that the class does not have, if they are judged at all.
+
+        Raises:
+            UnknownKeys: a user wrote them.
+            WrongType: they are kept, and are not UTF-8.
+        """
+        origin = self._decoder.origin
+        if origin is None or self._table.is_partial:
+            return {}
         unknown = {name: value for name, value in members.items() if name not in self._known}
-        if not unknown:
-            return
-        if self._keeps_unknown:
-            is_stored = self._decoder.origin is DocumentOrigin.DATASTORE
-            if not is_stored and not is_utf8(json.dumps(unknown, ensure_ascii=False)):
+        if unknown and origin is DocumentOrigin.USER:
+            if not self._keeps_unknown:
+                raise UnknownKeys(", ".join(sorted(self._known)), value=", ".join(map(str, unknown)))
+            if not is_utf8(json.dumps(unknown, ensure_ascii=False)):
                 raise WrongType(JSONType.UTF8, value=unknown)
-            values[_UNKNOWN] = json.dumps(unknown, sort_keys=True, separators=(",", ":"))
-        elif self._decoder.origin is DocumentOrigin.USER:
-            raise UnknownKeys(", ".join(sorted(self._known)), value=", ".join(map(str, unknown)))
+        return unknown
 
 
 def _attributes(table: Table[object]) -> Mapping[str, Attribute[object]]:

@@ -99,7 +99,13 @@ def show(
 
 
 @ipam.command(short_help="Change the IPAM configuration.")
-@click.option("--strictaffinity", "is_affinity_strict", type=bool, help="Whether a node may use its own blocks only.")
+@click.option(
+    "--strictaffinity",
+    "--strict-affinity",
+    "is_affinity_strict",
+    type=bool,
+    help="Whether a node may use its own blocks only.",
+)
 @click.option(
     "--max-blocks-per-host",
     "max_blocks",

@@ -135,9 +135,22 @@ def test_unknown_members_are_ignored_refused_or_kept() -> None:
     with pytest.raises(UnknownField) as refusal:
         USER.decode(members, House, "file.yaml")
     assert str(refusal.value) == (
+        "field in document is not recognized or is in the wrong location: roof @ file.yaml $; "
+        "there are address, doors, front, isOld, key, kind, name, street, website"
+    )
+    with pytest.raises(UnknownField) as refusal:
+        USER.decode({"name": "h", "front": members["front"]}, House, "file.yaml")
+    assert str(refusal.value) == (
         "field in document is not recognized or is in the wrong location: x @ file.yaml $.front; "
         "there are colour, numberOfLocks"
     )
+
+
+def test_an_unknown_member_is_refused_before_what_is_missing_or_wrong_beside_it() -> None:
+    for beside in ({}, {"name": 7}):
+        with pytest.raises(UnknownField) as refusal:
+            USER.decode({"nam": "h", **beside}, House, "file.yaml")
+        assert refusal.value.value == "nam"
 
 
 def test_what_is_read_from_a_store_is_written_back() -> None:

@@ -213,6 +213,16 @@ def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv
     assert harness.out == ""
 
 
+def test_a_mistyped_field_is_named_rather_than_the_one_that_is_missing_for_it(harness: ToolHarness) -> None:
+    file = harness.write_pools(("a", "10.0.0.0/16"))
+    Path(file).write_text(Path(file).read_text().replace("cidr:", "cidrs:"))
+    assert harness.run_command("create", "-f", file) == 1
+    assert harness.err.startswith(
+        "netplugctl: field in document is not recognized or is in the wrong location: cidrs @ "
+        f"{file}#1 $.spec; there are allowedUses, assignmentMode, blockSize, cidr, "
+    )
+
+
 # --- get -----------------------------------------------------------------------------------------------------------
 
 
