@@ -39,8 +39,8 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = [
-    "affinities_of", "affinities_within", "claim", "delete_unused_blocks", "ensure_blocks", "relinquish",
-    "relinquish_block", "relinquish_node", "relinquish_pool",
+    "affinities_of", "affinities_within", "claim", "delete_if_unused", "delete_unused_blocks", "ensure_blocks",
+    "relinquish", "relinquish_block", "relinquish_node", "relinquish_pool",
 ]  # fmt: skip
 
 
@@ -134,7 +134,12 @@ def delete_unused_blocks(store: Datastore, pool: Prefix, *, pace: Pace) -> None:
     )
     stored = (record.value for record in read_pages(store, BLOCK, blocks_path(pool.family), deadline=pace.deadline))
     unused = [block.prefix for block in stored if pool.overlaps(block.prefix) and is_unused(block, cooldown)]
-    for batch in batches(unused, BLOCKS_PER_COMMIT):
+    delete_if_unused(store, unused, pace=pace)
+
+
+def delete_if_unused(store: Datastore, blocks: Sequence[Prefix], *, pace: Pace) -> None:
+    """Delete those of some blocks that have no owner and no address."""
+    for batch in batches(blocks, BLOCKS_PER_COMMIT):
         Transaction(store, pace).run(deletion_queries(batch), partial(_decide_deletion, batch, pace))
 
 

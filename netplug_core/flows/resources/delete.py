@@ -77,5 +77,5 @@ def _relinquish_blocks(store: Datastore, record: Record[Resource], revision: str
     if not isinstance(resource, IPPool):
         return ()
     warnings = pools.held_warnings(store, resource, deadline=pace.deadline)
-    pools.drain_pool(store, Record(resource.key, resource, record.revision), revision=revision, pace=pace)
+    pools.prepare_deletion(store, Record(resource.key, resource, record.revision), revision=revision, pace=pace)
     return warnings

@@ -32,13 +32,14 @@ from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.validation import validate_pool_overlaps
 
 __all__ = [
-    "POOLS", "conditions_of_creation", "confirm_creation", "drain_pool", "held_warnings", "prepare_creation",
+    "POOLS", "STALENESS_S", "conditions_of_creation", "confirm_creation", "held_warnings", "prepare_creation",
+    "prepare_deletion",
 ]  # fmt: skip
 
 POOLS = List(IPPOOL)
 """What a decision about a pool reads first."""
 
-_STALENESS_S = 2 * CALL_TIMEOUT_S
+STALENESS_S = 2 * CALL_TIMEOUT_S
 """How long an assignment on an ordered store may still write to a pool that it read as enabled.
 
 Its commit begins at most one call's time after it read the pool, and takes at most another.
@@ -119,7 +120,7 @@ def _decide_withdrawal(pool: IPPool, snapshot: Snapshot) -> Decision[None]:
     return Decision((Delete(stored.key, stored.revision),) if stored is not None and is_ours else (), None)
 
 
-def drain_pool(store: Datastore, pool: Record[IPPool], *, revision: str, pace: Pace) -> None:
+def prepare_deletion(store: Datastore, pool: Record[IPPool], *, revision: str, pace: Pace) -> None:
     """Disable a pool, wait until no assignment can use it any more, and relinquish its blocks.
 
     ``revision`` is the resource version that the pool must have; empty for any. Blocks in use remain without an owner
@@ -134,7 +135,7 @@ def drain_pool(store: Datastore, pool: Record[IPPool], *, revision: str, pace: P
     prefix = pool.value.spec.prefix
     # An atomic store refuses every assignment that read the pool as enabled. An ordered store does not.
     if store.description.atomicity is Atomicity.ORDERED:
-        pace.clock.sleep(min(_STALENESS_S, pace.deadline.remaining_s))
+        pace.clock.sleep(min(STALENESS_S, pace.deadline.remaining_s))
     # Looked at again after the last commit: while it ran, an unfinished request may have claimed another block.
     while relinquish_pool(store, prefix, Emptiness.NOT_REQUIRED, pace=pace).relinquished:
         pass

@@ -13,7 +13,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.affinities import delete_unused_blocks
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.resources.outcome import Effect, ResourceOutdated
-from netplug_core.flows.resources.pools import drain_pool, held_warnings
+from netplug_core.flows.resources.pools import held_warnings, prepare_deletion
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
@@ -37,7 +37,7 @@ def harness() -> ResourceHarness:
 
 
 def drain(harness: ResourceHarness, revision: str = "", store: Datastore | None = None) -> None:
-    drain_pool(store or harness.store, harness.stored(), revision=revision, pace=harness.pace)
+    prepare_deletion(store or harness.store, harness.stored(), revision=revision, pace=harness.pace)
 
 
 def make_block(cidr: str, *held: int, owner: str = "host:a") -> tuple[Create[object], Create[object]]:
@@ -97,7 +97,7 @@ def test_nothing_is_done_for_a_pool_that_is_gone(harness: ResourceHarness) -> No
         is Effect.DELETED
     )
     commits = harness.store.calls.commits
-    drain_pool(harness.store, seen, revision="", pace=harness.pace)
+    prepare_deletion(harness.store, seen, revision="", pace=harness.pace)
     assert harness.store.calls.commits == commits
 
 
