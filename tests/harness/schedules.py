@@ -105,6 +105,7 @@ class ScheduledDatastore:
     """A store on which each step of a client waits for its turn: each read, and on an ordered store each write.
 
     At step ``dies_at`` the client dies: a write of that step is on its way, and ``late`` has it. ``steps`` counts.
+    ``is_reading`` says, while the client waits for its turn, whether the step is a read.
     """
 
     inner: Datastore
@@ -112,6 +113,7 @@ class ScheduledDatastore:
     dies_at: int = 0
     steps: int = 0
     late: LateWrite | None = None
+    is_reading: bool = False
 
     @property
     def description(self) -> DatastoreDescription:
@@ -140,6 +142,7 @@ class ScheduledDatastore:
         return self.inner.watch(start, deadline=deadline)
 
     def _step(self, writes: tuple[Write, ...]) -> None:
+        self.is_reading = not writes
         self.turn()
         self.steps += 1
         if self.steps == self.dies_at:

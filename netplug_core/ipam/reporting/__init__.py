@@ -1,1 +1,1 @@
-"""Reports about what is stored: utilization, the collector's metrics, and what does not fit together, with repairs."""
+"""Reports about what is stored: utilization, metrics, plans of drains, and what does not fit together, with repairs."""

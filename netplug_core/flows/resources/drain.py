@@ -1,0 +1,224 @@
+"""Drains a pool: no new address is assigned from it, and when its workloads are gone, it is deleted.
+
+``netplugctl`` calls it. Each round reads what is stored and carries out the next step of ``ipam.reporting.drain_plan``.
+Nothing is kept besides the records of the datastore, so after a crash, or beside another operator, any run continues.
+No address is taken from a workload: a block is released only while it is empty, and the pool is deleted only under the
+revision at which it was disabled before its blocks were found to be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from attrs import frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.errors import ConfigurationError, NetplugError, excerpt
+from netplug_core.flows.ipam.affinities import delete_if_unused, relinquish
+from netplug_core.flows.resources.outcome import ResourceMissing
+from netplug_core.flows.resources.pools import POOLS, STALENESS_S
+from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK, blocks_path
+from netplug_core.ipam.reporting.drain_plan import (
+    DrainStep,
+    DrainView,
+    drain_view,
+    drain_warnings,
+    is_draining,
+    marked,
+    next_step,
+    unmarked,
+)
+from netplug_core.records import Decision, Delete, Get, Key, Kind, Malformed, Record, Revision, Snapshot, Update, Write
+from netplug_core.resources.clusterinformation import READINESS_GATE
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPPool, ippool_key
+
+__all__ = ["POLL_S", "DrainCancelled", "DrainProgress", "Drainer", "cancel_drain", "drain", "plan_drain"]
+
+V = TypeVar("V")
+
+POLL_S = 5.0
+"""How long a drain that waits for workloads waits before it looks again, in seconds."""
+
+
+class DrainCancelled(ConfigurationError):
+    """A pool that was enabled again while it was drained."""
+
+    def __str__(self) -> str:
+        return f"{excerpt(self.where)} {self.accepted}"
+
+
+@frozen(kw_only=True)
+class Drainer:
+    """What a drain acts through. ``pace`` says how long one change may take, from now."""
+
+    store: Datastore
+    clock: Clock
+    pace: Callable[[], Pace]
+
+
+@frozen(kw_only=True)
+class DrainProgress:
+    """A step, and what was stored when it began. Before ``SETTLE`` it is reported, after any other.
+
+    ``view`` is None if the pool is gone; then the step is ``DELETE``, and the drain is done.
+    """
+
+    step: DrainStep
+    view: DrainView | None
+
+
+def plan_drain(drainer: Drainer, name: str) -> tuple[DrainView, tuple[str, ...]]:
+    """What is stored of a pool, and warnings for the person who drains it.
+
+    Raises:
+        Malformed: the pool, or a record in its range, cannot be understood.
+        ResourceMissing: there is no such pool.
+        Unavailable: the datastore is locked, or does not answer.
+    """
+    deadline = drainer.pace().deadline
+    view = _find_view(drainer, ippool_key(name), deadline)
+    if view is None:
+        raise ResourceMissing.of(ippool_key(name))
+    pools = drainer.store.read((POOLS,), deadline=deadline.capped(CALL_TIMEOUT_S)).readable(POOLS)
+    return view, drain_warnings(view.pool.value, tuple(record.value for record in pools))
+
+
+def drain(drainer: Drainer, pool: Record[IPPool], until: Deadline | None = None) -> Iterator[DrainProgress]:
+    """Drain a pool as far as possible now; with ``until``, wait for its workloads until then.
+
+    The last progress says how far it came: the pool is gone, or addresses of it are in use.
+
+    Raises:
+        DrainCancelled: the pool was enabled again; nothing more is done.
+        Malformed: a record in its range cannot be understood, so it is not known whether addresses are in use.
+        ContentionExhausted, Unavailable: not now; a later run continues.
+    """
+    is_ordered = drainer.store.description.atomicity is Atomicity.ORDERED
+    settled: Revision | None = None
+    is_begun = False
+    while True:
+        pace = drainer.pace()
+        view = _find_view(drainer, pool.key, pace.deadline)
+        if view is None or view.pool.value.metadata.uid != pool.value.metadata.uid:
+            yield DrainProgress(step=DrainStep.DELETE, view=None)
+            return
+        step = next_step(view, settled if is_ordered else view.pool.revision)
+        if step is DrainStep.DISABLE and is_begun:
+            raise DrainCancelled(str(pool.key), "", "was enabled again meanwhile; it is not drained any more")
+        is_begun = True
+        if step is DrainStep.SETTLE:
+            yield DrainProgress(step=step, view=view)
+            drainer.clock.sleep(STALENESS_S)
+            settled = view.pool.revision
+            continue
+        _carry_out(drainer.store, step, view, pace)
+        if step is not DrainStep.DELETE:  # that it is gone, or waits for finalizers, is seen in the next round
+            yield DrainProgress(step=step, view=view)
+        if step is DrainStep.WAIT:
+            if until is None or until.has_passed:
+                return
+            drainer.clock.sleep(min(POLL_S, until.remaining_s))
+
+
+def _carry_out(store: Datastore, step: DrainStep, view: DrainView, pace: Pace) -> None:
+    if step is DrainStep.DISABLE:
+        _change(store, view.pool, _decide_mark, pace)
+    elif step is DrainStep.RELEASE:
+        relinquish(store, view.affinities, Emptiness.REQUIRED, pace=pace)
+        delete_if_unused(store, view.ownerless, pace=pace)
+    elif step is DrainStep.DELETE:
+        _change(store, view.pool, _decide_deletion, pace)
+
+
+def cancel_drain(drainer: Drainer, name: str) -> bool:
+    """Undo the beginning of a drain: the pool is enabled again, unless it was disabled before. False: not drained.
+
+    Raises:
+        DrainCancelled: the deletion of the pool has begun.
+        ResourceMissing: there is no such pool.
+        ContentionExhausted, Unavailable: not now.
+    """
+    key = ippool_key(name)
+    found: list[bool] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        stored = snapshot.find(key)
+        if stored is None:
+            return Decision((), ResourceMissing.of(key))
+        if stored.value.is_terminating:
+            return Decision((), DrainCancelled(str(key), "", "is being deleted; that cannot be undone"))
+        before = unmarked(stored.value)
+        found.append(before != stored.value)
+        return Decision((Update(key, before, stored.revision),) if before != stored.value else (), None)
+
+    Transaction(drainer.store, drainer.pace(), READINESS_GATE).run([Get(key)], decide)
+    return any(found)  # after a lost reply, the last attempt finds its own write
+
+
+def _change(
+    store: Datastore, pool: Record[IPPool], decide: Callable[[Record[IPPool], Record[IPPool]], tuple[Write, ...]],
+    pace: Pace,
+) -> None:  # fmt: skip
+    """Change the pool that was seen, as long as it is stored: ``decide`` gets it as seen and as stored now."""
+
+    def change(snapshot: Snapshot) -> Decision[None]:
+        stored = snapshot.find(pool.key)
+        is_same = stored is not None and stored.value.metadata.uid == pool.value.metadata.uid
+        return Decision(decide(pool, stored) if stored is not None and is_same else (), None)
+
+    Transaction(store, pace, READINESS_GATE).run([Get(pool.key)], change)
+
+
+def _decide_mark(_seen: Record[IPPool], stored: Record[IPPool]) -> tuple[Write, ...]:
+    return () if is_draining(stored.value) else (Update(stored.key, marked(stored.value), stored.revision),)
+
+
+def _decide_deletion(seen: Record[IPPool], stored: Record[IPPool]) -> tuple[Write, ...]:
+    """Delete the pool at the revision at which its blocks were found to be gone; at another one, look again."""
+    return (Delete(stored.key, stored.revision),) if stored.revision == seen.revision else ()
+
+
+def _find_view(drainer: Drainer, key: Key[IPPool], deadline: Deadline) -> DrainView | None:
+    """The pool first: while it has the revision read here, no address is added to the blocks that are read after it."""
+    store = drainer.store
+    query, configuration = Get(key), Get(IPAM_CONFIGURATION_KEY)
+    snapshot = store.read((READINESS_GATE.query, query, configuration), deadline=deadline.capped(CALL_TIMEOUT_S))
+    locked = READINESS_GATE.check(snapshot)
+    if isinstance(locked, NetplugError):
+        raise locked
+    pool = snapshot.find(query)
+    if pool is None:
+        return None
+    read = partial(_read_sound, store, pool.value, deadline=deadline)
+    affinities = tuple(record.key for record in read(AFFINITY) if _is_in_range(record.key, pool.value))
+    blocks = [record.value for record in read(BLOCK, blocks_path(pool.value.spec.prefix.family))]
+    return drain_view(pool, blocks, affinities, Cooldown.of(snapshot, drainer.clock.now_ns()))
+
+
+def _read_sound(
+    store: Datastore, pool: IPPool, kind: Kind[V], within: tuple[str, ...] = (), *, deadline: Deadline
+) -> Iterator[Record[V]]:
+    """The records of a kind; one that cannot be understood counts only if it may lie in the pool's range."""
+    malformed: list[Malformed] = []
+    yield from read_pages(store, kind, within, deadline=deadline, malformed=malformed)
+    for error in malformed:
+        if error.subject is None or _is_in_range(error.subject, pool):
+            raise error
+
+
+def _is_in_range(key: Key[object], pool: IPPool) -> bool:
+    """Whether a block or an affinity overlaps a pool; a name that is no prefix does not."""
+    try:
+        return Prefix.parse(key.name).overlaps(pool.spec.prefix)
+    except ValueError:
+        return False
