@@ -44,6 +44,7 @@ _COMMANDS = {
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
     "node": ("netplug_cli.ctl.commands.node", "node", "Show the node process of this machine."),
     "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),
+    "pool": ("netplug_cli.ctl.commands.pool", "pool", "Empty a pool and delete it, or replace it by another one."),
     "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
     "simulate": ("netplug_cli.ctl.commands.simulate", "simulate", "Simulate how pools serve generated nodes and pods."),
     "uninstall": ("netplug_cli.ctl.commands.install", "uninstall", "Take netplug off a machine."),

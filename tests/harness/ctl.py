@@ -19,6 +19,7 @@ from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.damage import DamagedDatastore
+from netplug_core.testing.faults import Fault, FaultyDatastore
 
 
 @define
@@ -26,7 +27,7 @@ class ToolHarness:
     """A person at a terminal.
 
     ``is_unavailable`` takes the store out of reach. ``damage`` has what is read in place of some records.
-    ``opened_settings`` says which stores were asked for.
+    ``faults`` is what the commits of each command suffer. ``opened_settings`` says which stores were asked for.
     """
 
     folder: Path
@@ -39,15 +40,17 @@ class ToolHarness:
     environ: dict[str, str] = field(factory=dict)
     host_problems: tuple[str, ...] = ()
     damage: dict[Key[object], bytes] = field(factory=dict)
+    faults: dict[int, Fault] = field(factory=dict)
     opened_settings: list[DatastoreSettings] = field(factory=list)
-    _number: Iterator[int] = field(factory=lambda: count(1))
+    numbers: Iterator[int] = field(factory=lambda: count(1))
 
     @contextmanager
     def open_store(self, settings: DatastoreSettings) -> Iterator[Datastore]:
         self.opened_settings.append(settings)
         if self.is_unavailable:
             raise Unavailable(settings.sqlite_path, "unable to open the file")
-        yield DamagedDatastore(self.store, damage=self.damage) if self.damage else self.store
+        store: Datastore = DamagedDatastore(self.store, damage=self.damage) if self.damage else self.store
+        yield FaultyDatastore(store, self.faults) if self.faults else store
 
     def make_session(self) -> Session:
         """A run of the tool over the store in memory."""
@@ -63,7 +66,7 @@ class ToolHarness:
             find_host_problems=lambda _folder: self.host_problems,
             clock=self.clock,
             chance=lambda: 0.5,
-            new_uid=lambda: f"00000000-0000-4000-8000-{next(self._number):012}",
+            new_uid=lambda: f"00000000-0000-4000-8000-{next(self.numbers):012}",
             default_config_file=str(self.folder / "netplugctl.cfg"),
         )
 
