@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Each worker would compile every test again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test unit property integration faults nightly lint bench manifests man constraints clean
+.PHONY: help demo test unit property integration faults nightly lint bench manifests man images constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
@@ -126,6 +126,11 @@ man:                    ## write the man page of netplugctl and docs/netplugctl-
 	@tools/prepare dev
 	$(step) 'man page and reference'
 	@$(python) -m tools.reference
+
+images:                 ## write the image of the nodes to dist/images, from Debian packages and .venv
+	@tools/prepare dev
+	$(step) 'image'
+	@$(python) -m tools.images
 
 constraints:            ## pin again what pyproject.toml asks for
 	@tools/prepare dev

@@ -3,46 +3,56 @@
 It is made of what runs this command: the interpreter with the standard library, the shared libraries that both need
 and the loader of those, and the packages of the plugin, all byte-compiled. `launch` and `client` are built with the C
 compiler of this host. Tests, `netplugctl` and the official Kubernetes client, which only old forms of credentials
-need, are left out. `netplug-install` copies a bundle to a host.
+need, are left out. `netplug-install` copies a bundle to a host. `python -m tools.images` makes one of another
+interpreter. Two bundles that are made of the same files are identical.
 """
 
 from __future__ import annotations
 
 import argparse
-import compileall
 import hashlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
-import py_compile
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from attrs import frozen
 
 import netplug_cli
 from netplug_backends.host.static_client import build_client
 from netplug_core import __version__
 from netplug_core.installation.bundle import CLIENT, LAUNCHER, LOCK, MANIFEST, Bundle, BundleFile, render_bundle
 
-__all__ = ["build_bundle"]
+__all__ = [
+    "DISTRIBUTIONS", "SKIPPED_OF_OURS", "Interpreter", "build_bundle", "compile_packages", "copy_packages",
+    "with_requirements",
+]  # fmt: skip
 
-_DISTRIBUTIONS = ("attrs", "cattrs", "pluggy", "pyroute2", "etcd3", "grpcio", "protobuf", "dnspython", "PyYAML")
+DISTRIBUTIONS = ("attrs", "cattrs", "pluggy", "pyroute2", "etcd3", "grpcio", "protobuf", "dnspython", "PyYAML")
+"""What the packages of a bundle are taken from, with what these require."""
+
+SKIPPED_OF_OURS = frozenset({"testing", "ctl", "lab", "manifests", "static"})
+"""The rooms of our own packages that no bundle has."""
+
 _OURS = ("netplug_core", "netplug_backends", "netplug_cli")
-_SKIPPED_OF_OURS = frozenset({"testing", "ctl", "lab", "manifests", "static"})
 # Of the standard library: tests, and what no server process uses.
 _SKIPPED = frozenset(
     {
         "__pycache__", "config", "ensurepip", "idlelib", "idle_test", "lib2to3", "pydoc_data", "site-packages",
         "dist-packages", "test", "tests", "tkinter", "turtledemo", "distutils", "venv",
+        "sitecustomize.py",
     }
 )  # fmt: skip
 _SKIPPED_EXTENSIONS = re.compile(r"_(tkinter|curses|curses_panel|test|xxtest|ctypes_test|dbm|gdbm)|readline|nis|xx")
 _LINKED = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+_MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 _LOADER = re.compile(r"(^|/)ld-[^/]*\.so[^/]*$|(^|/)ld-musl[^/]*$")
 _START = """import gc, os, sys
 gc.disable()
@@ -51,28 +61,53 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "packages"))
 from netplug_cli.wiring.cni import main
 os._exit(main())
 """
+_COMPILE = """import compileall, py_compile, sys
+folder, shown = sys.argv[1:]
+mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+compileall.compile_dir(
+    folder, quiet=2, ddir=None, stripdir=folder, prependdir=shown, invalidation_mode=mode, maxlevels=30
+)
+"""
+_CACHE = """import sys
+sys.path += sys.argv[1:]
+from netplug_cli.cni.method_cache import write_cache
+write_cache()
+"""
 # As tracebacks show it: the bundle runs from anywhere.
 _SHOWN_FOLDER = "bundle"
 
 
-def build_bundle(folder: Path) -> Bundle:
-    """Make a bundle in a folder that does not exist."""
+@frozen
+class Interpreter:
+    """A Python of the same version as the one that runs this: its program and the folder of its standard library.
+
+    ``lister`` is the command that prints which shared libraries the program after it is linked with, as ldd does.
+    """
+
+    program: Path
+    library: Path
+    lister: tuple[str, ...] = ("ldd",)
+
+
+def build_bundle(folder: Path, interpreter: Interpreter | None = None) -> Bundle:
+    """Make a bundle in a folder that does not exist, of this interpreter if no other is given."""
+    python = interpreter or Interpreter(Path(os.path.realpath(sys.executable)), Path(sysconfig.get_path("stdlib")))
     folder.mkdir(parents=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = folder / "python" / "lib" / version
-    _copy_tree(Path(sysconfig.get_path("stdlib")), library, _SKIPPED)
+    _copy_tree(python.library, library, _SKIPPED)
     for file in (library / "lib-dynload").iterdir():
         file.unlink() if _SKIPPED_EXTENSIONS.match(file.name) else _strip(file)
     (folder / "python" / "bin").mkdir()
-    _copy_program(Path(os.path.realpath(sys.executable)), folder / "python" / "bin" / "python3")
-    _copy_packages(folder / "packages")
-    _copy_libraries(folder)
+    _copy_program(python.program, folder / "python" / "bin" / "python3")
+    copy_packages(folder / "packages", DISTRIBUTIONS, SKIPPED_OF_OURS)
+    _copy_libraries(folder, python)
     (folder / "start.py").write_text(_START)
     (folder / LOCK).touch()
     source = Path(netplug_cli.__file__).parent / "cni" / "static"
     build_client(source, folder / CLIENT)
     build_client(source, folder / LAUNCHER, "launch.c")
-    _compile(folder)
+    compile_packages(folder, folder, [folder / "packages"], _SHOWN_FOLDER)
     bundle = Bundle(version=__version__, machine=platform.machine(), files=tuple(_describe(folder)))
     (folder / MANIFEST).write_bytes(render_bundle(bundle))
     return bundle
@@ -87,13 +122,14 @@ def _copy_tree(source: Path, target: Path, skipped: frozenset[str]) -> None:
     shutil.copytree(source, target, ignore=ignore)
 
 
-def _copy_packages(target: Path) -> None:
+def copy_packages(target: Path, distributions: Iterable[str], skipped: frozenset[str]) -> None:
+    """Copy our packages without some of their rooms, and those of distributions with what they require."""
     for package in _OURS:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             sys.exit(f"tools.bundle: {package} is not installed here")
-        _copy_tree(Path(spec.origin).parent, target / package, _SKIPPED_OF_OURS | {"__pycache__"})
-    for distribution in _with_requirements(_DISTRIBUTIONS):
+        _copy_tree(Path(spec.origin).parent, target / package, skipped | {"__pycache__"})
+    for distribution in with_requirements(distributions):
         for file in distribution.files or ():
             source = Path(str(file.locate()))
             is_skipped = ".." in file.parts or {"tests", "test", "__pycache__"} & set(file.parts)
@@ -102,7 +138,7 @@ def _copy_packages(target: Path) -> None:
                 shutil.copy(source, target / file)
 
 
-def _with_requirements(names: Iterable[str]) -> Iterator[importlib.metadata.Distribution]:
+def with_requirements(names: Iterable[str]) -> Iterator[importlib.metadata.Distribution]:
     """Distributions, and what they require, each once."""
     waiting, seen = list(names), set[str]()
     while waiting:
@@ -119,15 +155,16 @@ def _with_requirements(names: Iterable[str]) -> Iterator[importlib.metadata.Dist
         waiting += [re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0] for text in required]
 
 
-def _copy_libraries(folder: Path) -> None:
+def _copy_libraries(folder: Path, python: Interpreter) -> None:
     """The shared libraries of every program and extension, and the loader that the interpreter names."""
     target = folder / "libraries"
     target.mkdir()
     found: dict[str, str] = {}
     programs = [folder / "python" / "bin" / "python3", *folder.rglob("*.so"), *folder.rglob("*.so.*")]
-    interpreter = os.path.realpath(sys.executable)
-    for program in [interpreter, *map(str, programs)]:
-        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    for program in [python.program, *programs]:
+        listed = subprocess.run([*python.lister, program], capture_output=True, text=True, check=False).stdout
+        if missing := _MISSING.findall(listed):
+            sys.exit(f"tools.bundle: {program} is linked with {', '.join(missing)}, and there is no such library")
         found |= {os.path.basename(path): path for path in _LINKED.findall(listed)}
     loaders = [name for name in found if _LOADER.search(name)]
     if len(loaders) != 1:
@@ -148,16 +185,17 @@ def _strip(target: Path) -> None:
         subprocess.run(["strip", "--strip-unneeded", target], capture_output=True, check=False)
 
 
-def _compile(folder: Path) -> None:
-    """Byte-compile every module. The bytecode is not compared with its source, whose time changes with a copy."""
-    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(
-        folder, quiet=2, ddir=None, stripdir=str(folder), prependdir=_SHOWN_FOLDER, invalidation_mode=mode, maxlevels=30
-    )
-    cached = "from netplug_cli.cni.method_cache import write_cache; write_cache()"
-    start = f"import sys; sys.path.append({str(folder / 'packages')!r}); {cached}"
-    paths = [str(folder / "loader"), "--inhibit-cache", "--library-path", str(folder / "libraries")]
-    subprocess.run([*paths, str(folder / "python" / "bin" / "python3"), "-IS", "-c", start], check=True)
+def compile_packages(folder: Path, bundle: Path, paths: Sequence[Path], shown: str) -> None:
+    """Byte-compile every module below a folder with the interpreter of a bundle. Tracebacks show ``shown`` for it.
+
+    ``paths`` are the folders of packages that ours are imported from, to compile the methods of their classes.
+    The bytecode is not compared with its source, whose time changes with a copy. The order of sets and the numbers in
+    methods that attrs writes follow the hash seed, so that is fixed.
+    """
+    loading = [str(bundle / "loader"), "--inhibit-cache", "--library-path", str(bundle / "libraries")]
+    python = [*loading, str(bundle / "python" / "bin" / "python3"), "-sSPB", "-c"]
+    for command in ([_COMPILE, str(folder), shown], [_CACHE, *map(str, paths)]):
+        subprocess.run([*python, *command], env={"PYTHONHASHSEED": "0"}, check=True)
 
 
 def _describe(folder: Path) -> Iterator[BundleFile]:

@@ -125,7 +125,7 @@ def _node_container(resolved: ResolvedInstallation, image: Json, environment: Ma
         "args": [f"--host-root={_HOST_ROOT}", f"--metrics-port={_HEALTH_PORT}"],
         "env": [*_fixed(variables), _field("NODENAME", "spec.nodeName"), _field("NAMESPACE", "metadata.namespace")],
         **_endpoint_override(),
-        "securityContext": {"privileged": True},
+        "securityContext": _as_root(),
         "resources": {"requests": {"cpu": "100m", "memory": "96Mi"}},
         "startupProbe": {**_probe("/livez"), "periodSeconds": 2, "failureThreshold": 150},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 10},
@@ -152,12 +152,17 @@ def _install_container(resolved: ResolvedInstallation, image: Json, api_group: s
             _field("KUBERNETES_NODE_NAME", "spec.nodeName"),
         ],
         **_endpoint_override(),
-        "securityContext": {"privileged": True},  # with SELinux no other container may write to a folder of the host
+        "securityContext": _as_root(),  # with SELinux no other container may write to a folder of the host
         "volumeMounts": [
             {"name": "cni-bin-dir", "mountPath": f"{_HOST_ROOT}/opt/cni/bin"},
             {"name": "cni-net-dir", "mountPath": f"{_HOST_ROOT}/etc/cni/net.d"},
         ],
     }
+
+
+def _as_root() -> Json:
+    """The image's own user is not root, whose files and namespaces those of the host are."""
+    return {"privileged": True, "runAsUser": 0, "runAsGroup": 0}
 
 
 def _host_volume(name: str, path: str, kind: str) -> Json:
