@@ -17,7 +17,7 @@ from attrs import frozen
 from netplug_core import __version__
 from netplug_core.installation.images import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
 from tools.bundle import DISTRIBUTIONS, with_requirements
-from tools.images.debian import DebianPackage, download_packages, unpack_packages
+from tools.images.debian import DebianPackage, download_packages, find_installed, unpack_packages
 from tools.images.oci import Image, Layer, format_time, write_archive
 from tools.images.root import (
     ACCOUNT,
@@ -27,9 +27,9 @@ from tools.images.root import (
     make_root,
     split_layers,
 )
-from tools.images.sbom import Component, debian_component, python_component, render_sbom
+from tools.images.sbom import Component, debian_component, debian_purl, python_component, render_sbom
 
-__all__ = ["REFERENCE", "Built", "build_node_image", "find_source"]
+__all__ = ["REFERENCE", "ROOT", "Built", "Source", "build_node_image", "describe_image", "find_source"]
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = f"{DEFAULT_REGISTRY}{DEFAULT_IMAGE_PATH}/{NODE_IMAGE}:v{__version__}"
@@ -38,6 +38,7 @@ REFERENCE = f"{DEFAULT_REGISTRY}{DEFAULT_IMAGE_PATH}/{NODE_IMAGE}:v{__version__}
 _NAME = f"netplug-{NODE_IMAGE}"
 _SBOM = f"usr/share/sbom/{_NAME}.spdx.json"
 _COMMENTS = ("Debian: interpreter, libraries, helper plugins", "Python packages of others", f"netplug {__version__}")
+_C_LIBRARY = "libc6-dev"
 _EPOCH = "SOURCE_DATE_EPOCH"
 
 
@@ -77,7 +78,7 @@ def build_node_image(output: Path, source: Source, cache: Path) -> Built:
         (root / _SBOM).parent.mkdir(parents=True)
         (root / _SBOM).write_bytes(content)
         layers = [Layer(*pair) for pair in zip(split_layers(root), _COMMENTS, strict=True)]
-        manifest = write_archive(archive, root, layers, _describe(source, machine.name))
+        manifest = write_archive(archive, root, layers, describe_image(source, machine.name))
     sbom.write_bytes(content)
     return Built(archive=archive, sbom=sbom, digest=manifest.digest)
 
@@ -109,10 +110,20 @@ def _components(packages: Sequence[DebianPackage], debian: Path) -> tuple[Compon
     own = Component(name="netplug", version=__version__, purl=f"pkg:pypi/netplug@{__version__}", license="Apache-2.0")
     distributions = with_requirements([*DISTRIBUTIONS, *FURTHER_DISTRIBUTIONS])
     others = sorted(map(python_component, distributions), key=lambda part: part.name.lower())
-    return image, [own, *(debian_component(package, debian) for package in packages), *others]
+    return image, [own, *(debian_component(package, debian) for package in packages), *_static_library(), *others]
 
 
-def _describe(source: Source, architecture: str) -> Image:
+def _static_library() -> list[Component]:
+    """The C library that the two programs of the bundle in C have in them, if it is a package of this host."""
+    found = find_installed(_C_LIBRARY)
+    if found is None:
+        return []
+    comment = "linked statically into two programs: the static client and the launcher of the bundle"
+    return [Component(name=_C_LIBRARY, version=found[0], purl=debian_purl(_C_LIBRARY, *found), comment=comment)]
+
+
+def describe_image(source: Source, architecture: str) -> Image:
+    """What the image says of itself."""
     labels = {
         "title": _NAME,
         "description": "netplug-node, netplug-install and netplugctl",

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from netplug_core.errors import Unavailable
 
-__all__ = ["DebianPackage", "download_packages", "parse_uris", "read_package", "unpack_packages"]
+__all__ = ["DebianPackage", "download_packages", "find_installed", "parse_uris", "read_package", "unpack_packages"]
 
 _APT = ("apt-get", "-qq", "-o", "APT::Sandbox::User=root")
 _URI = re.compile(r"^'[^']+' (\S+\.deb) \d+ SHA256:([0-9a-f]{64})$", re.MULTILINE)
@@ -89,6 +89,15 @@ def read_package(file: Path, digest: str) -> DebianPackage:
         file=file,
         digest=digest,
     )
+
+
+def find_installed(name: str) -> tuple[str, str] | None:
+    """Version and architecture of a package of this host; None if it is not installed."""
+    try:
+        version, architecture = _run(["dpkg-query", "--show", "--showformat=${Version} ${Architecture}", name]).split()
+    except (Unavailable, ValueError):
+        return None
+    return version, architecture
 
 
 def unpack_packages(packages: Sequence[DebianPackage], root: Path) -> None:

@@ -19,7 +19,7 @@ from attrs import frozen
 from tools.images.debian import DebianPackage
 from tools.images.oci import format_time
 
-__all__ = ["Component", "debian_component", "python_component", "render_sbom"]
+__all__ = ["Component", "debian_component", "debian_purl", "python_component", "render_sbom"]
 
 _NAMESPACE = "https://projectnetplug.org/spdx"
 _UNKNOWN = "NOASSERTION"
@@ -50,15 +50,19 @@ class Component:
 
 def debian_component(package: DebianPackage, root: Path) -> Component:
     """A Debian package that is unpacked in a folder."""
-    query = f"arch={package.architecture}&distro=debian-12"
     licenses = package.find_licenses(root)
     return Component(
         name=package.name,
         version=package.version,
-        purl=f"pkg:deb/debian/{quote(package.name)}@{quote(package.version)}?{query}",
+        purl=debian_purl(package.name, package.version, package.architecture),
         comment=f"debian/copyright names: {', '.join(licenses)}" if licenses else "",
         digest=package.digest,
     )
+
+
+def debian_purl(name: str, version: str, architecture: str) -> str:
+    """The package URL of a package of Debian 12."""
+    return f"pkg:deb/debian/{quote(name)}@{quote(version)}?arch={architecture}&distro=debian-12"
 
 
 def python_component(distribution: Distribution) -> Component:

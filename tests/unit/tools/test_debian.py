@@ -12,7 +12,7 @@ import pytest
 from attrs import frozen
 
 from netplug_core.errors import Unavailable
-from tools.images.debian import download_packages, parse_uris, read_package, unpack_packages
+from tools.images.debian import download_packages, find_installed, parse_uris, read_package, unpack_packages
 
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs Debian's dpkg-deb")
 
@@ -116,3 +116,10 @@ def test_unpacked_files_and_licences(archive: Archive) -> None:
 def test_only_lines_with_a_file_and_a_digest_are_read() -> None:
     lines = f"W: note\n'http://x/a' a_1_all.deb 3 SHA256:{'a' * 64}\n'http://x/b' b_1_all.deb 3 MD5Sum:00\n"
     assert parse_uris(lines) == {"a_1_all.deb": "a" * 64}
+
+
+def test_a_package_of_this_host_has_a_version() -> None:
+    found = find_installed("dpkg")
+    assert found is not None
+    assert found[0][0].isdigit()
+    assert find_installed("no-such-package") is None
