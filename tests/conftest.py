@@ -16,6 +16,7 @@ import netplug_core
 
 LONGEST = {
     "test_allocator_machine": 3,
+    "test_images": 3,
     "test_collector_machine": 3,
     "test_cni_killed": 2,
     "test_cni_race": 2,

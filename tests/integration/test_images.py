@@ -43,17 +43,11 @@ DEBIAN, NEWER = "debian", "containerd-v2.4.2"
 BIN, CONF = "/opt/cni/bin", "/etc/cni/net.d"
 SOCKET = "/run/netplug/node.sock"
 HELPERS = {"bandwidth", "host-local", "loopback", "portmap", "tuning"}
-TEMPLATE = {
-    "name": "net1",
-    "cniVersion": "1.0.0",
-    "plugins": [
-        {
-            "type": "netplug",
-            "nodename": "__KUBERNETES_NODE_NAME__",
-            "datastore_type": "sqlite",
-            "ipam": {"type": "netplug-ipam"},
-        }
-    ],
+NETPLUG = {
+    "type": "netplug",
+    "nodename": "__KUBERNETES_NODE_NAME__",
+    "datastore_type": "sqlite",
+    "ipam": {"type": "netplug-ipam"},
 }
 
 
@@ -69,7 +63,8 @@ class Host:
 
     def install(self, name: str, *arguments: str) -> str:
         """Run the installer as the pods of the nodes do."""
-        template = json.dumps({**TEMPLATE, "plugins": [{**TEMPLATE["plugins"][0], "sqlite_path": self.node.database}]})
+        plugin = {**NETPLUG, "sqlite_path": self.node.database}
+        template = json.dumps({"name": "net1", "cniVersion": "1.0.0", "plugins": [plugin]})
         variables = {"SLEEP": "false", "KUBERNETES_NODE_NAME": "node-1", "CNI_NETWORK_CONFIG": template}
         options = [
             *(f"--env={name}={text}" for name, text in variables.items()),
@@ -103,7 +98,7 @@ def host(built: Built, request: pytest.FixtureRequest, tmp_path_factory: pytest.
         if request.param != DEBIAN:
             replace_containerd(node, find_containerd(request.param))
         stack.enter_context(run_containerd(node, built.archive))
-        node.run("sh", "-ec", f"rm -rf {BIN}/* {CONF}; mkdir -p {BIN} {CONF}")
+        node.run("sh", "-ec", f"mkdir -p {BIN} {CONF}; rm -rf {BIN}/* {CONF}/*")
         yield Host(node)
 
 

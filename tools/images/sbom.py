@@ -69,13 +69,14 @@ def python_component(distribution: Distribution) -> Component:
     """A Python distribution, with the licence of its metadata."""
     metadata = distribution.metadata
     classifiers = [text.removeprefix(_CLASSIFIER) for text in metadata.get_all("Classifier") or []]
-    spelled = [*classifiers, (metadata.get("License") or "").strip()]
+    spelled = [*classifiers, *(text.strip() for text in metadata.get_all("License") or [])]
     known = [_SPELLINGS[text] for text in spelled if text in _SPELLINGS]
+    expressions: list[str] = metadata.get_all("License-Expression") or []
     return Component(
         name=distribution.name,
         version=distribution.version,
         purl=f"pkg:pypi/{distribution.name.lower().replace('_', '-')}@{quote(distribution.version)}",
-        license=metadata.get("License-Expression") or next(iter(known), ""),
+        license=next(iter([*expressions, *known]), ""),
     )
 
 

@@ -41,8 +41,8 @@ def make_root(root: Path, *, umask: int = 0o022, time: int = 1_600_000_000) -> P
         (root / "tmp").chmod(0o1777)
     finally:
         os.umask(before)
-    for path in root.rglob("*"):
-        os.utime(path, (time, time), follow_symlinks=False)
+    for made in root.rglob("*"):
+        os.utime(made, (time, time), follow_symlinks=False)
     return root
 
 
