@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,9 @@ from tools.images.root import BUNDLE, HELPERS_FOLDER, PROGRAMS, find_machine, sp
 
 
 def test_the_pods_of_the_nodes_run_what_is_in_it() -> None:
-    daemonset = render(read(), ClusterFacts(pools=(make_pool("10.0.0.0/16"),)), version=__version__).daemonset
-    assert isinstance(daemonset, dict)
+    rendered = render(read(), ClusterFacts(pools=(make_pool("10.0.0.0/16"),)), version=__version__).daemonset
+    assert isinstance(rendered, dict)
+    daemonset: dict[str, Any] = rendered
     pod = daemonset["spec"]["template"]["spec"]
     containers = (*pod["initContainers"], *pod["containers"])
     assert {container["image"] for container in containers} == {REFERENCE}
