@@ -1,4 +1,4 @@
-"""The image of the nodes, from its archive alone: in containerd and podman, which reach no registry.
+"""The image of the nodes, from its archive alone: in containerd, which reaches no registry.
 
 It is built twice, which takes minutes and needs apt; so only a deep run has it.
 """
@@ -19,13 +19,7 @@ from attrs import frozen
 from netplug_core import __version__
 from tests.harness.node import CNIRuntime, NetnsNode, PluginReply
 from tests.harness.node_process import listens
-from tests.harness.runtimes.nodes import (
-    missing_runtime,
-    open_runtime_node,
-    replace_containerd,
-    run_containerd,
-    set_up_podman,
-)
+from tests.harness.runtimes.nodes import missing_runtime, open_runtime_node, replace_containerd, run_containerd
 from tests.harness.servers.binaries import find_containerd
 from tests.harness.waiting import wait_until
 from tools.images.build import REFERENCE, ROOT, Built, Source, build_node_image
@@ -178,16 +172,6 @@ def test_installed_from_the_image_the_plugin_works_with_its_node_process(host: H
     host.install("uninstall", "--uninstall")
     assert set(node.run("ls", BIN).split()) == HELPERS
     assert node.run("ls", CONF) == ""
-
-
-def test_podman_loads_it(built: Built, tmp_path: Path) -> None:
-    reason = missing_runtime("podman")
-    if reason:
-        pytest.skip(reason)
-    with open_runtime_node(tmp_path) as node:
-        set_up_podman(node, built.archive)
-        printed = node.run("podman", "run", "--rm", "--network=none", "--pull=never", REFERENCE)
-    assert printed == f"Client Version: v{__version__}\n"
 
 
 def test_every_file_of_the_archive_belongs_to_root_and_has_one_time(built: Built) -> None:
