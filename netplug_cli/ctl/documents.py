@@ -20,24 +20,35 @@ from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
-    "find_files", "read_configuration", "read_documents", "read_manifests", "read_text", "render_json",
-    "render_yaml", "require_manifests",
+    "MANIFEST_SUFFIXES", "STDIN", "Document", "find_files", "parse_text", "read_configuration", "read_documents",
+    "read_manifests", "read_text", "render_json", "render_yaml", "require_manifests",
 ]  # fmt: skip
 
 STDIN = "-"
-_SUFFIXES = (".yaml", ".yml", ".json")  # of files in a folder
+"""The name of standard input."""
+
+MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
+"""What the names of the files in a folder end in."""
 
 
 @frozen(kw_only=True)
 class Document:
-    """One object of a file, and its source."""
+    """One object of a file, and its source.
+
+    ``number`` counts the documents of the ``file`` from 1; ``path`` leads to the object if it is an item of a list.
+    """
 
     source: str
     mapping: Mapping[str, object]
+    file: str
+    number: int
+    path: tuple[str | int, ...] = ()
 
 
-def find_files(named: str, *, is_recursive: bool = False) -> Iterator[str]:
-    """The files that a name stands for: itself, or what a folder has of YAML and JSON, in the order of the names.
+def find_files(
+    named: str, *, is_recursive: bool = False, suffixes: tuple[str, ...] = MANIFEST_SUFFIXES
+) -> Iterator[str]:
+    """The files that a name stands for: itself, or what a folder has with these suffixes, in the order of the names.
 
     Raises:
         InputError: a folder cannot be read, or has no such file.
@@ -45,10 +56,10 @@ def find_files(named: str, *, is_recursive: bool = False) -> Iterator[str]:
     if named == STDIN or not os.path.isdir(named):
         yield named
         return
-    found = sorted(_walk(named, is_recursive=is_recursive))
+    found = sorted(_walk(named, suffixes, is_recursive=is_recursive))
     if not found:
         where = "in it or below" if is_recursive else "in it; -R looks below too"
-        raise InputError(named, named, f"no file that ends in {', '.join(_SUFFIXES)} is {where}")
+        raise InputError(named, named, f"no file that ends in {', '.join(suffixes)} is {where}")
     yield from found
 
 
@@ -62,9 +73,9 @@ def read_documents(files: Sequence[str]) -> Iterator[Document]:
     """
     for file in files:
         name = "standard input" if file == STDIN else file
-        for number, value in enumerate(_parse(read_text(file), name), start=1):
+        for number, value in enumerate(parse_text(read_text(file), name), start=1):
             if value is not None:
-                yield from _documents_of(value, f"{name}#{number}")
+                yield from _documents_of(value, f"{name}#{number}", file, number)
 
 
 def read_manifests(
@@ -109,7 +120,7 @@ def read_configuration(file: str) -> Mapping[str, object]:
         InputError: it cannot be read, is neither YAML nor JSON, or does not hold exactly one object.
     """
     try:
-        values = list(_parse(read_text(file), file))
+        values = list(parse_text(read_text(file), file))
     except InputError as error:
         if isinstance(error.__cause__, OSError):
             raise
@@ -137,29 +148,12 @@ def read_text(file: str) -> str:
         raise InputError(name, file, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def render_yaml(value: object) -> str:
-    """A value as YAML, with its members in their own order."""
-    import yaml
+def parse_text(text: str, name: str) -> Iterator[object]:
+    """Every document of a text of YAML or JSON; ``name`` is the file's, for messages.
 
-    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True))
-
-
-def render_json(value: object) -> str:
-    """A value as JSON, indented, with its members in their own order."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _walk(folder: str, *, is_recursive: bool) -> Iterator[str]:
-    def refuse(error: OSError) -> None:
-        raise InputError(str(error.filename), folder, error.strerror or str(error)) from error
-
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        if not is_recursive:
-            folders.clear()
-        yield from (os.path.join(place, name) for name in files if name.endswith(_SUFFIXES))
-
-
-def _parse(text: str, name: str) -> Iterator[object]:
+    Raises:
+        InputError: it is neither.
+    """
     if text.lstrip().startswith(("{", "[")):
         # The YAML parser reads most JSON, but not with tabs.
         try:
@@ -174,12 +168,36 @@ def _parse(text: str, name: str) -> Iterator[object]:
     yield from load_yaml(text, name)
 
 
-def _documents_of(value: object, source: str) -> Iterator[Document]:
+def render_yaml(value: object) -> str:
+    """A value as YAML, with its members in their own order."""
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True))
+
+
+def render_json(value: object) -> str:
+    """A value as JSON, indented, with its members in their own order."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _walk(folder: str, suffixes: tuple[str, ...], *, is_recursive: bool) -> Iterator[str]:
+    def refuse(error: OSError) -> None:
+        raise InputError(str(error.filename), folder, error.strerror or str(error)) from error
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        if not is_recursive:
+            folders.clear()
+        yield from (os.path.join(place, name) for name in files if name.endswith(suffixes))
+
+
+def _documents_of(
+    value: object, source: str, file: str, number: int, path: tuple[str | int, ...] = ()
+) -> Iterator[Document]:
     if not isinstance(value, dict):
         raise InputError(source, value, f"expected an object, found {quote(value)}")
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind.endswith("List") or "items" not in value:
-        yield Document(source=source, mapping=value)
+        yield Document(source=source, mapping=value, file=file, number=number, path=path)
         return
     items = value["items"]
     unknown = sorted(str(name) for name in value if name not in ("apiVersion", "kind", "metadata", "items"))
@@ -188,4 +206,4 @@ def _documents_of(value: object, source: str) -> Iterator[Document]:
         accepted = f"a {kind} has apiVersion, kind, metadata and a list of items; {problem}"
         raise InputError(source, items, accepted)
     for index, item in enumerate(items):
-        yield from _documents_of(item, f"{source}[{index}]")
+        yield from _documents_of(item, f"{source}[{index}]", file, number, (*path, "items", index))

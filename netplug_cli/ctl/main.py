@@ -42,6 +42,7 @@ _COMMANDS = {
     "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show, check and configure IP address management."),
     "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
+    "lint": ("netplug_cli.ctl.commands.lint", "lint", "Find what is wrong in configurations and manifests."),
     "node": ("netplug_cli.ctl.commands.node", "node", "Show the node process of this machine."),
     "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),
     "pool": ("netplug_cli.ctl.commands.pool", "pool", "Empty a pool and delete it, or replace it by another one."),

@@ -7,13 +7,14 @@ means is beyond it: whether a CIDR has host bits, a pool exists or a datastore i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final, cast
 
 from attrs import NOTHING, AttrsInstance, fields_dict, frozen
 
 from netplug_core.cni.versions import SUPPORTED_VERSIONS
 from netplug_core.decoding.codecs import Codec, exactly
-from netplug_core.decoding.tables import Decoder, ListOf, Table
+from netplug_core.decoding.tables import Decoder, ListOf, Table, find_member
 from netplug_core.ipam.hostlocal.settings import settings_decoder
 from netplug_core.netconf.descriptions import DESCRIPTIONS
 from netplug_core.netconf.load import KEYS_OF_IPAM, LoadPurpose, netconf_decoder
@@ -21,7 +22,7 @@ from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM
 from netplug_core.settings.keys import DEPRECATED_KEYS, KUBERNETES_NETCONF_KEYS
 from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, SQLITE_DATASTORE
 
-__all__ = ["CONFIGURATION_FILE", "configuration_schema", "list_schema"]
+__all__ = ["CONFIGURATION_FILE", "configuration_schema", "find_unknown_keys", "list_schema"]
 
 Schema = dict[str, object]
 
@@ -32,6 +33,8 @@ _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NAME: Final = {"type": "string", "pattern": exactly("[A-Za-z0-9][A-Za-z0-9_.-]*")}
 _NOTHING: Final[Schema] = {"enum": [None, "", False, 0, [], {}]}
 _SOMETHING: Final[Schema] = {"type": "string", "minLength": 1}
+# What is defined for every plugin. Source: CNI specification, "Plugin configuration objects".
+_OF_RUNTIMES: Final = ("args", "capabilities", "dns", "prevResult", "runtimeConfig")
 _DEPRECATED: Final = (*DEPRECATED_KEYS, "hostname")
 
 
@@ -62,6 +65,38 @@ def list_schema() -> Schema:
         "required": ["name", "plugins"],
         "properties": {**_of_the_list(), "plugins": {**plugins, "description": DESCRIPTIONS["plugins"]}},
     }
+
+
+def find_unknown_keys(members: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The path of each key that nothing reads, and the names that there are in its object.
+
+    Keys that runtimes define count as known, and so does everything inside them. A key that begins with ``_`` or ``$``
+    is a remark of its author.
+    """
+    yield from _find_unknown_keys(members, _plugin_properties(), ())
+
+
+@cache
+def _plugin_properties() -> Mapping[str, object]:
+    properties = cast("dict[str, Schema]", _plugin_schema()["properties"])
+    of_ipam = cast("Schema", properties["ipam"]["properties"])
+    for keys in KEYS_OF_IPAM.values():
+        of_ipam.update({key: {} for key in keys if key not in of_ipam})
+    return {**properties, **{key: {} for key in (*_of_the_list(), *_OF_RUNTIMES)}}
+
+
+def _find_unknown_keys(
+    members: Mapping[str, object], known: Mapping[str, object], above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    for name, value in members.items():
+        if name not in known:
+            if not name.startswith(("_", "$")):
+                yield (*above, name), tuple(known)
+            continue
+        inner = cast("Schema", known[name]).get("properties")
+        is_of_another = name == "ipam" and find_member(members, "ipam", "type") not in KEYS_OF_IPAM
+        if isinstance(value, Mapping) and inner is not None and not is_of_another:
+            yield from _find_unknown_keys(value, cast("Mapping[str, object]", inner), (*above, name))
 
 
 def _of_the_list() -> Schema:

@@ -32,8 +32,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
-    "FieldError", "InvalidResource", "pool_warnings", "unusable_ranges", "validate_pool_overlaps",
-    "validate_pool_update", "validate_resource",
+    "FieldError", "InvalidResource", "find_unusual_settings", "pool_warnings", "unusable_ranges",
+    "validate_pool_overlaps", "validate_pool_update", "validate_resource",
 ]  # fmt: skip
 
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
@@ -122,21 +122,24 @@ def validate_pool_update(stored: IPPool, updated: IPPool) -> None:
 
 
 def pool_warnings(pool: IPPool) -> tuple[str, ...]:
-    """The settings of a pool that this release does not act upon, and those that are seldom meant."""
+    """The settings of a pool that this release does not act upon, and those that are seldom meant, as texts."""
+    return tuple(f"{key_of(pool)}: {one.value}: {one.reason}" for one in find_unusual_settings(pool))
+
+
+def find_unusual_settings(pool: IPPool) -> Iterator[FieldError]:
+    """The settings of a pool that are accepted and seldom meant; ``spec`` is the field of those without an effect."""
     spec = pool.spec
-    warnings = []
     inert = [
         *(["natOutgoing"] if spec.has_outgoing_nat else []),
         *([f"ipipMode {spec.ipip_mode.value}"] if spec.ipip_mode is not Encapsulation.NEVER else []),
         *([f"vxlanMode {spec.vxlan_mode.value}"] if spec.vxlan_mode is not Encapsulation.NEVER else []),
     ]
     if inert:
-        warnings.append(f"{' and '.join(inert)}: stored, but not programmed until there is a node process")
+        yield FieldError("spec", " and ".join(inert), "stored, but not programmed until there is a node process")
     if spec.prefix.family.width - spec.block_length > _LARGE_BLOCK_BITS:
         smaller = spec.prefix.family.width - _LARGE_BLOCK_BITS
         problem = "a block of so many addresses can outgrow what a datastore accepts, and then takes no more"
-        warnings.append(f"blockSize {spec.block_length}: {problem}; use {smaller} or more")
-    return tuple(f"{key_of(pool)}: {warning}" for warning in warnings)
+        yield FieldError("spec.blockSize", f"blockSize {spec.block_length}", f"{problem}; use {smaller} or more")
 
 
 def _raise_if_any(resource: Resource, problems: Iterable[FieldError]) -> None:

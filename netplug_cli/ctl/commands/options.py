@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from netplug_cli.ctl.completion import complete_kinds, complete_names
-from netplug_cli.ctl.documents import find_files
+from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files
 
-__all__ = ["FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME"]
+__all__ = ["FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME", "files_with"]
 
 _RECURSIVE_META_KEY = "netplugctl.recursive"
 _Command = Callable[..., Any]
@@ -20,19 +20,29 @@ def _remember_recursive(context: click.Context, _parameter: click.Parameter, val
     context.meta[_RECURSIVE_META_KEY] = bool(value)
 
 
-def _find_files(context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    is_recursive = context.meta[_RECURSIVE_META_KEY]
-    return tuple(file for named in value for file in find_files(named, is_recursive=is_recursive))
-
-
 def FILES(command: _Command) -> _Command:  # noqa: N802 - beside the other options, which are values
     """``-f`` and ``-R``: the files to read, those of named folders among them."""
+    return files_with(MANIFEST_SUFFIXES)(command)
+
+
+def files_with(suffixes: tuple[str, ...]) -> Callable[[_Command], _Command]:
+    """``-f`` and ``-R``, where the files of a folder are those whose names end in one of some suffixes."""
+
+    def find(context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+        is_recursive = context.meta[_RECURSIVE_META_KEY]
+        found = (find_files(named, is_recursive=is_recursive, suffixes=suffixes) for named in value)
+        return tuple(file for files in found for file in files)
+
+    return lambda command: _add_files(command, find)
+
+
+def _add_files(command: _Command, find: Callable[..., tuple[str, ...]]) -> _Command:
     recursive = click.option(
         "-R", "--recursive", is_flag=True, is_eager=True, expose_value=False, callback=_remember_recursive,
         help="Take the files of folders in a folder too.",
     )  # fmt: skip
     files = click.option(
-        "-f", "--filename", "files", type=click.Path(), multiple=True, metavar="FILE", callback=_find_files,
+        "-f", "--filename", "files", type=click.Path(), multiple=True, metavar="FILE", callback=find,
         help="A file of YAML or JSON, or a folder with such files; - is standard input.",
     )  # fmt: skip
     return files(recursive(command))

@@ -1,0 +1,158 @@
+"""``lint``: finds what is wrong in configurations and manifests before they are used, and repairs what is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypedDict, Unpack
+
+import click
+
+from netplug_cli.ctl.commands.options import files_with
+from netplug_cli.ctl.documents import (
+    MANIFEST_SUFFIXES,
+    STDIN,
+    Document,
+    parse_text,
+    read_documents,
+    read_text,
+    render_json,
+)
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.lint_repairs import FileRepair, plan_repairs, write_repair
+from netplug_cli.ctl.lint_report import count_of, report_lines, report_object
+from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.formatting import print_error
+from netplug_core.addressing import Prefix
+from netplug_core.flows.resources.read import list_all
+from netplug_core.lint.check import LintResult, check, unreadable
+from netplug_core.lint.documents import Document as LintDocument
+from netplug_core.lint.finding import Finding
+from netplug_core.lint.ranges import HostRoute, Surroundings, read_routes
+from netplug_core.lint.rules import Severity
+from netplug_core.resources.kinds import Resource, get_kind
+
+__all__ = ["lint"]
+
+_FOUND = 3
+_SUFFIXES = (*MANIFEST_SUFFIXES, ".conf", ".conflist")
+_STORED_KINDS = ("IPPool", "IPReservation", "IPAMConfiguration", "Node")
+
+
+class _LintOptions(TypedDict):
+    """The options of ``lint`` as click hands them over."""
+
+    service_cidrs: tuple[Prefix, ...]
+    host_cidrs: tuple[Prefix, ...]
+    routes: str
+    reads_datastore: bool
+    output: str
+    is_strict: bool
+    is_fixed: bool
+    is_dry_run: bool
+
+
+def _parse_cidr(text: str) -> Prefix:
+    try:
+        return Prefix.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; a CIDR such as 10.96.0.0/12 is expected") from None
+
+
+def _cidrs(option: str, name: str, text: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.option(option, name, multiple=True, type=_parse_cidr, metavar="CIDR", help=text)
+
+
+@click.command()
+@files_with(_SUFFIXES)
+@_cidrs("--service-cidr", "service_cidrs", "A range of the cluster's services, which pods must not have.")
+@_cidrs("--host-cidr", "host_cidrs", "A network of the hosts, which pods must not have.")
+@click.option("--routes", default="", metavar="FILE", help="The routes of a host, as ip -j route prints them.")
+@click.option("--datastore", "reads_datastore", is_flag=True, help="Judge with what is stored in the datastore too.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--strict", "is_strict", is_flag=True, help=f"End with status {_FOUND} for warnings too.")
+@click.option("--fix", "is_fixed", is_flag=True, help="Correct in the files what is certain, and show each change.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="With --fix: show the changes, and write nothing.")
+@click.pass_context
+def lint(context: click.Context, files: tuple[str, ...], **options: Unpack[_LintOptions]) -> int:
+    """Find what is wrong in network configurations, netplug's resources, Installations, pods, namespaces and nodes.
+
+    All files are judged together; objects of other programs are skipped. A folder stands for its files that end in
+    .yaml, .yml, .json, .conf or .conflist. The exit status is 3 if there is an error, 1 if lint itself fails. The
+    rules are in docs/lint.md.
+    """
+    if not files and not options["reads_datastore"]:
+        raise click.UsageError("Give at least one file: -f FILE; or --datastore.")
+    if options["is_dry_run"] and not options["is_fixed"]:
+        raise click.UsageError("--dry-run is for --fix.")
+    if options["is_fixed"] and STDIN in files:
+        raise click.UsageError("--fix changes files; standard input is none.")
+    surroundings = Surroundings(
+        services=options["service_cidrs"], hosts=options["host_cidrs"], routes=_read_routes(options["routes"])
+    )
+    stored = _read_stored(session_of(context)) if options["reads_datastore"] else ()
+    result, documents = _lint(files, surroundings, stored)
+    if options["is_fixed"]:
+        repairs = plan_repairs(documents, result.found)
+        _print_repairs(repairs, is_error=options["output"] == "json")
+        if repairs and not options["is_dry_run"]:
+            for repair in repairs:
+                write_repair(repair)
+            result, documents = _lint(files, surroundings, stored)
+    _print_result(result, options["output"])
+    worst = (Severity.ERROR, Severity.WARNING) if options["is_strict"] else (Severity.ERROR,)
+    return _FOUND if any(count_of(result.found, severity) for severity in worst) else 0
+
+
+def _lint(
+    files: Sequence[str], surroundings: Surroundings, stored: Sequence[Resource]
+) -> tuple[LintResult, tuple[Document, ...]]:
+    """What the files break, and their documents."""
+    documents, failed = list[Document](), list[Finding]()
+    for file in files:
+        try:
+            documents.extend(read_documents([file]))
+        except InputError as error:
+            failed.append(unreadable(error.where, error.accepted))
+    judged = [
+        LintDocument(source=one.source, mapping=one.mapping, file="" if one.file == STDIN else one.file)
+        for one in documents
+    ]
+    result = check(judged, surroundings, stored)
+    whole = LintResult(found=(*failed, *result.found), count=result.count + len(failed), skipped=result.skipped)
+    return whole, tuple(documents)
+
+
+def _read_routes(file: str) -> tuple[HostRoute, ...]:
+    if not file:
+        return ()
+    values = list(parse_text(read_text(file), file))
+    if len(values) != 1:
+        raise InputError(file, None, "one list of routes is expected, as ip -j route prints it")
+    return read_routes(values[0], source=file)
+
+
+def _read_stored(session: Session) -> tuple[Resource, ...]:
+    with session.open_datastore() as store:
+        return tuple(
+            record.value
+            for name in _STORED_KINDS
+            for record in list_all(store, get_kind(name), deadline=session.deadline())
+        )
+
+
+def _print_repairs(repairs: Sequence[FileRepair], *, is_error: bool) -> None:
+    for repair in repairs:
+        for line in repair.diff_lines():
+            click.echo(line, err=is_error)
+        for problem in repair.problems:
+            print_error(str(problem))
+
+
+def _print_result(result: LintResult, output: str) -> None:
+    if result.skipped:
+        print_error(f"skipped, since lint does not know them: {', '.join(result.skipped)}")
+    if output == "json":
+        click.echo(render_json(report_object(result)), nl=False)
+        return
+    for line in report_lines(result):
+        click.echo(line)

@@ -1,0 +1,178 @@
+"""All documents judged: each by itself, and all of them together with what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from attrs import field, frozen
+
+from netplug_core.installation.check import CheckedInstallation
+from netplug_core.lint.clusters import Cluster, Sourced, check_cluster, find_pool_changes
+from netplug_core.lint.configurations import Configuration, find_file_order, read_configurations
+from netplug_core.lint.documents import Document, DocumentSort, KubernetesObject, find_sort, read_kubernetes_object
+from netplug_core.lint.finding import Finding
+from netplug_core.lint.installations import check_installations
+from netplug_core.lint.ranges import Surroundings, check_ranges
+from netplug_core.lint.resources import check_resource, node_of, read_resource
+from netplug_core.lint.rules import Rule
+from netplug_core.lint.workloads import AnnotatedObject, check_namespace, check_workload
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.kinds import Resource, key_of
+from netplug_core.resources.node import Node
+from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
+
+__all__ = ["STORED", "LintResult", "check", "unreadable"]
+
+STORED = "datastore"
+"""The source of what is stored."""
+
+R = TypeVar("R", IPPool, IPReservation, Node)
+
+
+@frozen(kw_only=True)
+class LintResult:
+    """Everything that was found, in the order of the documents, and how many objects were judged."""
+
+    found: tuple[Finding, ...]
+    count: int
+    skipped: tuple[str, ...] = ()
+
+
+@frozen
+class _Documents:
+    """Documents by sort, and what was found while they were read."""
+
+    by_sort: dict[DocumentSort | None, list[Document]]
+    found: list[Finding] = field(factory=list)
+
+    def of(self, sort: DocumentSort) -> list[Document]:
+        return self.by_sort.get(sort, [])
+
+
+def unreadable(source: str, reason: str) -> Finding:
+    """What is found of a file that cannot be read."""
+    return Finding(rule=Rule.UNREADABLE, source=source, subject="file", field="-", value=None, accepted=reason)
+
+
+def check(documents: Sequence[Document], surroundings: Surroundings, stored: Sequence[Resource] = ()) -> LintResult:
+    """What documents break, alone, together, and together with ``stored`` resources.
+
+    A document takes the place of the stored resource with its name.
+    """
+    by_sort: dict[DocumentSort | None, list[Document]] = {}
+    for document in documents:
+        by_sort.setdefault(find_sort(document), []).append(document)
+    read = _Documents(by_sort)
+    cluster = _read_cluster(read, stored)
+    read.found.extend(find_file_order(read.of(DocumentSort.CONFIGURATION)))
+    read.found.extend(check_cluster(cluster))
+    read.found.extend(check_ranges(cluster, surroundings))
+    order = {document.source: number for number, document in enumerate(documents)}
+    found = sorted(read.found, key=lambda one: (order.get(one.source, len(order)), one.rule.number, one.field))
+    skipped = tuple(document.source for document in by_sort.get(None, []))
+    return LintResult(found=tuple(found), count=len(documents) - len(skipped) + len(stored), skipped=skipped)
+
+
+def _read_cluster(read: _Documents, stored: Sequence[Resource]) -> Cluster:
+    resources = _read_resources(read, stored)
+    configurations = list[Configuration]()
+    for document in read.of(DocumentSort.CONFIGURATION):
+        ours, found = read_configurations(document)
+        configurations.extend(ours)
+        read.found.extend(found)
+    checked, found = check_installations(read.of(DocumentSort.INSTALLATION))
+    read.found.extend(found)
+    prefix = _annotation_prefix(configurations)
+    namespaces = tuple(_read_namespaces(read, prefix))
+    pools = _of_type(resources, IPPool)
+    read.found.extend(find_pool_changes(pools, [one for one in stored if isinstance(one, IPPool)]))
+    return Cluster(
+        pools=pools,
+        installed=tuple(_pools_of(checked, pools)),
+        reservations=_of_type(resources, IPReservation),
+        nodes=_of_type(resources, Node),
+        namespaces=namespaces,
+        configurations=tuple(configurations),
+        workloads=tuple(_read_workloads(read, prefix)),
+    )
+
+
+def _read_resources(read: _Documents, stored: Sequence[Resource]) -> tuple[Sourced[Resource], ...]:
+    """The resources of documents, then the stored ones that no document replaces."""
+    found: dict[str, Sourced[Resource]] = {}
+    for document in (*read.of(DocumentSort.RESOURCE), *read.of(DocumentSort.NODE)):
+        resource = _read_resource(document)
+        if isinstance(resource, Finding):
+            read.found.append(resource)
+            continue
+        key = str(key_of(resource))
+        if key in found:
+            read.found.append(_duplicate(document, key, found[key].source))
+        read.found.extend(check_resource(resource, document.source))
+        found[key] = Sourced(resource, document.source)
+    for resource in stored:
+        if str(key_of(resource)) not in found:
+            read.found.extend(check_resource(resource, STORED))
+            found[str(key_of(resource))] = Sourced(resource, STORED)
+    return tuple(found.values())
+
+
+def _read_resource(document: Document) -> Resource | Finding:
+    if find_sort(document) is DocumentSort.RESOURCE:
+        return read_resource(document)
+    node = read_kubernetes_object(document)
+    return node if isinstance(node, Finding) else node_of(node)
+
+
+def _duplicate(document: Document, subject: str, earlier: str) -> Finding:
+    return Finding(
+        rule=Rule.DUPLICATE_OBJECT,
+        source=document.source,
+        subject=subject,
+        field="metadata.name",
+        value=None,
+        accepted=f"it is there already: {earlier}",
+    )
+
+
+def _read_namespaces(read: _Documents, prefix: str) -> Iterator[KubernetesObject]:
+    for document in read.of(DocumentSort.NAMESPACE):
+        namespace = read_kubernetes_object(document)
+        if isinstance(namespace, Finding):
+            read.found.append(namespace)
+            continue
+        read.found.extend(check_namespace(document, namespace, prefix))
+        yield namespace
+
+
+def _read_workloads(read: _Documents, prefix: str) -> Iterator[AnnotatedObject]:
+    for document in read.of(DocumentSort.WORKLOAD):
+        workload = read_kubernetes_object(document)
+        if isinstance(workload, Finding):
+            read.found.append(workload)
+            continue
+        annotated, found = check_workload(document, workload, prefix)
+        read.found.extend(found)
+        yield annotated
+
+
+def _annotation_prefix(configurations: Iterable[Configuration]) -> str:
+    """The prefix that all configurations have; if they differ or there are none, the default."""
+    prefixes = {one.netconf.datastore.annotation_prefix for one in configurations if one.netconf is not None}
+    return prefixes.pop() if len(prefixes) == 1 else DEFAULT_ANNOTATION_PREFIX
+
+
+def _of_type(resources: Iterable[Sourced[Resource]], cls: type[R]) -> tuple[Sourced[R], ...]:
+    return tuple(Sourced(one.value, one.source) for one in resources if isinstance(one.value, cls))
+
+
+def _pools_of(checked: Sequence[CheckedInstallation], known: Sequence[Sourced[IPPool]]) -> Iterator[Sourced[IPPool]]:
+    """The pools that the last Installation stands for, without those that are known by their names."""
+    names = {one.value.metadata.name for one in known}
+    for one in checked[-1:]:
+        source = one.document.where.rpartition(" ")[0]
+        for pool in one.resolved.pools if one.resolved is not None else ():
+            if pool.pool.metadata.name not in names:
+                yield Sourced(pool.pool, source)

@@ -1,0 +1,309 @@
+"""What documents are together: pools beside each other, and beside nodes, namespaces, configurations and pods.
+
+Which pool may serve is decided by the rules of assignment itself. Nothing is judged by what is not known: without a
+pool no configuration, without a node no selector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+from attrs import evolve, frozen
+
+from netplug_core.addressing import Address, Family
+from netplug_core.errors import AllocationError, ConfigurationError, NetplugError
+from netplug_core.flows.cni.call import wanted_of
+from netplug_core.ipam.allocation.pools import Choice, Pools, choose, is_enabled, is_selected, pool_of_address
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
+from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.outcome.refusals import PoolUnknown
+from netplug_core.lint.configurations import Configuration
+from netplug_core.lint.documents import KubernetesObject
+from netplug_core.lint.finding import Finding
+from netplug_core.lint.resources import field_findings
+from netplug_core.lint.rules import Rule
+from netplug_core.lint.workloads import AnnotatedObject
+from netplug_core.netconf.annotations import ALLOWED_SOURCE_PREFIXES, FLOATING_IPS, IP_ADDRS, IP_ADDRS_NO_IPAM
+from netplug_core.netconf.model import BLOCK_IPAM, NetConf
+from netplug_core.netconf.precedence import require_allowed
+from netplug_core.records import Record, Revision
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
+from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.node import Node
+from netplug_core.resources.validation import InvalidResource, validate_pool_overlaps, validate_pool_update
+from netplug_core.selectors.evaluation import matches
+from netplug_core.selectors.grammar import SelectorError, parse
+
+__all__ = ["Cluster", "Sourced", "check_cluster", "find_pool_changes"]
+
+T = TypeVar("T")
+
+
+@frozen
+class Sourced(Generic[T]):
+    """A value, and the document that it is from, or the datastore."""
+
+    value: T
+    source: str
+
+
+@frozen(kw_only=True)
+class Cluster:
+    """Everything that is known of a cluster. ``installed`` are the pools that an Installation stands for."""
+
+    pools: tuple[Sourced[IPPool], ...] = ()
+    installed: tuple[Sourced[IPPool], ...] = ()
+    reservations: tuple[Sourced[IPReservation], ...] = ()
+    nodes: tuple[Sourced[Node], ...] = ()
+    namespaces: tuple[KubernetesObject, ...] = ()
+    configurations: tuple[Configuration, ...] = ()
+    workloads: tuple[AnnotatedObject, ...] = ()
+
+    @property
+    def all_pools(self) -> tuple[Sourced[IPPool], ...]:
+        """Every pool."""
+        return (*self.pools, *self.installed)
+
+    @property
+    def records(self) -> Pools:
+        """The pools as a datastore lists them."""
+        pools = sorted((one.value for one in self.all_pools), key=lambda pool: pool.metadata.name)
+        return tuple(Record(pool.key, pool, Revision("")) for pool in pools)
+
+    @property
+    def netconfs(self) -> tuple[tuple[Configuration, NetConf], ...]:
+        """The configurations without an error."""
+        return tuple((one, one.netconf) for one in self.configurations if one.netconf is not None)
+
+
+def check_cluster(cluster: Cluster) -> Iterator[Finding]:
+    """What is wrong between objects."""
+    yield from _overlaps(cluster)
+    yield from _shared_addresses(cluster)
+    yield from _refused_annotations(cluster)
+    if cluster.all_pools:
+        yield from _reservations(cluster)
+        yield from _unknown_pools(cluster)
+        yield from _addresses_of_pods(cluster)
+        if cluster.nodes:
+            yield from _pools_without_nodes(cluster)
+            yield from _nodes_without_pools(cluster)
+        if cluster.namespaces:
+            yield from _pools_without_namespaces(cluster)
+
+
+def find_pool_changes(pools: Sequence[Sourced[IPPool]], stored: Sequence[IPPool]) -> Iterator[Finding]:
+    """What cannot be changed of stored pools, and is another in the documents."""
+    by_name = {pool.metadata.name: pool for pool in stored}
+    for one in pools:
+        old = by_name.get(one.value.metadata.name)
+        try:
+            if old is not None:
+                validate_pool_update(old, one.value)
+        except InvalidResource as error:
+            yield from field_findings(Rule.POOL_CHANGE, one.value, error.field_errors, one.source)
+
+
+# --- pools ------------------------------------------------------------------------------------------------------------
+
+
+def _overlaps(cluster: Cluster) -> Iterator[Finding]:
+    """Pools that overlap an earlier one. Those of an Installation have been judged beside each other."""
+    for number, one in enumerate(cluster.all_pools):
+        try:
+            validate_pool_overlaps(one.value, (other.value for other in cluster.pools[:number]))
+        except InvalidResource as error:
+            yield from field_findings(Rule.POOL_OVERLAP, one.value, error.field_errors, one.source)
+
+
+def _reservations(cluster: Cluster) -> Iterator[Finding]:
+    prefixes = [one.value.spec.prefix for one in cluster.all_pools]
+    for one in cluster.reservations:
+        for number, reserved in enumerate(one.value.spec.reserved):
+            if not any(reserved.overlaps(prefix) for prefix in prefixes):
+                yield Finding(
+                    rule=Rule.RESERVATION_OUTSIDE,
+                    source=one.source,
+                    subject=f"IPReservation({one.value.metadata.name})",
+                    field=f"spec.reservedCIDRs[{number}]",
+                    value=str(reserved),
+                    accepted=f"a range of a pool is expected: {', '.join(map(str, prefixes))}",
+                )
+    reserved_set = Reserved.of(prefix for one in cluster.reservations for prefix in one.value.spec.reserved)
+    for pool in cluster.all_pools:
+        if reserved_set.covers(pool.value.spec.prefix):
+            accepted = "at least one address that is not reserved is expected"
+            yield _pool_finding(Rule.POOL_RESERVED, pool, "cidr", pool.value.spec.prefix, accepted)
+
+
+def _pools_without_nodes(cluster: Cluster) -> Iterator[Finding]:
+    records = {record.key.name: record for record in cluster.records}
+    for pool in cluster.all_pools:
+        spec = pool.value.spec
+        if not is_enabled(pool.value) or spec.assignment_mode is AssignmentMode.MANUAL:
+            continue
+        record = records[pool.value.metadata.name]
+        try:
+            selected = [one for one in cluster.nodes if is_selected(record, dict(one.value.metadata.labels))]
+        except ConfigurationError:
+            continue  # found with the pool itself
+        blocks = spec.prefix.subprefix_count(spec.block_length) if spec.block_length >= spec.prefix.length else 0
+        if not selected:
+            accepted = f"a selector of a node is expected; there are {_names(cluster.nodes)}"
+            yield _pool_finding(Rule.POOL_WITHOUT_NODE, pool, "nodeSelector", spec.node_selector, accepted)
+        elif 0 < blocks < len(selected):
+            accepted = f"at least {len(selected)} blocks are expected, one for each node; there are {blocks}"
+            yield _pool_finding(Rule.POOL_FEW_BLOCKS, pool, "blockSize", spec.block_length, accepted)
+
+
+def _pools_without_namespaces(cluster: Cluster) -> Iterator[Finding]:
+    names = ", ".join(one.name for one in cluster.namespaces)
+    for pool in cluster.all_pools:
+        text = pool.value.spec.namespace_selector
+        try:
+            selector = parse(text)
+        except SelectorError:
+            continue  # found with the pool itself
+        if text and not any(matches(selector, dict(one.labels)) for one in cluster.namespaces):
+            accepted = f"a selector of a namespace is expected; there are {names}"
+            yield _pool_finding(Rule.POOL_WITHOUT_NAMESPACE, pool, "namespaceSelector", text, accepted)
+
+
+def _pool_finding(rule: Rule, pool: Sourced[IPPool], field: str, value: object, accepted: str) -> Finding:
+    return Finding(
+        rule=rule,
+        source=pool.source,
+        subject=str(pool.value.key),
+        field=f"spec.{field}",
+        value=value if isinstance(value, int) else str(value),
+        accepted=accepted,
+    )
+
+
+def _names(nodes: Sequence[Sourced[Node]]) -> str:
+    return ", ".join(one.value.metadata.name for one in nodes)
+
+
+# --- nodes and configurations -----------------------------------------------------------------------------------------
+
+
+def _nodes_without_pools(cluster: Cluster) -> Iterator[Finding]:
+    # A namespace may have any labels, so that any of the selectors of namespaces may match.
+    pools = tuple(
+        evolve(record, value=evolve(record.value, spec=evolve(record.value.spec, namespace_selector="")))
+        for record in cluster.records
+    )
+    for node in cluster.nodes:
+        name, labels = node.value.metadata.name, dict(node.value.metadata.labels)
+        for wanted in _automatic_families(cluster):
+            error = _find_refusal(pools, wanted, labels, node=name)
+            if isinstance(error, AllocationError):
+                yield Finding(
+                    rule=Rule.NODE_WITHOUT_POOL,
+                    source=node.source,
+                    subject=f"Node({name})",
+                    field="metadata.labels",
+                    value=", ".join(f"{label}={text}" for label, text in labels.items()) or None,
+                    accepted=str(error),
+                )
+
+
+def _automatic_families(cluster: Cluster) -> tuple[Automatic, ...]:
+    """What pods ask for that name no pool: what configurations say, or without any an address of each pool's family."""
+    if not cluster.configurations:
+        return tuple(map(_one_address, sorted({one.value.spec.prefix.family for one in cluster.all_pools})))
+    wanted = (one for _at, netconf in cluster.netconfs for one in _wanted(netconf) if not one.pools)
+    return tuple(dict.fromkeys(wanted))
+
+
+def _one_address(family: Family) -> Automatic:
+    return Automatic(family=family)
+
+
+def _wanted(netconf: NetConf) -> tuple[Automatic, ...]:
+    """What a configuration asks for by itself."""
+    try:
+        return tuple(one for one in wanted_of(netconf) if isinstance(one, Automatic))
+    except AllocationError:
+        return ()  # found with the configuration itself
+
+
+def _unknown_pools(cluster: Cluster) -> Iterator[Finding]:
+    """Pools that configurations name, and that do not serve them."""
+    for one, netconf in cluster.netconfs:
+        for wanted in _wanted(netconf):
+            field = f"ipv{wanted.family.value}_pools"
+            for number, name in enumerate(wanted.pools):
+                error = _find_refusal(cluster.records, evolve(wanted, pools=(name,)), {})
+                if error is not None:
+                    is_unknown = isinstance(error, PoolUnknown | ConfigurationError)
+                    yield Finding(
+                        rule=Rule.POOL_UNKNOWN if is_unknown else Rule.POOL_UNUSABLE,
+                        source=one.document.source,
+                        subject=one.subject,
+                        field=".".join(map(str, one.path_of(("ipam", f"{field}[{number}]")))),
+                        value=name,
+                        accepted=str(error),
+                    )
+
+
+def _find_refusal(
+    pools: Pools, wanted: Automatic, labels: dict[str, str], *, node: str = "a-node"
+) -> NetplugError | None:
+    """Why no pool serves a request; None if one does."""
+    request = AssignRequest(handle=None, node=node, wanted=(wanted,), use=AllowedUse.WORKLOAD)
+    chosen = choose(pools, request, wanted, labels)
+    return None if isinstance(chosen, Choice) else chosen
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def _refused_annotations(cluster: Cluster) -> Iterator[Finding]:
+    """Annotations that a configuration does not allow, or that its IPAM cannot follow."""
+    for one in cluster.workloads:
+        for _at, netconf in cluster.netconfs:
+            try:
+                require_allowed(one.pod, one.asked, netconf)
+            except ConfigurationError as error:
+                name = error.where.partition(" ")[2].partition(" of pod ")[0]
+                rule = Rule.FEATURE_OFF if _is_feature_off(name, netconf) else Rule.ANNOTATION_IPAM
+                yield one.finding(rule, name, error.value, error.accepted)
+
+
+def _is_feature_off(name: str, netconf: NetConf) -> bool:
+    last, features = name.rpartition("/")[2], netconf.feature_control
+    if last == IP_ADDRS_NO_IPAM:
+        return not features.ip_addrs_no_ipam
+    return last in (FLOATING_IPS, ALLOWED_SOURCE_PREFIXES)
+
+
+def _addresses_of_pods(cluster: Cluster) -> Iterator[Finding]:
+    """Pools and addresses that annotations name, and that do not serve them."""
+    if cluster.netconfs and not any(netconf.ipam.type == BLOCK_IPAM for _at, netconf in cluster.netconfs):
+        return
+    for one in cluster.workloads:
+        for family, names in one.asked.pools:
+            for name in names:
+                error = _find_refusal(cluster.records, Automatic(family=family, pools=(name,)), {})
+                if error is not None:
+                    is_unknown = isinstance(error, PoolUnknown)
+                    rule = Rule.ANNOTATION_POOL_UNKNOWN if is_unknown else Rule.ANNOTATION_POOL_UNUSABLE
+                    yield one.finding(rule, one.pod.full_name(f"ipv{family.value}pools"), name, str(error))
+        for address in one.asked.addresses:
+            found = pool_of_address(cluster.records, Specific(address=address), AllowedUse.WORKLOAD)
+            if isinstance(found, NetplugError):
+                yield one.finding(Rule.ADDRESS_OUTSIDE, one.pod.full_name(IP_ADDRS), str(address), str(found))
+
+
+def _shared_addresses(cluster: Cluster) -> Iterator[Finding]:
+    owners: dict[Address, str] = {}
+    for one in cluster.workloads:
+        for name, addresses in ((IP_ADDRS, one.asked.addresses), (IP_ADDRS_NO_IPAM, one.asked.addresses_no_ipam)):
+            for address in addresses:
+                owner = owners.setdefault(address, one.found.subject)
+                if owner != one.found.subject or one.found.replicas > 1:
+                    count = f"{one.found.replicas} replicas" if owner == one.found.subject else owner
+                    accepted = f"{count} would have the same address"
+                    yield one.finding(Rule.ADDRESS_SHARED, one.pod.full_name(name), str(address), accepted)

@@ -1,0 +1,288 @@
+"""Network configurations: a list of them as runtimes read it from a file, or one alone.
+
+Each plugin of a list is judged if it is netplug, or another main plugin with netplug's IPAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.request import CNICommand, CNIEnvironment, make_request
+from netplug_core.cni.versions import ResultFormat, negotiate_version
+from netplug_core.decoding.codecs import NONEMPTY_STRING, OBJECT
+from netplug_core.decoding.errors import cni_error
+from netplug_core.decoding.members import find_at, with_member
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, find_member
+from netplug_core.errors import (
+    REDACTED,
+    AllocationError,
+    ConfigurationError,
+    DecodeError,
+    IncompatibleVersion,
+)
+from netplug_core.flows.cni.call import wanted_of
+from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
+from netplug_core.ipam.hostlocal.settings import load_settings
+from netplug_core.lint.documents import Document
+from netplug_core.lint.finding import Finding, Path, Repair
+from netplug_core.lint.rules import Rule
+from netplug_core.netconf.load import load
+from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, NetConf
+from netplug_core.netconf.schema import find_unknown_keys
+
+__all__ = ["Configuration", "find_file_order", "read_configurations"]
+
+_WHERE: Final = "network configuration"
+_FILE_SUFFIXES: Final = (".conf", ".conflist", ".json")
+_OF_THE_LIST: Final = ("name", "cniVersion")
+_BOOLEANS: Final = {"true": (True,), "false": (False,)}
+
+
+@frozen(kw_only=True)
+class Configuration:
+    """One plugin's configuration. ``netconf`` is None if it cannot be loaded, ``range_sets`` are host-local's.
+
+    ``path`` leads to it in its document. ``members`` has also the name and the version of its list.
+    """
+
+    document: Document
+    plugin: Plugin
+    members: Mapping[str, object] = field(repr=False)
+    path: Path = ()
+    netconf: NetConf | None = None
+    range_sets: tuple[RangeSet, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """The configuration as messages name it."""
+        return f"network {find_member(self.members, 'name') or '-'}"
+
+    def path_of(self, names: Path) -> Path:
+        """Where one of its members is in the document: name and version are the list's."""
+        return names if self.path and names[:1] and names[0] in _OF_THE_LIST else (*self.path, *names)
+
+
+@frozen
+class _Plugin:
+    """What is read of every plugin of a list."""
+
+    type: str
+
+
+@frozen
+class _List:
+    """What is read of a list itself."""
+
+    plugins: tuple[Mapping[str, object], ...]
+
+
+_LIST_DECODER: Final = Decoder(
+    (
+        Table(cls=_List, fields={"plugins": Field("plugins", ListOf(OBJECT))}),
+        Table(cls=_Plugin, fields={"type": Field("type", NONEMPTY_STRING)}),
+    ),
+    cni_error,
+)
+
+
+def read_configurations(document: Document) -> tuple[tuple[Configuration, ...], tuple[Finding, ...]]:
+    """The configurations of a document for netplug, and what they break by themselves."""
+    read, found = list[Configuration](), list[Finding]()
+    for members, path in _split(document, found):
+        plugin = _plugin_of(members)
+        if plugin is not None:
+            one = Configuration(document=document, plugin=plugin, members=members, path=path)
+            read.append(_check(one, found))
+    return tuple(read), tuple(found)
+
+
+def find_file_order(documents: Iterable[Document]) -> Iterator[Finding]:
+    """Files with netplug in them that are not the first one of their folder."""
+    folders: dict[str, list[Document]] = {}
+    for document in documents:
+        folder, slash, name = document.file.rpartition("/")
+        if name.endswith(_FILE_SUFFIXES):
+            folders.setdefault(folder + slash, []).append(document)
+    for folder, members in folders.items():
+        first, *others = sorted(members, key=lambda one: one.file)
+        if any(_plugin_of(found) is not None for found, _path in _split(first, [])):
+            continue
+        for other in others:
+            if any(_plugin_of(found) is not None for found, _path in _split(other, [])):
+                name = other.file.removeprefix(folder)
+                accepted = f"a name that comes before {first.file.removeprefix(folder)}"
+                subject = f"network {find_member(other.mapping, 'name') or '-'}"
+                yield Finding(
+                    rule=Rule.FILE_ORDER, source=other.source, subject=subject, field="file name", value=name,
+                    accepted=accepted,
+                )  # fmt: skip
+                break
+
+
+def _split(document: Document, found: list[Finding]) -> Iterator[tuple[Mapping[str, object], Path]]:
+    """The configurations of a list, as a runtime sends them, each with its path; of a single one, that."""
+    if "plugins" not in document.mapping:
+        yield document.mapping, ()
+        return
+    shared = {name: document.mapping[name] for name in _OF_THE_LIST if name in document.mapping}
+    try:
+        plugins = _read_plugins(document)
+    except DecodeError as error:
+        subject = f"network {shared.get('name') or '-'}"
+        where = error.where.removeprefix(".")
+        found.append(
+            Finding(
+                rule=Rule.LIST_MALFORMED, source=document.source, subject=subject, field=where, value=None,
+                accepted=error.problem,
+            )
+        )  # fmt: skip
+        return
+    for number, plugin in enumerate(plugins):
+        yield {**plugin, **shared}, ("plugins", number)
+
+
+def _read_plugins(document: Document) -> tuple[Mapping[str, object], ...]:
+    plugins = _LIST_DECODER.decode(document.mapping, _List, "").plugins
+    for number, plugin in enumerate(plugins):
+        _LIST_DECODER.decode(plugin, _Plugin, f".plugins[{number}]")
+    if not plugins:
+        raise DecodeError(".plugins", "must have at least one plugin")
+    return plugins
+
+
+def _plugin_of(members: Mapping[str, object]) -> Plugin | None:
+    if find_member(members, "type") == "netplug" or "type" not in members:
+        return Plugin.MAIN
+    return Plugin.IPAM if find_member(members, "ipam", "type") == BLOCK_IPAM else None
+
+
+# --- one configuration ------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class _Loaded:
+    """What became of a configuration. ``error`` is the first one; ``is_last``: what follows it would follow from it."""
+
+    netconf: NetConf | None = None
+    range_sets: tuple[RangeSet, ...] = ()
+    error: ConfigurationError | DecodeError | None = None
+    is_last: bool = False
+
+
+def _check(one: Configuration, found: list[Finding]) -> Configuration:
+    """The configuration as it was loaded. What it breaks is added; a member that is refused is left out of the rest."""
+    found.extend(_header_findings(one))
+    members, refused = one.members, set[Path]()
+    loaded = _load(members, one.plugin)
+    while loaded.error is not None and (path := _path_of(loaded.error)) not in refused:
+        refused.add(path)
+        found.append(_error_finding(one, loaded.error, is_loaded=loaded.netconf is not None))
+        if loaded.is_last:
+            break
+        members = with_member(members, path, None)
+        loaded = _load(members, one.plugin)
+    if one.plugin is Plugin.MAIN:
+        found.extend(_unknown_key_findings(one))
+    if loaded.netconf is None:
+        return one
+    found.extend(_loaded_findings(one, loaded.netconf))
+    return one if refused else evolve(one, netconf=loaded.netconf, range_sets=loaded.range_sets)
+
+
+def _header_findings(one: Configuration) -> Iterator[Finding]:
+    """Why name and version are refused, as by every call."""
+    try:
+        make_request(CNIEnvironment(command=CNICommand.ADD), netconf_text="", netconf_mapping=one.members)
+    except IncompatibleVersion as error:
+        value = find_member(one.members, "cniVersion")
+        yield _finding(one, Rule.CNI_VERSION, ("cniVersion",), value, error.details)
+    except (ConfigurationError, DecodeError) as error:
+        yield _error_finding(one, error, is_loaded=False)
+
+
+def _load(members: Mapping[str, object], plugin: Plugin) -> _Loaded:
+    try:
+        netconf = load(members, plugin)
+    except (ConfigurationError, DecodeError) as error:
+        return _Loaded(error=error)
+    if netconf.unsupported is not None or netconf.ipam.type != HOST_LOCAL_IPAM:
+        return _Loaded(netconf=netconf, error=netconf.unsupported)
+    try:
+        settings = load_settings(members)
+        if settings.uses_pod_cidrs:  # which ranges these are is known on a node
+            return _Loaded(netconf=netconf)
+        sets = make_range_sets(settings)
+        if negotiate_version(settings.version).result_format is ResultFormat.PER_FAMILY:
+            require_one_set_per_family(settings, sets)
+    except (ConfigurationError, DecodeError) as error:
+        return _Loaded(error=error, is_last=True)
+    except IncompatibleVersion:  # found with the header
+        return _Loaded(netconf=netconf)
+    return _Loaded(netconf=netconf, range_sets=sets)
+
+
+def _path_of(error: ConfigurationError | DecodeError) -> tuple[str, ...]:
+    """The member that an error is about; of a list that member, whichever entry it is."""
+    return tuple(name.partition("[")[0] for name in error.where.removeprefix(_WHERE).split(".")[1:])
+
+
+def _error_finding(one: Configuration, error: ConfigurationError | DecodeError, *, is_loaded: bool) -> Finding:
+    """What was found by an error. ``is_loaded``: each value is accepted by itself."""
+    path = _path_of(error)
+    if isinstance(error, DecodeError):
+        value = find_at(one.members, path)
+        shown = value if isinstance(value, bool | int | float) else None  # a text may be a secret
+        found = _finding(one, Rule.WRONG_TYPE, path, shown, error.problem)
+        return evolve(found, repair=_find_conversion(one, path, value))
+    rule = Rule.KEY_MISPLACED if is_loaded else Rule.VALUE_REFUSED
+    found = _finding(one, rule, path, error.value, error.accepted)
+    return evolve(found, field=found.field + "".join(error.where.rpartition(path[-1])[2:]))
+
+
+def _find_conversion(one: Configuration, path: tuple[str, ...], value: object) -> Repair | None:
+    """The same value as another JSON type, if that is accepted."""
+    candidates: tuple[object, ...] = ()
+    if isinstance(value, bool):
+        candidates = (str(value).lower(),)
+    elif isinstance(value, int):
+        candidates = (str(value),)
+    elif isinstance(value, str):
+        candidates = (*_BOOLEANS.get(value, ()), *((int(value),) if value.isascii() and value.isdigit() else ()))
+    for candidate in candidates:
+        error = _load(with_member(one.members, path, candidate), one.plugin).error
+        if error is None or _path_of(error) != path:
+            return Repair(one.path_of(path), candidate)
+    return None
+
+
+def _unknown_key_findings(one: Configuration) -> Iterator[Finding]:
+    for path, known in find_unknown_keys(one.members):
+        meant = get_close_matches(path[-1].lower(), known, n=1)
+        accepted = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(sorted(known))}"
+        yield _finding(one, Rule.UNKNOWN_KEY, path, REDACTED, accepted)
+
+
+def _loaded_findings(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
+    for key, newer in netconf.deprecated_keys:
+        yield _finding(one, Rule.DEPRECATED_KEY, tuple(key.split(".")), REDACTED, f"{newer} is the newer key")
+    for key in netconf.ignored_keys:
+        accepted = f"the datastore is {netconf.datastore.type}, which does not read it"
+        yield _finding(one, Rule.IGNORED_KEY, (key,), REDACTED, accepted)
+    try:
+        wanted_of(netconf)
+    except AllocationError as error:
+        yield _finding(one, Rule.NO_FAMILY, ("ipam", "assign_ipv4"), find_at(one.members, ("ipam", "assign_ipv4")),
+                       str(error))  # fmt: skip
+
+
+def _finding(one: Configuration, rule: Rule, path: Path, value: object, accepted: str) -> Finding:
+    field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in one.path_of(path))
+    return Finding(
+        rule=rule, source=one.document.source, subject=one.subject, field=field.removeprefix("."), value=value,
+        accepted=accepted,
+    )  # fmt: skip

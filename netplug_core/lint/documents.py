@@ -1,0 +1,154 @@
+"""What a document of a file is, and what is read of objects that Kubernetes defines.
+
+``netplugctl`` reads the files. Objects of other programs are of no sort, and are not judged.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import field, frozen
+
+from netplug_core.decoding.codecs import INTEGER, OBJECT, TEXT, TEXT_MAP
+from netplug_core.decoding.errors import MalformedField, document_error
+from netplug_core.decoding.tables import Decoder, Field, Table, find_member
+from netplug_core.errors import ConfigurationError
+from netplug_core.lint.finding import Finding, Path
+from netplug_core.lint.rules import Rule
+from netplug_core.names import RESOURCE_DOMAIN
+from netplug_core.resources.installation import INSTALLATION_KIND
+from netplug_core.resources.kinds import find_kind
+from netplug_core.resources.metadata import Labels
+
+__all__ = [
+    "Document", "DocumentSort", "KubernetesObject", "find_sort", "malformed_finding", "read_kubernetes_object",
+    "subject_of",
+]  # fmt: skip
+
+
+@frozen(kw_only=True)
+class Document:
+    """One object of a file. ``source`` names it in messages; ``file`` is the path, empty for standard input."""
+
+    source: str
+    mapping: Mapping[str, object] = field(repr=False)
+    file: str = ""
+
+
+class DocumentSort(enum.Enum):
+    """What a document is."""
+
+    CONFIGURATION = "a network configuration, or a list of them"
+    RESOURCE = "a resource of netplug"
+    INSTALLATION = "an Installation"
+    WORKLOAD = "a pod, or what makes pods of a template"
+    NAMESPACE = "a namespace"
+    NODE = "a node of Kubernetes"
+
+
+_TEMPLATES: Final = ("spec", "template", "metadata", "annotations")
+_JOB_TEMPLATES: Final = ("spec", "jobTemplate", *_TEMPLATES)
+_WITH_TEMPLATE: Final = {
+    "CronJob": _JOB_TEMPLATES,
+    **dict.fromkeys(
+        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"), _TEMPLATES
+    ),
+}
+_CORE_KINDS: Final = {"Namespace": DocumentSort.NAMESPACE, "Node": DocumentSort.NODE, "Pod": DocumentSort.WORKLOAD}
+_OWN_ANNOTATIONS: Final = ("metadata", "annotations")
+
+
+def find_sort(document: Document) -> DocumentSort | None:
+    """What a document is; None if it is none of these."""
+    kind, api_version = find_member(document.mapping, "kind"), find_member(document.mapping, "apiVersion")
+    if kind is None and api_version is None:
+        is_list = "plugins" in document.mapping
+        is_one = "type" in document.mapping and ("ipam" in document.mapping or "cniVersion" in document.mapping)
+        return DocumentSort.CONFIGURATION if is_list or is_one else None
+    is_netplugs = isinstance(api_version, str) and RESOURCE_DOMAIN in api_version
+    if kind == INSTALLATION_KIND and (is_netplugs or api_version is None):
+        return DocumentSort.INSTALLATION
+    if is_netplugs or (api_version is None and isinstance(kind, str) and find_kind(kind) is not None):
+        return DocumentSort.RESOURCE
+    if not isinstance(kind, str):
+        return None
+    return DocumentSort.WORKLOAD if kind in _WITH_TEMPLATE else _CORE_KINDS.get(kind)
+
+
+@frozen(kw_only=True)
+class KubernetesObject:
+    """What is read of an object of Kubernetes. ``own`` are its annotations, ``of_pods`` those of the pods it makes.
+
+    ``of_pods`` of a pod are its own. Values that are no texts are kept, so that they can be judged.
+    """
+
+    kind: str
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    labels: Labels = ()
+    own: Mapping[str, object] = field(factory=dict)
+    of_template: Mapping[str, object] = field(factory=dict)
+    replicas: int = 1
+
+    @property
+    def subject(self) -> str:
+        """The object as messages name it."""
+        name = self.name or f"{self.generate_name}*"
+        return f"{self.kind} {self.namespace}/{name}" if self.namespace else f"{self.kind} {name}"
+
+    @property
+    def template_path(self) -> Path:
+        """Where the annotations of its pods are."""
+        return _WITH_TEMPLATE.get(self.kind, _OWN_ANNOTATIONS)
+
+    @property
+    def of_pods(self) -> Mapping[str, object]:
+        """The annotations of its pods."""
+        return self.of_template if self.kind in _WITH_TEMPLATE else self.own
+
+
+_TABLE: Final = Table(
+    cls=KubernetesObject,
+    fields={
+        "kind": Field("kind", TEXT),
+        "name": Field(("metadata", "name"), TEXT),
+        "generate_name": Field(("metadata", "generateName"), TEXT),
+        "namespace": Field(("metadata", "namespace"), TEXT),
+        "labels": Field(("metadata", "labels"), TEXT_MAP),
+        "own": Field(_OWN_ANNOTATIONS, OBJECT),
+        "of_template": Field(_TEMPLATES, OBJECT, alternatives=(Field(_JOB_TEMPLATES, OBJECT),)),
+        "replicas": Field(("spec", "replicas"), INTEGER),
+    },
+)
+
+
+def read_kubernetes_object(document: Document) -> KubernetesObject | Finding:
+    """The object of Kubernetes that a document is, or why it cannot be read."""
+    try:
+        return Decoder((_TABLE,), document_error).decode(document.mapping, KubernetesObject, document.source)
+    except ConfigurationError as error:
+        return malformed_finding(document, error)
+
+
+def malformed_finding(document: Document, error: ConfigurationError, rule: Rule = Rule.MALFORMED_FIELD) -> Finding:
+    """What was found by the error about a field of a document."""
+    accepted = error.accepted
+    if isinstance(error, MalformedField):
+        accepted = f"{error.accepted} is expected" + (f": {error.reason}" if error.reason else "")
+    return Finding(
+        rule=rule,
+        source=document.source,
+        subject=subject_of(document),
+        field=error.where.removeprefix(document.source).lstrip(" ").removeprefix("$").removeprefix(".") or "-",
+        value=error.value,
+        accepted=accepted,
+    )
+
+
+def subject_of(document: Document) -> str:
+    """A document as messages name it, before it has been read."""
+    kind, name = find_member(document.mapping, "kind"), find_member(document.mapping, "metadata", "name")
+    return f"{kind or 'object'}({name or ''})"

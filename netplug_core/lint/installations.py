@@ -1,0 +1,80 @@
+"""Installations, by the rules of ``installation``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from netplug_core.installation.check import CheckedInstallation, check
+from netplug_core.installation.document import InstallationDocument, read_installation
+from netplug_core.installation.overlay import overlaid
+from netplug_core.installation.problems import InvalidInstallation, ProblemClass
+from netplug_core.installation.selection import find_selection_problems
+from netplug_core.lint.documents import Document, subject_of
+from netplug_core.lint.finding import Finding
+from netplug_core.lint.rules import Rule
+from netplug_core.resources.installation import INSTALLATION_NAME
+
+__all__ = ["check_installations"]
+
+_RULES: Final = {
+    ProblemClass.REQUIRED: Rule.INSTALLATION_REQUIRED,
+    ProblemClass.FORMAT: Rule.INSTALLATION_FORMAT,
+    ProblemClass.OUT_OF_RANGE: Rule.INSTALLATION_RANGE,
+    ProblemClass.UNSUPPORTED: Rule.INSTALLATION_UNSUPPORTED,
+    ProblemClass.INCOMPATIBLE: Rule.INSTALLATION_INCOMPATIBLE,
+    ProblemClass.DUPLICATE: Rule.INSTALLATION_DUPLICATE,
+    ProblemClass.CONFLICT: Rule.INSTALLATION_CONFLICT,
+}
+
+
+def check_installations(documents: Iterable[Document]) -> tuple[tuple[CheckedInstallation, ...], tuple[Finding, ...]]:
+    """The Installations as they were judged, for a new cluster, and what they break.
+
+    An overlay is judged with the settings of the one Installation named default, and not without it.
+    """
+    found, read = list[Finding](), list[tuple[Document, InstallationDocument]]()
+    for document in documents:
+        try:
+            read.append((document, read_installation(document.mapping, source=document.source)))
+        except InvalidInstallation as error:
+            found.append(_finding(document, error))
+    defaults = [one for _document, one in read if one.installation.metadata.name == INSTALLATION_NAME]
+    checked = list[CheckedInstallation]()
+    for document, one in read:
+        if one.installation.metadata.name == INSTALLATION_NAME:
+            checked.append(check(one))
+        elif len(defaults) == 1 and not any(map(any, map(find_selection_problems, (defaults[0], one)))):
+            checked.append(check(overlaid(defaults[0], one)))
+        else:
+            continue
+        found.extend(_finding(document, problem) for problem in checked[-1].problems)
+        found.extend(_warning_finding(document, checked[-1], text) for text in checked[-1].warnings)
+    return tuple(checked), tuple(found)
+
+
+def _warning_finding(document: Document, checked: CheckedInstallation, warning: str) -> Finding:
+    """A warning, whose text begins with the object and may go on with a field."""
+    text = warning.removeprefix(f"{checked.document.where}: ")
+    field, colon, rest = text.partition(": ")
+    has_field = bool(colon) and " " not in field
+    return Finding(
+        rule=Rule.INSTALLATION_WARNING,
+        source=document.source,
+        subject=subject_of(document),
+        field=field if has_field else "spec",
+        value=None,
+        accepted=rest if has_field else text,
+    )
+
+
+def _finding(document: Document, error: InvalidInstallation) -> Finding:
+    hint = f" ({error.hint})" if error.hint else ""
+    return Finding(
+        rule=_RULES[error.problem_class],
+        source=document.source,
+        subject=subject_of(document),
+        field=" and ".join(error.paths),
+        value=error.value,
+        accepted=f"{error.accepted}{hint}",
+    )
