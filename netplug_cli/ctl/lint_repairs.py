@@ -15,7 +15,7 @@ from netplug_cli.ctl.documents import Document, read_text
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.text_edits import replace_value
 from netplug_core.errors import ConfigurationError
-from netplug_core.lint.finding import Finding
+from netplug_core.lint.finding import Finding, Repair
 
 __all__ = ["FileRepair", "plan_repairs", "write_repair"]
 
@@ -42,12 +42,12 @@ def plan_repairs(documents: Sequence[Document], found: Iterable[Finding]) -> tup
         InputError: a file cannot be read any more.
     """
     by_source = {document.source: document for document in documents}
-    by_file: dict[str, list[tuple[Document, Finding]]] = {}
+    by_file: dict[str, list[tuple[Document, str, Repair]]] = {}
     for one in found:
         if one.repair is not None:
             document = by_source[one.source]
-            by_file.setdefault(document.file, []).append((document, one))
-    return tuple(_plan(file, pairs) for file, pairs in by_file.items())
+            by_file.setdefault(document.file, []).append((document, f"{one.source} {one.field}", one.repair))
+    return tuple(_plan(file, repairs) for file, repairs in by_file.items())
 
 
 def write_repair(repair: FileRepair) -> None:
@@ -69,16 +69,13 @@ def write_repair(repair: FileRepair) -> None:
         raise InputError(repair.file, None, f"it cannot be written: {error.strerror}") from error
 
 
-def _plan(file: str, pairs: Sequence[tuple[Document, Finding]]) -> FileRepair:
+def _plan(file: str, repairs: Sequence[tuple[Document, str, Repair]]) -> FileRepair:
     before = after = read_text(file)
     problems = list[ConfigurationError]()
-    for document, one in pairs:
-        repair = one.repair
-        if repair is None:
-            continue
+    for document, name, repair in repairs:
         path, value = (*document.path, *repair.path), cast("str | float", repair.value)
         try:
-            after = replace_value(after, document.number, path, value, name=f"{one.source} {one.field}")
+            after = replace_value(after, document.number, path, value, name=name)
         except InputError as error:
             problems.append(error)
     return FileRepair(file=file, before=before, after=after, problems=tuple(problems))

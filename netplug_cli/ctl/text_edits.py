@@ -28,7 +28,7 @@ def replace_value(text: str, number: int, path: Sequence[str | int], value: str 
     try:
         edited = _replace(text, _find_node(text, number, path), value)
         after = list(parse_text(edited, name))
-    except (InputError, yaml.YAMLError, LookupError):
+    except (InputError, yaml.YAMLError, LookupError, TypeError):
         raise InputError(name, None, _BY_HAND) from None
     whole = before[number - 1]
     wanted = [*before[: number - 1], with_member(whole if isinstance(whole, Mapping) else {}, path, value)]

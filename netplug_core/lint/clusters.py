@@ -20,7 +20,7 @@ from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.outcome.refusals import PoolUnknown
 from netplug_core.lint.configurations import Configuration
 from netplug_core.lint.documents import KubernetesObject
-from netplug_core.lint.finding import Finding
+from netplug_core.lint.finding import Finding, format_path
 from netplug_core.lint.resources import field_findings
 from netplug_core.lint.rules import Rule
 from netplug_core.lint.workloads import AnnotatedObject
@@ -233,7 +233,6 @@ def _unknown_pools(cluster: Cluster) -> Iterator[Finding]:
     """Pools that configurations name, and that do not serve them."""
     for one, netconf in cluster.netconfs:
         for wanted in _wanted(netconf):
-            field = f"ipv{wanted.family.value}_pools"
             for number, name in enumerate(wanted.pools):
                 error = _find_refusal(cluster.records, evolve(wanted, pools=(name,)), {})
                 if error is not None:
@@ -242,7 +241,7 @@ def _unknown_pools(cluster: Cluster) -> Iterator[Finding]:
                         rule=Rule.POOL_UNKNOWN if is_unknown else Rule.POOL_UNUSABLE,
                         source=one.document.source,
                         subject=one.subject,
-                        field=".".join(map(str, one.path_of(("ipam", f"{field}[{number}]")))),
+                        field=format_path(one.path_of(("ipam", f"ipv{wanted.family.value}_pools", number))),
                         value=name,
                         accepted=str(error),
                     )

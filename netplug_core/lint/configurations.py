@@ -29,7 +29,7 @@ from netplug_core.flows.cni.call import wanted_of
 from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
 from netplug_core.ipam.hostlocal.settings import load_settings
 from netplug_core.lint.documents import Document
-from netplug_core.lint.finding import Finding, Path, Repair
+from netplug_core.lint.finding import Finding, Path, Repair, format_path
 from netplug_core.lint.rules import Rule
 from netplug_core.netconf.load import load
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, NetConf
@@ -236,7 +236,7 @@ def _error_finding(one: Configuration, error: ConfigurationError | DecodeError, 
     path = _path_of(error)
     if isinstance(error, DecodeError):
         value = find_at(one.members, path)
-        shown = value if isinstance(value, bool | int | float) else None  # a text may be a secret
+        shown = value if isinstance(value, bool | int | float) else REDACTED  # a text may be a secret
         found = _finding(one, Rule.WRONG_TYPE, path, shown, error.problem)
         return evolve(found, repair=_find_conversion(one, path, value))
     rule = Rule.KEY_MISPLACED if is_loaded else Rule.VALUE_REFUSED
@@ -281,8 +281,7 @@ def _loaded_findings(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
 
 
 def _finding(one: Configuration, rule: Rule, path: Path, value: object, accepted: str) -> Finding:
-    field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in one.path_of(path))
     return Finding(
-        rule=rule, source=one.document.source, subject=one.subject, field=field.removeprefix("."), value=value,
+        rule=rule, source=one.document.source, subject=one.subject, field=format_path(one.path_of(path)), value=value,
         accepted=accepted,
     )  # fmt: skip

@@ -7,10 +7,15 @@ from attrs import frozen
 from netplug_core.errors import excerpt, quote
 from netplug_core.lint.rules import Rule
 
-__all__ = ["Finding", "Path", "Repair"]
+__all__ = ["Finding", "Path", "Repair", "format_path"]
 
 Path = tuple[str | int, ...]
 """The names and positions that lead to a member of a document."""
+
+
+def format_path(path: Path) -> str:
+    """A path as messages show it: ``plugins[0].ipam``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 @frozen

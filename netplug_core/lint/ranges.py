@@ -12,7 +12,7 @@ from netplug_core.decoding.codecs import STRING, Codec, Refused
 from netplug_core.decoding.errors import document_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
 from netplug_core.lint.clusters import Cluster
-from netplug_core.lint.finding import Finding
+from netplug_core.lint.finding import Finding, format_path
 from netplug_core.lint.rules import Rule
 from netplug_core.names import HOST_INTERFACE_PREFIX
 
@@ -104,19 +104,21 @@ def check_ranges(cluster: Cluster, surroundings: Surroundings) -> Iterator[Findi
     for one in ranges:
         for pool in pools if not one.is_pool else ():
             if pool.prefix.overlaps(one.prefix):
-                yield one.finding(Rule.TWO_IPAMS, f"a range outside of {pool.prefix}, that of {pool.subject}")
+                yield one.finding(
+                    Rule.TWO_IPAMS, f"a range outside of {pool.prefix}, that of {pool.subject}, is expected"
+                )
 
 
 def _range_findings(one: _Range, surroundings: Surroundings) -> Iterator[Finding]:
     for services in surroundings.services:
         if services.overlaps(one.prefix):
-            yield one.finding(Rule.RANGE_OF_SERVICES, f"a range outside of {services}, that of services")
+            yield one.finding(Rule.RANGE_OF_SERVICES, f"a range outside of {services}, that of services, is expected")
     for hosts in surroundings.hosts:
         if hosts.overlaps(one.prefix):
-            yield one.finding(Rule.RANGE_OF_HOSTS, f"a range outside of {hosts}, the network of hosts")
+            yield one.finding(Rule.RANGE_OF_HOSTS, f"a range outside of {hosts}, the network of hosts, is expected")
     for route in surroundings.routes:
         if _is_foreign(route) and route.destination is not None and route.destination.overlaps(one.prefix):
-            yield one.finding(Rule.RANGE_ROUTED, f"a range without routes of others; the host has {route}")
+            yield one.finding(Rule.RANGE_ROUTED, f"a range without other routes is expected; the host has {route}")
 
 
 def _service_findings(surroundings: Surroundings) -> Iterator[Finding]:
@@ -129,7 +131,7 @@ def _service_findings(surroundings: Surroundings) -> Iterator[Finding]:
                     subject="services",
                     field="--service-cidr",
                     value=str(services),
-                    accepted=f"a range outside of {hosts}, the network of hosts",
+                    accepted=f"a range outside of {hosts}, the network of hosts, is expected",
                 )
 
 
@@ -143,7 +145,7 @@ def _ranges(cluster: Cluster) -> Iterator[_Range]:
         prefix, subject = pool.value.spec.prefix, str(pool.value.key)
         yield _Range(prefix=prefix, source=pool.source, subject=subject, field="spec.cidr", is_pool=True)
     for one in cluster.configurations:
-        field = ".".join(map(str, one.path_of(("ipam", "ranges"))))
+        field = format_path(one.path_of(("ipam", "ranges")))
         for range_set in one.range_sets:
             for each in range_set.ranges:
                 yield _Range(

@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from netplug_core.errors import ConfigurationError
 from netplug_core.lint.documents import Document, KubernetesObject
-from netplug_core.lint.finding import Finding, Path, Repair
+from netplug_core.lint.finding import Finding, Path, Repair, format_path
 from netplug_core.lint.rules import Rule
 from netplug_core.netconf.annotations import (
     ALLOWED_SOURCE_PREFIXES,
@@ -58,7 +58,7 @@ class AnnotatedObject:
             rule=rule,
             source=self.document.source,
             subject=self.found.subject,
-            field=f"{'.'.join(map(str, self.path))}[{name}]",
+            field=f"{format_path(self.path)}[{name}]",
             value=value,
             accepted=accepted,
         )
@@ -140,6 +140,5 @@ def _place_findings(one: AnnotatedObject) -> Iterator[Finding]:
     """Annotations of netplug that an object has itself, and not its pods."""
     for name, value in one.found.own.items():
         if name.startswith(f"{one.pod.prefix}/"):
-            path = ".".join(map(str, one.path))
-            found = one.finding(Rule.ANNOTATION_PLACE, name, value, f"pods have those of {path}")
+            found = one.finding(Rule.ANNOTATION_PLACE, name, value, f"pods have those of {format_path(one.path)}")
             yield evolve(found, field=f"metadata.annotations[{name}]")

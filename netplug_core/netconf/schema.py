@@ -94,7 +94,7 @@ def _find_unknown_keys(
                 yield (*above, name), tuple(known)
             continue
         inner = cast("Schema", known[name]).get("properties")
-        is_of_another = name == "ipam" and find_member(members, "ipam", "type") not in KEYS_OF_IPAM
+        is_of_another = name == "ipam" and find_member(members, "ipam", "type") not in tuple(KEYS_OF_IPAM)
         if isinstance(value, Mapping) and inner is not None and not is_of_another:
             yield from _find_unknown_keys(value, cast("Mapping[str, object]", inner), (*above, name))
 

@@ -96,7 +96,8 @@ def lint(context: click.Context, files: tuple[str, ...], **options: Unpack[_Lint
         _print_repairs(repairs, is_error=options["output"] == "json")
         if repairs and not options["is_dry_run"]:
             for repair in repairs:
-                write_repair(repair)
+                if repair.after != repair.before:
+                    write_repair(repair)
             result, documents = _lint(files, surroundings, stored)
     _print_result(result, options["output"])
     worst = (Severity.ERROR, Severity.WARNING) if options["is_strict"] else (Severity.ERROR,)

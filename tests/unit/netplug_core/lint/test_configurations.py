@@ -1,0 +1,109 @@
+"""Network configurations: every member that is refused is found in one run, and no secret is shown."""
+
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.lint.configurations import Configuration, find_file_order, read_configurations
+from netplug_core.lint.documents import Document
+from netplug_core.lint.finding import Finding, Repair
+from netplug_core.lint.rules import Rule
+
+
+def document(*plugins: object, file: str = "", **more: object) -> Document:
+    mapping = {"cniVersion": "1.0.0", "name": "pods", "plugins": list(plugins), **more}
+    return Document(source=f"{file or 'a.conflist'}#1", mapping=mapping, file=file)
+
+
+def netplug(ipam: object = None, **more: object) -> dict[str, object]:
+    return {"type": "netplug", "datastore_type": "sqlite", "ipam": ipam or {"type": "netplug-ipam"}, **more}
+
+
+def found_in(*plugins: object, **more: object) -> tuple[Finding, ...]:
+    return read_configurations(document(*plugins, **more))[1]
+
+
+def test_every_member_that_is_refused_is_found() -> None:
+    ipam = {"type": "netplug-ipam", "ipv4_pools": ["a", 7], "assign_ipv6": True}
+    found = found_in(netplug(ipam, mtu=-1, readiness_gates=["http://a", "b"], log_level="LOUD"))
+    assert {(one.rule, one.field) for one in found} == {
+        (Rule.VALUE_REFUSED, "plugins[0].mtu"),
+        (Rule.VALUE_REFUSED, "plugins[0].readiness_gates[1]"),
+        (Rule.VALUE_REFUSED, "plugins[0].log_level"),
+        (Rule.WRONG_TYPE, "plugins[0].ipam.ipv4_pools"),
+        (Rule.WRONG_TYPE, "plugins[0].ipam.assign_ipv6"),
+    }
+
+
+def test_a_value_of_another_type_is_converted_only_if_that_is_accepted() -> None:
+    def repair_of(**more: object) -> Repair | None:
+        (one,) = found_in(netplug(**more))
+        assert one.rule is Rule.WRONG_TYPE
+        return one.repair
+
+    assert repair_of(mtu="1450") == Repair(("plugins", 0, "mtu"), 1450)
+    assert repair_of(nodename=7) == Repair(("plugins", 0, "nodename"), "7")
+    assert repair_of(require_mtu_file="true") == Repair(path=("plugins", 0, "require_mtu_file"), value=True)
+    assert repair_of(mtu="large") is None
+    assert repair_of(mtu=[1450]) is None
+    assert repair_of(mtu="99999") is None  # too large
+
+
+def test_no_text_of_a_wrong_type_is_shown() -> None:
+    (one,) = found_in(netplug(policy="hunter2"))
+    assert "hunter2" not in repr(one)
+    (unknown,) = found_in(netplug(zebra="hunter2"))
+    assert (unknown.rule, unknown.field) == (Rule.UNKNOWN_KEY, "plugins[0].zebra")
+    assert "hunter2" not in repr(unknown)
+
+
+def test_name_and_version_are_those_of_the_list() -> None:
+    assert [one.field for one in found_in(netplug(), name="-")] == ["name"]
+    assert [one.field for one in found_in(netplug(), cniVersion="7")] == ["cniVersion"]
+
+
+def test_only_plugins_of_netplug_are_judged() -> None:
+    ipam = {"type": "netplug-ipam", "datastore_type": "sqlite"}
+    read, found = read_configurations(
+        document({"type": "portmap"}, {"type": "bridge", "zebra": 1, "ipam": ipam}, netplug())
+    )
+    assert [(one.plugin, one.path) for one in read] == [(Plugin.IPAM, ("plugins", 1)), (Plugin.MAIN, ("plugins", 2))]
+    assert all(one.netconf is not None for one in read)
+    assert found == ()
+
+
+def test_a_configuration_with_an_error_is_not_used_further() -> None:
+    (one,), _found = read_configurations(document(netplug(mtu=-1)))
+    assert one.netconf is None
+    (one,), _found = read_configurations(document({"type": "netplug"}))
+    assert one.netconf is None
+
+
+def test_a_configuration_without_a_type_is_of_netplug() -> None:
+    single = Document(source="a", mapping={"name": "pods", "cniVersion": "1.0.0", "ipam": {"type": "netplug-ipam"}})
+    read, found = read_configurations(single)
+    assert [one.subject for one in read] == ["network pods"]
+    assert [(one.rule, one.field) for one in found] == [(Rule.VALUE_REFUSED, "type")]
+
+
+def test_ranges_are_kept_for_comparison() -> None:
+    (one,), found = read_configurations(document(netplug({"type": "host-local", "subnet": "10.22.0.0/24"})))
+    assert (found, [str(ranges) for ranges in one.range_sets]) == ((), ["10.22.0.1-10.22.0.254"])
+
+
+def test_the_first_file_of_each_folder_counts() -> None:
+    bridge = {"type": "bridge"}
+    files = [
+        document(bridge, file="/a/05-bridge.conflist"),
+        document(netplug(), file="/a/10-netplug.conflist"),
+        document(netplug(), file="/b/10-netplug.conflist"),
+        document(bridge, file="/b/20-bridge.conflist"),
+        document(bridge, file="/c/05-bridge.conflist"),
+        document(bridge, file="/c/06-bridge.conflist"),
+        document(netplug(), file="/a/00-netplug.yaml"),
+        document(netplug(), file=""),
+    ]
+    assert [one.source for one in find_file_order(files)] == ["/a/10-netplug.conflist#1"]
+
+
+def test_a_configuration_without_a_name() -> None:
+    one = Configuration(document=document(), plugin=Plugin.MAIN, members={})
+    assert one.subject == "network -"
+    assert one.path_of(("name",)) == ("name",)

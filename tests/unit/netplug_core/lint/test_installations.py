@@ -1,0 +1,48 @@
+"""Installations: their problems, their warnings, their pools, and overlays."""
+
+from netplug_core.lint.check import LintResult, check
+from netplug_core.lint.documents import Document
+from netplug_core.lint.ranges import Surroundings
+from netplug_core.lint.rules import Rule
+
+
+def installation(name: str = "default", **network: object) -> dict[str, object]:
+    spec = {"cni": {"type": "Netplug", "ipam": {"type": "HostLocal"}}, "netplugNetwork": {"bgp": "Disabled", **network}}
+    header = {"apiVersion": "operator.projectnetplug.org/v1", "kind": "Installation", "metadata": {"name": name}}
+    return {**header, "spec": spec if name == "default" else {"netplugNetwork": network}}
+
+
+def lint(*mappings: dict[str, object]) -> LintResult:
+    documents = [Document(source=f"a#{number}", mapping=one) for number, one in enumerate(mappings, start=1)]
+    return check(documents, Surroundings())
+
+
+def pools(*cidrs: str) -> list[dict[str, object]]:
+    return [{"cidr": cidr, "encapsulation": "None", "natOutgoing": "Disabled"} for cidr in cidrs]
+
+
+def test_a_warning_has_its_field() -> None:
+    found = lint(installation(ipPools=pools("10.64.0.7/16"), linuxPolicySetupTimeoutSeconds=5)).found
+    assert [(one.rule, one.field) for one in found] == [
+        (Rule.INSTALLATION_WARNING, "spec.netplugNetwork.ipPools[0].cidr"),
+        (Rule.INSTALLATION_WARNING, "spec.netplugNetwork.linuxPolicySetupTimeoutSeconds"),
+    ]
+    assert found[0].accepted == "10.64.0.7/16 is taken as 10.64.0.0/16"
+
+
+def test_an_overlay_is_judged_with_the_default_one() -> None:
+    default = installation(ipPools=pools("10.64.0.0/16"))
+    assert [one.rule for one in lint(default, installation("overlay", mtu=-1)).found] == [Rule.INSTALLATION_RANGE]
+    assert lint(installation("overlay", mtu=-1)).found == ()
+
+
+def test_its_pools_are_compared_with_others() -> None:
+    pool = {"apiVersion": "projectnetplug.org/v3", "kind": "IPPool", "metadata": {"name": "main"}}
+    found = lint(installation(ipPools=pools("10.64.0.0/16")), {**pool, "spec": {"cidr": "10.64.7.0/24"}}).found
+    assert [(one.rule, one.source) for one in found] == [(Rule.POOL_OVERLAP, "a#1")]
+
+
+def test_an_unknown_plugin_has_no_pools() -> None:
+    mapping = installation()
+    mapping["spec"] = {"cni": {"type": "Nothing"}}
+    assert [one.rule for one in lint(mapping).found] == [Rule.INSTALLATION_UNSUPPORTED]
