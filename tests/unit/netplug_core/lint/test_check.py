@@ -62,9 +62,9 @@ def test_a_selector_that_cannot_be_read_is_found_once() -> None:
 
 
 def test_a_pool_that_serves_nobody_by_itself_needs_no_node() -> None:
-    others = (pool("off", "10.65.0.0/16", disabled=True, nodeSelector="zone == 'b'"),)
-    others += (pool("by-name", "10.66.0.0/16", assignmentMode="Manual", nodeSelector="zone == 'b'"),)
-    assert rules(pool(), *others, node(zone="a")) == []
+    disabled = pool("off", "10.65.0.0/16", disabled=True, nodeSelector="zone == 'b'")
+    by_name = pool("by-name", "10.66.0.0/16", assignmentMode="Manual", nodeSelector="zone == 'b'")
+    assert rules(pool(), disabled, by_name, node(zone="a")) == []
 
 
 def test_a_pool_that_is_smaller_than_a_block_is_found_once() -> None:
@@ -117,10 +117,10 @@ def test_pools_of_annotations_are_not_looked_up_for_another_ipam() -> None:
 
 
 def test_the_prefix_of_annotations_is_the_configured_one() -> None:
-    other = {"annotation_prefix": "net.example.org"}
+    other = netconf(annotation_prefix="net.example.org")
     named = {"kind": "Pod", "apiVersion": "v1", "metadata": {"annotations": {"net.example.org/ipv4pool": "x"}}}
-    assert rules(named, netconf(**other)) == [Rule.ANNOTATION_UNKNOWN]
-    assert rules(named, netconf(**other), netconf()) == []  # which one counts is not known
+    assert rules(named, other) == [Rule.ANNOTATION_UNKNOWN]
+    assert rules(named, other, netconf()) == []  # which one counts is not known
     assert rules(named) == []
 
 

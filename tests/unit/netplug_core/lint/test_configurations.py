@@ -16,7 +16,7 @@ def netplug(ipam: object = None, **more: object) -> dict[str, object]:
     return {"type": "netplug", "datastore_type": "sqlite", "ipam": ipam or {"type": "netplug-ipam"}, **more}
 
 
-def found_in(*plugins: object, **more: object) -> tuple[Finding, ...]:
+def found_in(*plugins: object, **more: str) -> tuple[Finding, ...]:
     return read_configurations(document(*plugins, **more))[1]
 
 
