@@ -21,7 +21,7 @@ from netplug_core.ipam.outcome.refusals import PoolUnknown
 from netplug_core.lint.configurations import Configuration
 from netplug_core.lint.documents import KubernetesObject
 from netplug_core.lint.finding import Finding, format_path
-from netplug_core.lint.resources import field_findings
+from netplug_core.lint.resources import field_problems
 from netplug_core.lint.rules import Rule
 from netplug_core.lint.workloads import AnnotatedObject
 from netplug_core.netconf.annotations import ALLOWED_SOURCE_PREFIXES, FLOATING_IPS, IP_ADDRS, IP_ADDRS_NO_IPAM
@@ -102,7 +102,7 @@ def find_pool_changes(pools: Sequence[Sourced[IPPool]], stored: Sequence[IPPool]
             if old is not None:
                 validate_pool_update(old, one.value)
         except InvalidResource as error:
-            yield from field_findings(Rule.POOL_CHANGE, one.value, error.field_errors, one.source)
+            yield from field_problems(Rule.POOL_CHANGE, one.value, error.field_errors, one.source)
 
 
 # --- pools ------------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _overlaps(cluster: Cluster) -> Iterator[Finding]:
         try:
             validate_pool_overlaps(one.value, (other.value for other in cluster.pools[:number]))
         except InvalidResource as error:
-            yield from field_findings(Rule.POOL_OVERLAP, one.value, error.field_errors, one.source)
+            yield from field_problems(Rule.POOL_OVERLAP, one.value, error.field_errors, one.source)
 
 
 def _reservations(cluster: Cluster) -> Iterator[Finding]:

@@ -176,7 +176,7 @@ class _Loaded:
 
 def _check(one: Configuration, found: list[Finding]) -> Configuration:
     """The configuration as it was loaded. What it breaks is added; a member that is refused is left out of the rest."""
-    found.extend(_header_findings(one))
+    found.extend(_header_problems(one))
     members, refused = one.members, set[Path]()
     loaded = _load(members, one.plugin)
     while loaded.error is not None and (path := _path_of(loaded.error)) not in refused:
@@ -187,14 +187,14 @@ def _check(one: Configuration, found: list[Finding]) -> Configuration:
         members = with_member(members, path, None)
         loaded = _load(members, one.plugin)
     if one.plugin is Plugin.MAIN:
-        found.extend(_unknown_key_findings(one))
+        found.extend(_unknown_key_problems(one))
     if loaded.netconf is None:
         return one
-    found.extend(_loaded_findings(one, loaded.netconf))
+    found.extend(_loaded_problems(one, loaded.netconf))
     return one if refused else evolve(one, netconf=loaded.netconf, range_sets=loaded.range_sets)
 
 
-def _header_findings(one: Configuration) -> Iterator[Finding]:
+def _header_problems(one: Configuration) -> Iterator[Finding]:
     """Why name and version are refused, as by every call."""
     try:
         make_request(CNIEnvironment(command=CNICommand.ADD), netconf_text="", netconf_mapping=one.members)
@@ -260,14 +260,14 @@ def _find_conversion(one: Configuration, path: tuple[str, ...], value: object) -
     return None
 
 
-def _unknown_key_findings(one: Configuration) -> Iterator[Finding]:
+def _unknown_key_problems(one: Configuration) -> Iterator[Finding]:
     for path, known in find_unknown_keys(one.members):
         meant = get_close_matches(path[-1].lower(), known, n=1)
         accepted = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(sorted(known))}"
         yield _finding(one, Rule.UNKNOWN_KEY, path, REDACTED, accepted)
 
 
-def _loaded_findings(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
+def _loaded_problems(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
     for key, newer in netconf.deprecated_keys:
         yield _finding(one, Rule.DEPRECATED_KEY, tuple(key.split(".")), REDACTED, f"{newer} is the newer key")
     for key in netconf.ignored_keys:

@@ -98,8 +98,8 @@ def check_ranges(cluster: Cluster, surroundings: Surroundings) -> Iterator[Findi
     """What ranges of pods have in common with others."""
     ranges = tuple(_ranges(cluster))
     for one in ranges:
-        yield from _range_findings(one, surroundings)
-    yield from _service_findings(surroundings)
+        yield from _range_problems(one, surroundings)
+    yield from _service_problems(surroundings)
     pools = [one for one in ranges if one.is_pool]
     for one in ranges:
         for pool in pools if not one.is_pool else ():
@@ -109,7 +109,7 @@ def check_ranges(cluster: Cluster, surroundings: Surroundings) -> Iterator[Findi
                 )
 
 
-def _range_findings(one: _Range, surroundings: Surroundings) -> Iterator[Finding]:
+def _range_problems(one: _Range, surroundings: Surroundings) -> Iterator[Finding]:
     for services in surroundings.services:
         if services.overlaps(one.prefix):
             yield one.finding(Rule.RANGE_OF_SERVICES, f"a range outside of {services}, that of services, is expected")
@@ -121,7 +121,7 @@ def _range_findings(one: _Range, surroundings: Surroundings) -> Iterator[Finding
             yield one.finding(Rule.RANGE_ROUTED, f"a range without other routes is expected; the host has {route}")
 
 
-def _service_findings(surroundings: Surroundings) -> Iterator[Finding]:
+def _service_problems(surroundings: Surroundings) -> Iterator[Finding]:
     for services in surroundings.services:
         for hosts in surroundings.hosts:
             if services.overlaps(hosts):

@@ -26,7 +26,7 @@ from netplug_core.resources.validation import (
     validate_resource,
 )
 
-__all__ = ["check_resource", "field_findings", "node_of", "read_resource"]
+__all__ = ["check_resource", "field_problems", "node_of", "read_resource"]
 
 _METADATA: Final = "metadata."
 _LABELS: Final = "metadata.labels"
@@ -80,7 +80,7 @@ def check_resource(resource: Resource, source: str) -> Iterator[Finding]:
             yield _finding(rule, resource, one, source)
 
 
-def field_findings(rule: Rule, resource: Resource, errors: Iterable[FieldError], source: str) -> Iterator[Finding]:
+def field_problems(rule: Rule, resource: Resource, errors: Iterable[FieldError], source: str) -> Iterator[Finding]:
     """The errors about fields of a resource, as findings of one rule."""
     return (_finding(rule, resource, one, source) for one in errors)
 

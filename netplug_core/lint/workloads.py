@@ -71,9 +71,9 @@ def check_workload(
     name = PodName(found.namespace, found.name or found.generate_name)
     pod = AnnotatedPod(name=name, annotations=_texts(found.of_pods), prefix=prefix)
     one = AnnotatedObject(document=document, found=found, pod=pod, path=found.template_path)
-    problems = [*_type_findings(one, found.of_pods), *_prefix_findings(one, found.of_pods)]
+    problems = [*_type_problems(one, found.of_pods), *_prefix_problems(one, found.of_pods)]
     if found.of_pods is not found.own:
-        problems.extend(_place_findings(one))
+        problems.extend(_place_problems(one))
     asked = _read(one, problems)
     return evolve(one, asked=asked), tuple(problems)
 
@@ -83,7 +83,7 @@ def check_namespace(document: Document, found: KubernetesObject, prefix: str) ->
     own = _texts(found.own)
     pod = AnnotatedPod(name=PodName(found.name, ""), annotations=(), namespace_annotations=own, prefix=prefix)
     one = AnnotatedObject(document=document, found=found, pod=pod, path=found.template_path)
-    problems = [*_type_findings(one, found.own), *_prefix_findings(one, found.own)]
+    problems = [*_type_problems(one, found.own), *_prefix_problems(one, found.own)]
     unused = _read(one, problems).unused
     return (
         *problems,
@@ -119,7 +119,7 @@ def _texts(annotations: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, text) for name, text in annotations.items() if isinstance(text, str)))
 
 
-def _type_findings(one: AnnotatedObject, annotations: Mapping[str, object]) -> Iterator[Finding]:
+def _type_problems(one: AnnotatedObject, annotations: Mapping[str, object]) -> Iterator[Finding]:
     """Annotations of netplug that are no texts, such as a list of YAML in place of its JSON."""
     for name, value in annotations.items():
         if name.startswith(f"{one.pod.prefix}/") and not isinstance(value, str):
@@ -128,7 +128,7 @@ def _type_findings(one: AnnotatedObject, annotations: Mapping[str, object]) -> I
             yield evolve(found, repair=Repair((*one.path, name), text))
 
 
-def _prefix_findings(one: AnnotatedObject, annotations: Mapping[str, object]) -> Iterator[Finding]:
+def _prefix_problems(one: AnnotatedObject, annotations: Mapping[str, object]) -> Iterator[Finding]:
     """Annotations that are called as netplug's are, with another prefix."""
     for name, value in annotations.items():
         prefix, _slash, last = str(name).rpartition("/")
@@ -136,7 +136,7 @@ def _prefix_findings(one: AnnotatedObject, annotations: Mapping[str, object]) ->
             yield one.finding(Rule.ANNOTATION_PREFIX, name, value, f"{one.pod.full_name(last)} is netplug's")
 
 
-def _place_findings(one: AnnotatedObject) -> Iterator[Finding]:
+def _place_problems(one: AnnotatedObject) -> Iterator[Finding]:
     """Annotations of netplug that an object has itself, and not its pods."""
     for name, value in one.found.own.items():
         if name.startswith(f"{one.pod.prefix}/"):
