@@ -68,7 +68,9 @@ class _Printer:
                 click.echo(json.dumps({"type": event.type.value, "object": shown}, ensure_ascii=False))
             return
         headers = self._headers(self.width)
-        rows = [(event.type.value, *table_row(event.record.value, headers[1:])) for event in events]
+        rows: list[tuple[str, ...]] = [
+            (event.type.value, *table_row(event.record.value, headers[1:])) for event in events
+        ]
         if not self._widths:
             self._widths = (*column_widths((event.value,) for event in EventType), *(0 for _ in headers[1:]))
             rows.insert(0, headers)
