@@ -1,7 +1,7 @@
 """`make manifests` writes netplug_cli/manifests anew.
 
-CRDs and rights are made from the tables of ``netplug_backends.kubernetes``, the JSON Schemas of the network
-configuration from those of ``netplug_core.netconf``, systemd units from ``netplug_backends.host.units``.
+CRDs, rights and static manifests are made from the tables of ``netplug_backends.kubernetes``, the JSON Schemas of the
+network configuration from those of ``netplug_core.netconf``, systemd units from ``netplug_backends.host.units``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,18 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import yaml
-
 from netplug_backends.host.units import DEFAULT_PROGRAM, render_units
-from netplug_backends.kubernetes.manifests import definitions, node_role, operator_definitions, plugin_role
+from netplug_backends.kubernetes.manifests import (
+    definitions,
+    node_role,
+    operator_definitions,
+    plugin_role,
+    static_manifest,
+)
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_cli.ctl.manifests import CRD_BUNDLES, STATIC_FOLDER, render_manifest
+from netplug_core import __version__
+from netplug_core.installation.methods import Method
 from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema
 
 MANIFESTS = Path(__file__).resolve().parents[1] / "netplug_cli" / "manifests"
@@ -31,6 +38,11 @@ def render_manifests() -> Iterator[tuple[str, str]]:
         yield f"crds/operator/{plural}.yaml", render_documents(definition)
     yield "rbac/cni-plugin.yaml", render_documents(*plugin_role())
     yield "rbac/node.yaml", render_documents(*node_role())
+    for mode in CrdMode:
+        every = (definition for _plural, definition in (*definitions(mode), *operator_definitions()))
+        yield CRD_BUNDLES[mode.name.lower()], render_documents(*every)
+    for method in Method:
+        yield f"{STATIC_FOLDER}/{method.value}.yaml", render_documents(*static_manifest(method, version=__version__))
     for name, unit in render_units(DEFAULT_PROGRAM).items():
         yield f"systemd/{name}", HEAD + unit
     yield f"netconf/{CONFIGURATION_FILE}", render_schema(configuration_schema())
@@ -38,8 +50,8 @@ def render_manifests() -> Iterator[tuple[str, str]]:
 
 
 def render_documents(*documents: object) -> str:
-    """YAML documents, separated by ``---``."""
-    return HEAD + yaml.safe_dump_all(documents, sort_keys=False, width=120, explicit_start=True)
+    """YAML documents, under a line that says where they come from."""
+    return HEAD + render_manifest(documents)
 
 
 def render_schema(schema: Mapping[str, object]) -> str:

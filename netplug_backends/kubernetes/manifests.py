@@ -1,5 +1,7 @@
 """The custom resource definitions and the RBAC objects that a cluster needs, made from this package's tables.
 
+With them, and what the core renders, whole manifests for a cluster without an operator.
+
 ``make manifests`` writes them to ``netplug_cli/manifests``; a test compares those files with this module.
 """
 
@@ -11,16 +13,21 @@ from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.installation.methods import Method
 from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.schema import installation_schema
+from netplug_core.installation.static_manifest import STATIC_NAMESPACE, render_static
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
-__all__ = ["SYSTEM_NAMESPACE", "definitions", "node_role", "operator_definitions", "plugin_role"]
+__all__ = [
+    "SYSTEM_NAMESPACE", "definitions", "etcd_plugin_role", "flannel_role", "node_role", "operator_definitions",
+    "plugin_role", "static_manifest",
+]  # fmt: skip
 
 SYSTEM_NAMESPACE = "netplug-system"
 """The namespace of netplug's own accounts and pods."""
 
-_ACCOUNT = "netplug-cni-plugin"
+_PLUGIN_ACCOUNT = "netplug-cni-plugin"
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -86,48 +93,79 @@ def _definition(group: str, plural: str, kind: str, served: Json) -> Json:
     }
 
 
-def plugin_role() -> tuple[Json, ...]:
+def static_manifest(method: Method, *, version: str) -> Iterator[Json]:
+    """Everything that a static manifest installs, in the order in which it is applied."""
+    if method.has_etcd:
+        yield from etcd_plugin_role(STATIC_NAMESPACE)
+    else:
+        yield from (definition for _plural, definition in definitions(CrdMode.V1))
+        yield from plugin_role(STATIC_NAMESPACE)
+    yield from node_role(STATIC_NAMESPACE)
+    if method is Method.KDD_FLANNEL:
+        yield from flannel_role(STATIC_NAMESPACE)
+    yield from render_static(method, version=version)
+
+
+def plugin_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:
     """The CNI plugin's account with the rights that it needs; one role fits both API groups."""
-    account: Json = {"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": SYSTEM_NAMESPACE}
-    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _ACCOUNT}
-    named, api = {"name": _ACCOUNT}, f"{_RBAC}/v1"
-    metadata = {"name": _ACCOUNT, "namespace": SYSTEM_NAMESPACE}
     return (
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        {"apiVersion": api, "kind": "ClusterRole", "metadata": named, "rules": _plugin_rules()},
-        _binding(api, named, reference, account),
+        _account(_PLUGIN_ACCOUNT, namespace),
+        *_cluster_role(_PLUGIN_ACCOUNT, _PLUGIN_ACCOUNT, namespace, _plugin_rules()),
     )
 
 
-def node_role() -> tuple[Json, ...]:
+def etcd_plugin_role(namespace: str) -> tuple[Json, ...]:
+    """The same with an etcd as the datastore: it only looks up what a pod, its namespace and its node say."""
+    rules = [_rule([""], ["namespaces", "nodes", "pods"], ["get"])]
+    return (_account(_PLUGIN_ACCOUNT, namespace), *_cluster_role(_PLUGIN_ACCOUNT, _PLUGIN_ACCOUNT, namespace, rules))
+
+
+def node_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:
     """The node process's account with its one right: to renew the token of the plugin.
 
     Everything else it does with the plugin's account, whose kubeconfig is on the host.
     """
-    account: Json = {"kind": "ServiceAccount", "name": NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
-    metadata, api = {"name": NODE_ACCOUNT, "namespace": SYSTEM_NAMESPACE}, f"{_RBAC}/v1"
-    rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_ACCOUNT]}
+    rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_PLUGIN_ACCOUNT]}
+    metadata, api = {"name": NODE_ACCOUNT, "namespace": namespace}, f"{_RBAC}/v1"
     return (
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        _account(NODE_ACCOUNT, namespace),
         {"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": [rule]},
         {
             "apiVersion": api,
             "kind": "RoleBinding",
             "metadata": metadata,
             "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": NODE_ACCOUNT},
-            "subjects": [account],
+            "subjects": [_subject(NODE_ACCOUNT, namespace)],
         },
     )
 
 
-def _binding(api: str, named: Json, reference: Json, account: Json) -> Json:
-    return {
-        "apiVersion": api,
-        "kind": "ClusterRoleBinding",
-        "metadata": named,
-        "roleRef": reference,
-        "subjects": [account],
-    }
+def flannel_role(namespace: str) -> tuple[Json, ...]:
+    """What flannel needs of the API server, in the pods of the nodes: it follows them and notes their addresses."""
+    rules = [_rule([""], ["nodes"], ["get", "list", "watch"]), _rule([""], ["nodes/status"], ["patch"])]
+    return _cluster_role("netplug-flannel", NODE_ACCOUNT, namespace, rules)
+
+
+def _account(name: str, namespace: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+
+
+def _subject(account: str, namespace: str) -> Json:
+    return {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+
+
+def _cluster_role(name: str, account: str, namespace: str, rules: list[Json]) -> tuple[Json, Json]:
+    api = f"{_RBAC}/v1"
+    return (
+        {"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
+        {
+            "apiVersion": api,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
+            "subjects": [_subject(account, namespace)],
+        },
+    )
 
 
 def _plugin_rules() -> list[Json]:

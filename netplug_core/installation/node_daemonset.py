@@ -5,7 +5,7 @@ Nothing of it depends on what is in the cluster, so that it is the same for an o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -15,7 +15,10 @@ from netplug_core.installation.installer_settings import DEFAULT_CONF_NAME
 from netplug_core.installation.kubeconfig import FILE_NAME
 from netplug_core.resources.installation import OPERATOR_GROUP, InstallMode, KubernetesProvider, NodeUpdate
 
-__all__ = ["CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "render_daemonset"]
+__all__ = [
+    "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "daemonset_of", "host_volume", "host_volumes",
+    "install_container", "key_variable", "node_container", "render_daemonset",
+]  # fmt: skip
 
 CONFIG_MAP: Final = "cni-config"
 CONFIG_MAP_KEY: Final = "config"
@@ -56,16 +59,17 @@ def render_daemonset(
         "image": image_reference(resolved, NODE_IMAGE, version),
         "imagePullPolicy": resolved.image_pull_policy.value,
     }
+    template = key_variable("CNI_NETWORK_CONFIG", CONFIG_MAP, CONFIG_MAP_KEY)
     pod = {
-        **_pod_settings(resolved),
-        "initContainers": [_install_container(resolved, image, api_group)],
-        "containers": [_node_container(resolved, image, environment)],
-        "volumes": [
-            _host_volume("host-root", "/", "Directory"),
-            _host_volume("cni-bin-dir", resolved.bin_dir, "DirectoryOrCreate"),
-            _host_volume("cni-net-dir", resolved.conf_dir, "DirectoryOrCreate"),
-        ],
+        "initContainers": [install_container(resolved, image, [template], api_group=api_group)],
+        "containers": [node_container(resolved, image, environment)],
+        "volumes": host_volumes(resolved),
     }
+    return daemonset_of(resolved, pod, namespace=namespace, annotations=annotations)
+
+
+def daemonset_of(resolved: ResolvedInstallation, pod: Json, *, namespace: str, annotations: Mapping[str, str]) -> Json:
+    """The DaemonSet whose pods have the containers and volumes of ``pod``. ``annotations`` are those of the pods."""
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -73,7 +77,10 @@ def render_daemonset(
         "spec": {
             "selector": {"matchLabels": _labels()},
             "updateStrategy": _update_strategy(resolved.node_update),
-            "template": {"metadata": {"labels": _labels(), "annotations": annotations}, "spec": pod},
+            "template": {
+                "metadata": {"labels": _labels(), **({"annotations": annotations} if annotations else {})},
+                "spec": {**_pod_settings(resolved), **pod},
+            },
         },
     }
 
@@ -111,8 +118,13 @@ def _pod_settings(resolved: ResolvedInstallation) -> Json:
     return settings
 
 
-def _node_container(resolved: ResolvedInstallation, image: Json, environment: Mapping[str, str]) -> Json:
-    """The node process. It works in the host's file system, so paths of its variables are those of the host."""
+def node_container(
+    resolved: ResolvedInstallation, image: Json, environment: Mapping[str, str], further: Sequence[Json] = ()
+) -> Json:
+    """The node process. It works in the host's file system, so paths of its variables are those of the host.
+
+    ``environment`` are variables with a fixed value, ``further`` are others.
+    """
     variables = {
         **environment,
         "CNI_NET_DIR": resolved.conf_dir,
@@ -123,7 +135,12 @@ def _node_container(resolved: ResolvedInstallation, image: Json, environment: Ma
         **image,
         "command": ["netplug-node"],
         "args": [f"--host-root={_HOST_ROOT}", f"--metrics-port={_HEALTH_PORT}"],
-        "env": [*_fixed(variables), _field("NODENAME", "spec.nodeName"), _field("NAMESPACE", "metadata.namespace")],
+        "env": [
+            *_fixed(variables),
+            *further,
+            _field("NODENAME", "spec.nodeName"),
+            _field("NAMESPACE", "metadata.namespace"),
+        ],
         **_endpoint_override(),
         "securityContext": _as_root(),
         "resources": {"requests": {"cpu": "100m", "memory": "96Mi"}},
@@ -134,21 +151,31 @@ def _node_container(resolved: ResolvedInstallation, image: Json, environment: Ma
     }
 
 
-def _install_container(resolved: ResolvedInstallation, image: Json, api_group: str) -> Json:
-    """The installer. It ends when the plugin, its kubeconfig and its configuration are on the host."""
-    variables = {"CNI_CONF_NAME": DEFAULT_CONF_NAME, "CNI_NET_DIR": resolved.conf_dir, "SLEEP": "false"}
+def install_container(
+    resolved: ResolvedInstallation,
+    image: Json,
+    further: Sequence[Json],
+    *,
+    api_group: str = "",
+    stays: bool = False,
+    mounts: Sequence[Json] = (),
+) -> Json:
+    """The installer of the plugin, its kubeconfig and its configuration, whose template is among ``further``.
+
+    It ends when they are on the host, or ``stays`` to keep certificates fresh. ``mounts`` come after its own.
+    """
+    variables = {"CNI_CONF_NAME": DEFAULT_CONF_NAME, "CNI_NET_DIR": resolved.conf_dir, "SLEEP": str(stays).lower()}
     if resolved.install_mode is InstallMode.NETPLUG_ONLY:
         variables["SKIP_CNI_BINARIES"] = ",".join(_HELPER_PLUGINS)
     if api_group:
         variables["NETPLUG_API_GROUP"] = api_group
-    conflist = {"configMapKeyRef": {"name": CONFIG_MAP, "key": CONFIG_MAP_KEY}}
     return {
         "name": "install-cni",
         **image,
         "command": ["netplug-install"],
         "env": [
             *_fixed(variables),
-            {"name": "CNI_NETWORK_CONFIG", "valueFrom": conflist},
+            *further,
             _field("KUBERNETES_NODE_NAME", "spec.nodeName"),
         ],
         **_endpoint_override(),
@@ -156,6 +183,7 @@ def _install_container(resolved: ResolvedInstallation, image: Json, api_group: s
         "volumeMounts": [
             {"name": "cni-bin-dir", "mountPath": f"{_HOST_ROOT}/opt/cni/bin"},
             {"name": "cni-net-dir", "mountPath": f"{_HOST_ROOT}/etc/cni/net.d"},
+            *mounts,
         ],
     }
 
@@ -165,8 +193,23 @@ def _as_root() -> Json:
     return {"privileged": True, "runAsUser": 0, "runAsGroup": 0}
 
 
-def _host_volume(name: str, path: str, kind: str) -> Json:
+def host_volumes(resolved: ResolvedInstallation) -> list[Json]:
+    """The volumes of the node process and of the installer."""
+    return [
+        host_volume("host-root", "/", "Directory"),
+        host_volume("cni-bin-dir", resolved.bin_dir, "DirectoryOrCreate"),
+        host_volume("cni-net-dir", resolved.conf_dir, "DirectoryOrCreate"),
+    ]
+
+
+def host_volume(name: str, path: str, kind: str) -> Json:
+    """A volume that is a folder or a file of the host."""
     return {"name": name, "hostPath": {"path": path, "type": kind}}
+
+
+def key_variable(name: str, config_map: str, key: str) -> Json:
+    """A variable with the text of a key of a ConfigMap."""
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": key}}}
 
 
 def _fixed(variables: Mapping[str, str]) -> list[Json]:

@@ -1,9 +1,11 @@
-"""``netplugctl install validate`` and ``render``: an Installation, judged and shown without a cluster."""
+"""``netplugctl install validate`` and ``render``: an Installation, judged and shown without a cluster.
+
+``render --method`` shows a static manifest instead, with the settings of ``--set``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from importlib.resources import files as package_files
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 from attrs import frozen
@@ -17,6 +19,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.document import InstallationDocument, is_installation, read_installation
 from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.methods import Method, configure
 from netplug_core.installation.overlay import overlaid
 from netplug_core.installation.render import RenderedInstallation
 from netplug_core.installation.render import render as render_installation
@@ -32,6 +35,7 @@ _WARNED = 3
 _PARTS = ("conflist", "pools", "environment", "daemonset")
 _ACCOUNTS = ("rbac/cni-plugin.yaml", "rbac/node.yaml")
 _API_GROUPS = {"v1": "", "v3": API_VERSION}
+_NO_DEFINITIONS = "none"
 
 
 @click.command()
@@ -61,13 +65,36 @@ def validate(files: tuple[str, ...], *, is_strict: bool) -> int:
     "DaemonSet.",
 )
 @click.option(
-    "--crds", "mode", type=click.Choice(tuple(_API_GROUPS)), default="v1", show_default=True, help="The cluster's CRDs."
+    "--crds",
+    "mode",
+    type=click.Choice((*_API_GROUPS, _NO_DEFINITIONS)),
+    default="v1",
+    show_default=True,
+    help="The cluster's CRDs; none leaves them out of a static manifest.",
 )
-def render(files: tuple[str, ...], part: str | None, mode: str) -> int:
+@click.option(
+    "--method",
+    "method_name",
+    type=click.Choice([method.value for method in Method]),
+    help="Print a static manifest, for a cluster without an operator, and no Installation.",
+)
+@click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting of a static manifest; may be repeated."
+)
+def render(
+    files: tuple[str, ...], part: str | None, mode: str, method_name: str | None, changes: tuple[str, ...]
+) -> int:
     """Print what an Installation installs in a new cluster, as YAML: namespace, accounts, DaemonSet, IPPools.
 
-    The CRDs are not printed. Problems and warnings are those of validate.
+    The CRDs are not printed. Problems and warnings are those of validate. With --method, print a static manifest, CRDs
+    included; its settings are the keys of the ConfigMap netplug-config.
     """
+    if method_name is not None:
+        if files or part or mode == "v3":
+            raise click.UsageError("--method goes with --set and --crds none only.")
+        return _render_static(Method(method_name), changes, has_definitions=mode != _NO_DEFINITIONS)
+    if changes or mode == _NO_DEFINITIONS:
+        raise click.UsageError("--set and --crds none go with --method.")
     checked = _check_files(files)
     if not checked.is_valid:
         return _INVALID
@@ -79,6 +106,30 @@ def render(files: tuple[str, ...], part: str | None, mode: str) -> int:
         print_error(f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
     click.echo(_format(rendered, part), nl=False)
     return 0
+
+
+def _render_static(method: Method, changes: Sequence[str], *, has_definitions: bool) -> int:
+    """Print a published manifest with other settings."""
+    from netplug_cli.ctl.manifests import STATIC_FOLDER, read_shipped, render_manifest
+
+    pairs = dict(change.partition("=")[::2] for change in changes)
+    try:
+        settings = configure(method, pairs)
+    except ConfigurationError as error:
+        print_error(str(error))
+        return _INVALID
+    objects = [
+        {**found, "data": {**_data_of(found), **settings}} if found["kind"] == "ConfigMap" else found
+        for found in read_shipped(f"{STATIC_FOLDER}/{method.value}.yaml")
+        if has_definitions or found["kind"] != "CustomResourceDefinition"
+    ]
+    click.echo(render_manifest(objects), nl=False)
+    return 0
+
+
+def _data_of(config_map: Mapping[str, object]) -> Mapping[str, object]:
+    data = config_map["data"]
+    return data if isinstance(data, Mapping) else {}
 
 
 def _format(rendered: RenderedInstallation, part: str | None) -> str:
@@ -94,15 +145,10 @@ def _format(rendered: RenderedInstallation, part: str | None) -> str:
             return _documents([] if rendered.daemonset is None else [rendered.daemonset])
     if rendered.daemonset is None or rendered.config_map is None:
         return _documents(pools)
-    accounts = [document for name in _ACCOUNTS for document in _read_shipped(name)]
+    from netplug_cli.ctl.manifests import read_shipped
+
+    accounts = [document for name in _ACCOUNTS for document in read_shipped(name)]
     return _documents([rendered.namespace, *accounts, *pools, rendered.config_map, rendered.daemonset])
-
-
-def _read_shipped(name: str) -> Iterator[object]:
-    """The documents of a manifest that comes with the package."""
-    import yaml
-
-    return iter(yaml.safe_load_all(package_files("netplug_cli").joinpath("manifests", name).read_text()))
 
 
 def _documents(objects: Sequence[object]) -> str:

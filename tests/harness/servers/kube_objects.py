@@ -28,6 +28,7 @@ from tests.harness.waiting import EMERGENCY_STOP_S
 
 __all__ = [
     "SAMPLES",
+    "apply_object",
     "delete_custom_objects",
     "install_definitions",
     "install_operator_definitions",
@@ -112,9 +113,34 @@ def delete_custom_objects(server: ApiServer, mode: CrdMode) -> None:
         server.delete_collection(f"/apis/{mode.value}/{sort.plural[mode]}")
 
 
-def install_role(server: ApiServer, *, without: tuple[str, str] | None = None) -> str:
-    """Install the shipped account and role; the account's token. ``without`` leaves out a verb on a resource."""
-    account, role, binding = plugin_role()
+def apply_object(server: ApiServer, body: Mapping[str, object]) -> str:
+    """Apply an object as kubectl does on the server; its uid and its revision afterwards.
+
+    The server writes the status of a definition by itself, so the revision of one is that of its spec.
+    """
+    api_version, kind = str(body["apiVersion"]), str(body["kind"])
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    namespace = _find_name(body, "namespace")
+    folder = f"{root}{f'/namespaces/{namespace}' if namespace else ''}/{kind.lower()}s"
+    target = f"{folder}/{_name(body)}?fieldManager=tests&fieldValidation=Strict&force=true"
+    stored = server.request("PATCH", target, body, content_type="application/apply-patch+yaml")
+    assert isinstance(stored, dict)
+    metadata = stored["metadata"]
+    revision = "generation" if kind == "CustomResourceDefinition" else "resourceVersion"
+    return f"{metadata['uid']}/{metadata[revision]}"
+
+
+def install_role(
+    server: ApiServer,
+    *,
+    without: tuple[str, str] | None = None,
+    objects: Sequence[Mapping[str, object]] = plugin_role(),
+) -> str:
+    """Install an account and its role, the shipped one of the plugin; the account's token.
+
+    ``without`` leaves out a verb on a resource.
+    """
+    account, role, binding = objects
     namespace = make_namespace(server, _name(account, "namespace"))
     rules = role["rules"]
     assert isinstance(rules, list)
@@ -181,6 +207,12 @@ def _name(body: Mapping[str, object], member: str = "name") -> str:
     metadata = body["metadata"]
     assert isinstance(metadata, dict)
     return str(metadata[member])
+
+
+def _find_name(body: Mapping[str, object], member: str) -> str:
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata.get(member, ""))
 
 
 def _wait_established(server: ApiServer, name: str) -> None:

@@ -1,6 +1,7 @@
 """The shipped manifests match the tables, and grant no more than the plugin needs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -8,8 +9,16 @@ import yaml
 import netplug_cli
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.manifests import definitions, node_role, operator_definitions, plugin_role
+from netplug_backends.kubernetes.manifests import (
+    definitions,
+    etcd_plugin_role,
+    node_role,
+    operator_definitions,
+    plugin_role,
+    static_manifest,
+)
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.installation.methods import Method
 
 MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
 
@@ -61,3 +70,39 @@ def test_the_shipped_definitions_of_the_operator_match_the_tables() -> None:
     folder = MANIFESTS / "crds" / "operator"
     shipped = {path.stem: yaml.safe_load(path.read_text()) for path in folder.iterdir()}
     assert shipped == dict(operator_definitions())
+
+
+def test_with_etcd_the_plugin_only_looks_up() -> None:
+    """Check 67."""
+    _, role, _ = etcd_plugin_role("kube-system")
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["namespaces", "nodes", "pods"], "verbs": ["get"]}]
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_every_account_of_a_static_manifest_has_its_rights(method: Method) -> None:
+    """Check 69: pods have accounts that exist, and each account a binding to a role that exists."""
+    objects = list(static_manifest(method, version="1.2.3"))
+    by_kind: dict[str, list[Any]] = {}
+    for one in objects:
+        by_kind.setdefault(str(one["kind"]), []).append(one)
+    accounts = {one["metadata"]["name"] for one in by_kind["ServiceAccount"]}
+    (daemonset,) = by_kind["DaemonSet"]
+    assert daemonset["spec"]["template"]["spec"]["serviceAccountName"] in accounts
+    bound = set()
+    for kind in ("Role", "ClusterRole"):
+        names = {one["metadata"]["name"] for one in by_kind[kind]}
+        bindings = by_kind[f"{kind}Binding"]
+        assert {one["roleRef"]["name"] for one in bindings} == names
+        subjects = [subject for one in bindings for subject in one["subjects"]]
+        assert {(one["kind"], one["namespace"]) for one in subjects} == {("ServiceAccount", "kube-system")}
+        bound |= {one["name"] for one in subjects}
+    assert bound == accounts
+    flannel = {"netplug-flannel"} if method is Method.KDD_FLANNEL else set()
+    assert {one["metadata"]["name"] for one in by_kind["ClusterRole"]} == {"netplug-cni-plugin", *flannel}
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_definitions_come_first_and_only_for_the_orchestrators_datastore(method: Method) -> None:
+    kinds = [one["kind"] for one in static_manifest(method, version="1.2.3")]
+    count = 0 if method.has_etcd else len(dict(definitions(CrdMode.V1)))
+    assert [kind == "CustomResourceDefinition" for kind in kinds] == [index < count for index in range(len(kinds))]
