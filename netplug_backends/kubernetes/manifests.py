@@ -69,8 +69,17 @@ def operator_definitions() -> Iterator[tuple[str, Json]]:
         "storage": True,
         "schema": {"openAPIV3Schema": installation_schema()},
         "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            *(_condition_column(condition) for condition in ("Ready", "Progressing", "Degraded")),
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
     }
     yield "installations", _definition(group, "installations", INSTALLATION_KIND, served)
+
+
+def _condition_column(condition: str) -> Json:
+    path = f'.status.conditions[?(@.type=="{condition}")].status'
+    return {"name": condition, "type": "string", "jsonPath": path}
 
 
 def _definition(group: str, plural: str, kind: str, served: Json) -> Json:

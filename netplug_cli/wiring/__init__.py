@@ -1,5 +1,6 @@
 """The composition roots, one per role; only this package names a backend.
 
 ``cni`` opens what the plugins act through, ``ctl`` what ``netplugctl`` acts through, ``lab`` what its lab acts
-through. ``node`` starts the node process, ``node_calls`` answers its requests. ``backends`` has what they share.
+through. ``install`` and ``operator`` are the installer and the operator.
+``node`` starts the node process, ``node_calls`` answers its requests. ``backends`` has what they share.
 """

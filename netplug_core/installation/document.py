@@ -59,7 +59,7 @@ from netplug_core.resources.installation import (
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["INSTALLATION_TABLES", "InstallationDocument", "is_installation", "read_installation"]
+__all__ = ["INSTALLATION_TABLES", "InstallationDocument", "is_installation", "read_installation", "write_spec"]
 
 _MAX_INT32 = 2**31 - 1
 _RESPELLED: Final = (("spec", "cni", "type"), ("spec", "cni", "ipam", "type"), ("spec", "cni", "ipam", "plugin"))
@@ -106,6 +106,11 @@ def read_installation(mapping: Mapping[str, object], *, source: str = "") -> Ins
             raise InvalidInstallation(source or INSTALLATION_KIND, found or None, expected, problem_class, (path,))
     installation = decoder.decode(members, Installation, where)
     return InstallationDocument(installation=installation, respelled=respelled, where=where)
+
+
+def write_spec(spec: InstallationSpec) -> dict[str, object]:
+    """The JSON object of a ``spec``; settings that are not set are left out."""
+    return _decoder().encode(spec)
 
 
 @frozen(kw_only=True)

@@ -1,0 +1,183 @@
+"""Objects of the cluster as the operator reads and writes them: applied on the server, deleted by their uid.
+
+``netplug_cli.operator`` calls it. The pools are written through the datastore, because blocks depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from attrs import define, frozen
+
+from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.credentials import TlsVerification
+from netplug_backends.kubernetes.client.messages import ApiRequest, Json
+from netplug_backends.kubernetes.client.objects import (
+    error_of_reply,
+    get_object,
+    list_objects,
+)
+from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.names import CrdMode, namespaced_path, path_segment
+from netplug_core.clock import Clock, Deadline
+from netplug_core.errors import ConfigurationError
+from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.objects import ObjectRef, ref_of
+from netplug_core.settings.model import KubernetesAccess
+
+__all__ = ["FIELD_MANAGER", "ClusterObjects", "Login", "log_in", "open_cluster_objects"]
+
+FIELD_MANAGER: Final = "netplug-operator"
+"""Who owns the fields that are applied."""
+
+_APPLY_TYPE: Final = "application/apply-patch+yaml"
+_QPS, _BURST = 20.0, 40
+_CONFLICT, _NOT_FOUND = 409, 404
+_PLURALS: Final = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "ConfigMap": "configmaps",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "DaemonSet": "daemonsets",
+    "Installation": "installations",
+    "Lease": "leases",
+    "Namespace": "namespaces",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "ServiceAccount": "serviceaccounts",
+}
+
+
+def open_cluster_objects(access: KubernetesAccess, environ: Mapping[str, str], *, clock: Clock) -> ClusterObjects:
+    """The objects on the server that an access leads to; nothing is sent yet."""
+    limiter = RateLimiter(clock=clock, qps=_QPS, burst=_BURST)
+    return ClusterObjects(ApiClient(AccessSource(access, environ), clock=clock, rate_limiter=limiter))
+
+
+@define
+class ClusterObjects:
+    """Single objects, by their names."""
+
+    _client: ApiClient
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def find(self, ref: ObjectRef, *, deadline: Deadline) -> Json | None:
+        """An object; None if it, or its definition, does not exist."""
+        request = ApiRequest("GET", _path_of(ref))
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _NOT_FOUND:
+            return None
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        return get_object(self._client, request, reply)
+
+    def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        """The pods of a namespace with a label, such as ``k8s-app=netplug-node``."""
+        request = ApiRequest("GET", namespaced_path(namespace, "pods"), {"labelSelector": label})
+        return tuple(list_objects(self._client, request, deadline=deadline)[0])
+
+    def find_modes(self, *, deadline: Deadline) -> frozenset[CRDMode]:
+        """The API groups for netplug's resources that the server offers."""
+        names = set(self._names("/apis", "groups", deadline))
+        return frozenset(mode for mode in CRDMode if CrdMode[mode.name].group in names)
+
+    def find_resources(self, mode: CRDMode, *, deadline: Deadline) -> frozenset[str]:
+        """The names under which the server lists the objects of a group; none if it does not offer the group."""
+        return frozenset(self._names(f"/apis/{CrdMode[mode.name].value}", "resources", deadline))
+
+    def apply(self, wanted: Json, *, deadline: Deadline, subresource: str = "") -> Json:
+        """Make some fields of an object as they are wanted, whoever owns them; other fields stay. The new object.
+
+        A ``uid`` in the metadata is a condition: an object with another one is not touched, and none is created.
+
+        Raises:
+            ConfigurationError: the server refuses the object, or it has another uid.
+        """
+        path = _path_of(ref_of(wanted)) + (f"/{subresource}" if subresource else "")
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        request = ApiRequest("PATCH", path, query, body=wanted, content_type=_APPLY_TYPE)
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _CONFLICT:
+            raise ConfigurationError(self._client.describe(request), ref_of(wanted).name, reply.message)
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        return get_object(self._client, request, reply)
+
+    def delete(self, ref: ObjectRef, uid: str, *, deadline: Deadline) -> None:
+        """Delete the object with that uid, and in the background what it owns; success if it is gone already."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        request = ApiRequest("DELETE", _path_of(ref), body=body)
+        reply = self._client.send(request, deadline=deadline)
+        if not reply.is_success and reply.status not in (_NOT_FOUND, _CONFLICT):  # conflict: another object by now
+            raise error_of_reply(self._client, request, reply)
+
+    def replace(self, wanted: Json, *, deadline: Deadline) -> Json | None:
+        """Store an object whole: a new one, or the one with the ``resourceVersion`` in its metadata.
+
+        None if another process was faster.
+        """
+        ref, metadata = ref_of(wanted), wanted.get("metadata")
+        is_new = not (isinstance(metadata, Mapping) and metadata.get("resourceVersion"))
+        path = _path_of(ref)
+        method, path = ("POST", path.rpartition("/")[0]) if is_new else ("PUT", path)
+        request = ApiRequest(method, path, body=wanted)
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _CONFLICT or (reply.status == _NOT_FOUND and reply.is_missing):
+            return None
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        return get_object(self._client, request, reply)
+
+    def _names(self, path: str, member: str, deadline: Deadline) -> Iterable[str]:
+        request = ApiRequest("GET", path)
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _NOT_FOUND:
+            return ()
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        listed = reply.object.get(member)
+        if not isinstance(listed, list):
+            raise self._client.unusable_reply(request, f"it has no list of {member}")
+        return [str(one.get("name")) for one in listed if isinstance(one, Mapping)]
+
+
+def _path_of(ref: ObjectRef) -> str:
+    root = "/api/v1" if ref.api_version == "v1" else f"/apis/{ref.api_version}"
+    place = f"/namespaces/{path_segment(ref.namespace)}" if ref.namespace else ""
+    return f"{root}{place}/{_PLURALS[ref.kind]}/{path_segment(ref.name)}"
+
+
+@frozen(kw_only=True)
+class Login:
+    """Our access in the terms of another client: a server, files, and a token."""
+
+    server: str
+    authority: str | bytes
+    certificate: str | bytes
+    key: str | bytes
+    token: str
+    is_verified: bool
+
+
+def log_in(access: KubernetesAccess, environ: Mapping[str, str], *, deadline: Deadline) -> Login:
+    """The server and the credentials as they are now.
+
+    Raises:
+        ConfigurationError, Unavailable: there are none.
+    """
+    found = AccessSource(access, environ).current(deadline=deadline)
+    pems = (found.certificate_authority, found.certificate, found.key)
+    authority, certificate, key = (pem.path or pem.data for pem in pems)
+    return Login(
+        server=found.server,
+        authority=authority,
+        certificate=certificate,
+        key=key,
+        token=found.token,
+        is_verified=found.verification is TlsVerification.REQUIRED,
+    )

@@ -1,0 +1,9 @@
+"""The operator, ``netplug-operator``: it keeps a cluster as its Installation says.
+
+- ``arguments``: the command line
+- ``process``: the loop that reads the cluster, plans, and acts
+- ``observing`` and ``acting``: the reading, and the writes of one action
+- ``election``: which of several operators acts
+- ``watching``: kopf, which says when something has changed, ends the process on a signal, and answers probes
+- ``world``: what it acts through
+"""

@@ -1,0 +1,56 @@
+"""Carries out one action of a plan, and writes the status."""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from attrs import frozen
+
+from netplug_cli.operator.world import Cluster, Pools
+from netplug_core.clock import Clock, Deadline
+from netplug_core.operator.actions import Action, ApplyObject, ChangePool, DeleteObject, SetFinalizer
+from netplug_core.operator.cluster import FINALIZER
+from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.objects import Json, find_text
+from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
+
+__all__ = ["Actor"]
+
+_WRITE_S: Final = 5.0
+"""How long a write may take: with it, what was begun ends before another operator acts."""
+
+
+@frozen(kw_only=True)
+class Actor:
+    """Writes to a cluster. Every method raises NetplugError if it cannot be done."""
+
+    cluster: Cluster
+    pools: Pools
+    clock: Clock
+
+    def act(self, action: Action, mode: CRDMode) -> None:
+        """Do what an action says."""
+        deadline = Deadline.after(self.clock, _WRITE_S)
+        match action:
+            case ApplyObject(wanted):
+                self.cluster.apply(wanted, deadline=deadline)
+            case DeleteObject(ref, uid):
+                self.cluster.delete(ref, uid, deadline=deadline)
+            case ChangePool(step):
+                self.pools.change(mode, step)
+            case SetFinalizer(name, uid, is_held):
+                finalizers = [FINALIZER] if is_held else []
+                metadata = {"name": name, "uid": uid, "finalizers": finalizers}
+                self.cluster.apply(_installation(metadata), deadline=deadline)
+            case _:
+                assert_never(action)
+
+    def write_status(self, installation: Json, status: Json) -> None:
+        """Write the status of the Installation that was read."""
+        metadata = {member: find_text(installation, "metadata", member) for member in ("name", "uid")}
+        deadline = Deadline.after(self.clock, _WRITE_S)
+        self.cluster.apply({**_installation(metadata), "status": status}, deadline=deadline, subresource="status")
+
+
+def _installation(metadata: Json) -> Json:
+    return {"apiVersion": INSTALLATION_API_VERSION, "kind": INSTALLATION_KIND, "metadata": metadata}

@@ -1,0 +1,95 @@
+"""Reads everything of a cluster that a plan depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from netplug_cli.operator.world import Cluster, Pools
+from netplug_core.clock import Clock, Deadline
+from netplug_core.errors import NetplugError
+from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.node_daemonset import NODE_ACCOUNT
+from netplug_core.installation.render import SYSTEM_NAMESPACE
+from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shipped
+from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
+from netplug_core.operator.objects import Json, ObjectRef, ref_of
+from netplug_core.operator.platform import KUBEADM_CONFIG, platform_prefixes
+from netplug_core.operator.wanted import installed_refs
+from netplug_core.resources.installation import (
+    INSTALLATION_API_VERSION,
+    INSTALLATION_KIND,
+    INSTALLATION_NAME,
+    OVERLAY_NAME,
+)
+
+__all__ = ["INSTALLATION", "Observer", "Unreadable"]
+
+INSTALLATION = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME)
+_OVERLAY = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, OVERLAY_NAME)
+_AWS_NODE = ObjectRef("apps/v1", "DaemonSet", "aws-node", "kube-system")
+_POOLS = "ippools"
+_TIMEOUT_S = 30.0
+
+
+class Unreadable(Exception):
+    """The cluster could not be read; ``installation`` is what was read of it before, if anything."""
+
+    def __init__(self, installation: Json | None, cause: NetplugError) -> None:
+        super().__init__(str(cause))
+        self.installation = installation
+
+
+@frozen(kw_only=True)
+class Observer:
+    """Reads a cluster for a release and its settings."""
+
+    cluster: Cluster
+    pools: Pools
+    shipped: Shipped
+    settings: OperatorSettings
+    clock: Clock
+
+    def observe(self) -> ClusterState:
+        """The cluster as it is now.
+
+        Raises:
+            Unreadable: it cannot be read.
+        """
+        deadline = Deadline.after(self.clock, _TIMEOUT_S)
+        installation = None
+        try:
+            installation = self.cluster.find(INSTALLATION, deadline=deadline)
+            return self._observe(installation, deadline)
+        except NetplugError as error:
+            raise Unreadable(installation, error) from error
+
+    def _observe(self, installation: Json | None, deadline: Deadline) -> ClusterState:
+        state = ClusterState(installation=installation, served_modes=self.cluster.find_modes(deadline=deadline))
+        try:
+            mode = decide_mode(state.evidence(self.settings.asked_mode))
+        except ModeRefused:
+            return state  # nothing is done in such a cluster, so nothing else is read
+        served = self.cluster.find_resources(mode, deadline=deadline)
+        return ClusterState(
+            installation=installation,
+            overlay=self.cluster.find(_OVERLAY, deadline=deadline),
+            objects=self._objects(mode, deadline),
+            served_modes=state.served_modes,
+            served_resources=served,
+            facts=ClusterFacts(
+                has_aws_node=self.cluster.find(_AWS_NODE, deadline=deadline) is not None,
+                pools=self.pools.read(mode, deadline=deadline) if _POOLS in served else (),
+                platform_prefixes=platform_prefixes(self.cluster.find(KUBEADM_CONFIG, deadline=deadline)),
+            ),
+            pods=self.cluster.list_pods(SYSTEM_NAMESPACE, f"k8s-app={NODE_ACCOUNT}", deadline=deadline),
+        )
+
+    def _objects(self, mode: CRDMode, deadline: Deadline) -> dict[ObjectRef, Json]:
+        definitions: Iterable[Json] = ()
+        if self.settings.manages_definitions:
+            definitions = (*self.shipped.operator_definitions, *self.shipped.definitions[mode].values())
+        refs = (*map(ref_of, definitions), *installed_refs(self.shipped))
+        found = ((ref, self.cluster.find(ref, deadline=deadline)) for ref in refs)
+        return {ref: one for ref, one in found if one is not None}

@@ -1,0 +1,180 @@
+"""The loop of the operator: it reads the cluster, plans, acts, and writes the status, again and again.
+
+It looks when something has changed, when a look has failed or something is awaited, and every few minutes. Nothing is
+remembered from one look to the next, so that it may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final
+
+from attrs import define, evolve, field
+
+from netplug_cli.operator.acting import Actor
+from netplug_cli.operator.observing import Observer, Unreadable
+from netplug_core.clock import Clock, format_time
+from netplug_core.errors import NetplugError
+from netplug_core.log import Level, Log
+from netplug_core.operator.actions import Action, SetFinalizer, describe
+from netplug_core.operator.cluster import ClusterState
+from netplug_core.operator.conditions import Report
+from netplug_core.operator.objects import Json
+from netplug_core.operator.plan import Plan, plan
+from netplug_core.operator.status import has_status, report_failure, status_of
+
+__all__ = ["RESYNC_S", "OperatorLoop"]
+
+RESYNC_S: Final = 300.0
+"""How long the operator trusts that it is told of changes."""
+
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 30.0
+_AWAITED_S: Final = 10.0
+"""The pause while pods start or end: they are not watched."""
+
+_NOT_LEADING_S: Final = 1.0
+_STUCK_S: Final = 300.0
+"""No action takes as long as that."""
+
+_END_S: Final = 25.0
+
+
+@define(kw_only=True)
+class OperatorLoop:
+    """``is_leading`` says whether this process may write; ``on_crash`` is called if the loop ends by an error."""
+
+    observer: Observer
+    actor: Actor
+    is_leading: Callable[[], bool]
+    on_crash: Callable[[], None]
+    clock: Clock
+    log: Log
+    _wakeup: Event = field(factory=Event, init=False)
+    _is_stopping: bool = field(default=False, init=False)
+    _thread: Thread | None = field(default=None, init=False)
+    _moved_at: float = field(default=0.0, init=False)
+    _retry_s: float = field(default=_FIRST_RETRY_S, init=False)
+    _done: tuple[Action, ...] = field(default=(), init=False)
+    _reported: str = field(default="", init=False)
+
+    def start(self) -> None:
+        """Begin, in a thread."""
+        self._moved_at = self.clock.monotonic()
+        self._thread = Thread(target=self._run, name="operator", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look now, or again after the look that lasts."""
+        self._wakeup.set()
+
+    def stop(self) -> bool:
+        """End after the action that lasts; whether it has ended."""
+        self._is_stopping = True
+        self.wake()
+        if self._thread is not None:
+            self._thread.join(_END_S)
+        return not self.is_alive
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def find_problem(self) -> str:
+        """Why the process has to be started again; empty if the loop moves."""
+        if not self.is_alive:
+            return "the loop has ended"
+        still_s = self.clock.monotonic() - self._moved_at
+        return f"nothing has moved for {still_s:.0f} s" if still_s > RESYNC_S + _STUCK_S else ""
+
+    def look(self) -> float:
+        """Look once, and act; how many seconds to wait before the next look, unless something changes."""
+        if not self.is_leading():
+            return _NOT_LEADING_S
+        try:
+            state = self.observer.observe()
+        except Unreadable as error:
+            self._report_once("the cluster cannot be read", error)
+            return self._after_unreadable(error)
+        found = plan(state, self.observer.shipped, self.observer.settings)
+        failure = self._act(found)
+        if failure is not None:
+            self._report_once(*failure)
+            found = evolve(found, report=report_failure(found.report, *failure))
+        has_status = self._write_status(state, found)
+        return self._pause(found, has_failed=failure is not None or not has_status)
+
+    # --- one look --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        try:
+            while not self._is_stopping:
+                self._wakeup.wait(pause_s)
+                self._wakeup.clear()
+                self._moved_at = self.clock.monotonic()
+                pause_s = self.look()
+        except Exception:  # noqa: BLE001  # the process ends, and is started again
+            self.log(Level.ERROR, f"the loop has ended\n{traceback.format_exc()}")
+            self.on_crash()
+
+    def _act(self, found: Plan) -> tuple[str, NetplugError] | None:
+        """Do everything of a plan; what failed, and how, if anything did. The rest is then not done."""
+        for action in found.actions:
+            if self._is_stopping or not self.is_leading() or found.mode is None:
+                return None
+            self._moved_at = self.clock.monotonic()
+            self.log(Level.INFO, describe(action))
+            try:
+                self.actor.act(action, found.mode)
+            except NetplugError as error:
+                return describe(action), error
+        return None
+
+    def _write_status(self, state: ClusterState, found: Plan) -> bool:
+        """Whether the status says what was found; also if there is no Installation any more."""
+        is_gone = any(isinstance(action, SetFinalizer) and not action.is_held for action in found.actions)
+        if state.installation is None or is_gone or self._is_stopping or not self.is_leading():
+            return True
+        return self._write(state.installation, found)
+
+    def _write(self, installation: Json, found: Plan) -> bool:
+        now = format_time(self.clock.now_ns())
+        status = status_of(found, installation, version=self.observer.settings.version, now=now)
+        if has_status(installation, status):
+            return True
+        try:
+            self.actor.write_status(installation, status)
+        except NetplugError as error:
+            self._report_once("the status cannot be written", error)
+            return False
+        return True
+
+    def _after_unreadable(self, error: Unreadable) -> float:
+        if error.installation is not None:
+            report = report_failure(Report(), "the cluster cannot be read", error, is_read=True)
+            self._write(error.installation, Plan(report=report))
+        return self._backed_off()
+
+    def _pause(self, found: Plan, *, has_failed: bool) -> float:
+        """The pause after a look. Actions that come again although they were done do not make it hurry."""
+        repeats, self._done = found.actions == self._done, found.actions
+        if has_failed or (found.actions and repeats):
+            return self._backed_off()
+        self._retry_s, self._reported = _FIRST_RETRY_S, ""
+        if found.actions:
+            return 0.0
+        return RESYNC_S if found.report.is_ready else _AWAITED_S
+
+    def _backed_off(self) -> float:
+        pause_s, self._retry_s = self._retry_s, min(2 * self._retry_s, _LONGEST_RETRY_S)
+        return pause_s
+
+    def _report_once(self, what: str, error: Exception) -> None:
+        text = f"{what}: {error}"
+        if text != self._reported:
+            self.log(Level.ERROR, what, cause=error)
+        self._reported = text

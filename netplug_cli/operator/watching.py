@@ -1,0 +1,195 @@
+"""kopf, of which the operator takes three things: it watches objects, ends on a signal, and answers probes.
+
+No handler of kopf acts: each one only wakes the loop of ``process``. So kopf writes nothing into any object, neither
+finalizers nor annotations, and its own peering is off. This is the only module that imports kopf.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from threading import Event
+from typing import Protocol
+
+import kopf
+from attrs import frozen
+
+from netplug_core.log import Level, Log
+from netplug_core.operator.objects import ObjectRef
+
+__all__ = ["ServerLogin", "Watched", "Watcher", "watch"]
+
+_TIMEOUT_S = 290
+"""When the server ends a watch, which is then opened again: so a broken connection is noticed. A whole number."""
+
+_EXPECTED = "Unresolved resources"
+"""How kopf's line begins about kinds that a cluster does not have; it always lacks one of our two API groups."""
+
+
+_STANDING_NAMESPACE = "kube-system"
+"""Without a namespace that exists kopf watches nothing, not even what has no namespace."""
+
+
+class ServerLogin(Protocol):
+    """The server and the credentials; certificates and keys are paths, or data, or empty."""
+
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        ...
+
+    @property
+    def authority(self) -> str | bytes:
+        """What its certificate is verified with."""
+        ...
+
+    @property
+    def certificate(self) -> str | bytes:
+        """Our certificate."""
+        ...
+
+    @property
+    def key(self) -> str | bytes:
+        """The key of our certificate."""
+        ...
+
+    @property
+    def token(self) -> str:
+        """Our token."""
+        ...
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the certificate of the server is verified."""
+        ...
+
+
+@frozen(kw_only=True)
+class Watcher:
+    """What is called: for credentials, by a probe, and after each change.
+
+    ``find_problem`` says why the process has to be started again, and nothing if all is well.
+    """
+
+    log_in: Callable[[], ServerLogin]
+    find_problem: Callable[[], str]
+    on_change: Callable[[], None]
+
+
+class Watched:
+    """What is watched: some kinds whole, and some objects. ``namespace`` is the one of all objects that have one."""
+
+    def __init__(self, kinds: Iterable[tuple[str, str]], refs: Iterable[ObjectRef], namespace: str) -> None:
+        self.kinds = tuple(kinds)
+        """The API version and the plural of each kind."""
+        names: dict[tuple[str, str], set[str]] = {}
+        for ref in refs:
+            names.setdefault((ref.api_version, f"{ref.kind.lower()}s"), set()).add(ref.name)
+        self.names = names
+        """The API version and the plural of further kinds, and which of their objects."""
+        self.namespace = namespace
+
+
+def watch(watched: Watched, watcher: Watcher, *, stop: Event, port: int, log: Log) -> None:
+    """Call ``on_change`` for every change, until a signal comes or ``stop`` is set; for the main thread.
+
+    While there is a problem, ``/livez`` at the port of 127.0.0.1 is answered with status 500.
+    """
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=2.0)
+    def login(**_: object) -> kopf.ConnectionInfo:
+        return _connection(watcher.log_in())
+
+    @kopf.on.probe(registry=registry, id="operator", errors=kopf.ErrorsMode.PERMANENT)
+    def probe(**_: object) -> str:
+        problem = watcher.find_problem()
+        if problem:
+            raise kopf.PermanentError(problem)
+        return "ok"
+
+    for api_version, plural in watched.kinds:
+        _add(registry, api_version, plural, watcher.on_change)
+    for (api_version, plural), names in watched.names.items():
+        _add(registry, api_version, plural, watcher.on_change, names)
+    logger = _forward_log(log)
+    try:
+        kopf.run(
+            registry=registry,
+            settings=_settings(),
+            standalone=True,
+            namespaces=[watched.namespace, _STANDING_NAMESPACE],
+            liveness_endpoint=f"http://127.0.0.1:{port}/livez",
+            stop_flag=stop,
+        )
+    finally:
+        logger.handlers.clear()
+
+
+def _add(
+    registry: kopf.OperatorRegistry,
+    api_version: str,
+    plural: str,
+    on_change: Callable[[], None],
+    names: set[str] | None = None,
+) -> None:
+    group, _, version = api_version.rpartition("/")
+
+    async def changed(**_: object) -> None:
+        on_change()
+
+    def is_wanted(*, name: str | None, **_: object) -> bool:
+        return names is None or name in names
+
+    kopf.on.event(group, version, plural, registry=registry, id=f"{plural}.{group}", when=is_wanted)(changed)
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.watching.server_timeout = _TIMEOUT_S
+    settings.watching.client_timeout = _TIMEOUT_S + 10
+    settings.process.ultimate_exiting_timeout = 10
+    return settings
+
+
+def _connection(found: ServerLogin) -> kopf.ConnectionInfo:
+    def path(value: str | bytes) -> str | None:
+        return value if isinstance(value, str) and value else None
+
+    def data(value: str | bytes) -> bytes | None:
+        return value if isinstance(value, bytes) and value else None
+
+    return kopf.ConnectionInfo(
+        server=found.server,
+        ca_path=path(found.authority),
+        ca_data=data(found.authority),
+        certificate_path=path(found.certificate),
+        certificate_data=data(found.certificate),
+        private_key_path=path(found.key),
+        private_key_data=data(found.key),
+        token=found.token or None,
+        insecure=not found.is_verified,
+    )
+
+
+class _Forward(logging.Handler):
+    """Writes warnings of kopf as lines of our log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if not text.startswith(_EXPECTED):
+            level = Level.ERROR if record.levelno >= logging.ERROR else Level.WARNING
+            self._log(level, "kopf reports a problem", cause=text)
+
+
+def _forward_log(log: Log) -> logging.Logger:
+    logger = logging.getLogger("kopf")
+    logger.handlers[:] = [_Forward(log)]
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    return logger

@@ -1,0 +1,68 @@
+"""The pools of the cluster for the operator, changed as ``netplugctl`` does: with everything that blocks need."""
+
+from __future__ import annotations
+
+import random
+from contextlib import AbstractContextManager, ExitStack
+
+from attrs import define, field
+
+from netplug_backends.host.machine import HostMachine
+from netplug_backends.kubernetes.names import CrdMode
+from netplug_cli.wiring.backends import open_registry
+from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.resources.apply import apply
+from netplug_core.flows.resources.delete import delete
+from netplug_core.flows.resources.read import list_all
+from netplug_core.installation.pool_plan import PoolAction, PoolStep
+from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.kinds import get_kind
+from netplug_core.resources.manifest import Manifest
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
+
+__all__ = ["StoredPools"]
+
+_CHANGE_S = 60.0
+
+
+@define
+class StoredPools:
+    """See :class:`~netplug_cli.operator.world.Pools`. A change is refused if the pool has changed since it was read."""
+
+    access: KubernetesAccess
+    clock: Clock
+    _stores: dict[CRDMode, Datastore] = field(factory=dict, init=False)
+    _opened: ExitStack = field(factory=ExitStack, init=False)
+    _revisions: dict[str, str] = field(factory=dict, init=False)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._opened.close()
+
+    def read(self, mode: CRDMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
+        """All pools."""
+        found = list_all(self._store(mode), get_kind("IPPool"), deadline=deadline)
+        self._revisions = {record.key.name: record.revision for record in found}
+        return tuple(record.value for record in found if isinstance(record.value, IPPool))
+
+    def change(self, mode: CRDMode, step: PoolStep) -> None:
+        """Create, update or delete a pool."""
+        store, pool = self._store(mode), step.pool
+        revision = self._revisions.get(pool.metadata.name, "")
+        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, _CHANGE_S), chance=random.random)
+        if step.action is PoolAction.DELETE:
+            delete(store, pool.key, revision=revision, pace=pace)
+        else:
+            apply(store, Manifest(resource=pool, revision=revision), pace=pace, new_uid=HostMachine().new_uid)
+
+    def _store(self, mode: CRDMode) -> Datastore:
+        if mode not in self._stores:
+            group = CrdMode[mode.name].value
+            settings = DatastoreSettings(type="kubernetes", kubernetes=self.access, api_group=group)
+            opened: AbstractContextManager[Datastore] = open_registry().open_datastore(
+                "kubernetes", settings, self.clock
+            )
+            self._stores[mode] = self._opened.enter_context(opened)
+        return self._stores[mode]

@@ -1,0 +1,71 @@
+"""What the operator knows of a cluster when it plans, and what it was started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from netplug_core.installation.facts import ClusterFacts
+from netplug_core.operator.crd_mode import CRDMode, ModeEvidence
+from netplug_core.operator.objects import Json, ObjectRef, find_text
+from netplug_core.resources.installation import OPERATOR_GROUP
+
+__all__ = ["FINALIZER", "ClusterState", "OperatorSettings", "Shipped", "recorded_mode"]
+
+FINALIZER = f"{OPERATOR_GROUP}/operator-cleanup"
+"""Keeps an Installation until everything that it installed is gone."""
+
+
+_NEW_CLUSTER = ClusterFacts()
+
+
+@frozen(kw_only=True)
+class Shipped:
+    """Objects that come with the release and depend on no setting.
+
+    ``node_accounts`` and ``plugin_accounts`` have the accounts with their rights, ``definitions`` the CRDs of each mode
+    with the names under which their objects are listed.
+    """
+
+    node_accounts: tuple[Json, ...] = field(hash=False)
+    plugin_accounts: tuple[Json, ...] = field(hash=False)
+    definitions: Mapping[CRDMode, Mapping[str, Json]] = field(hash=False)
+    operator_definitions: tuple[Json, ...] = field(hash=False)
+
+
+@frozen(kw_only=True)
+class OperatorSettings:
+    """``version`` is the release that is installed; ``asked_mode`` is what a new cluster shall have, if it is said."""
+
+    version: str
+    manages_definitions: bool = True
+    asked_mode: CRDMode | None = None
+
+
+@frozen(kw_only=True)
+class ClusterState:
+    """One reading of the cluster.
+
+    ``objects`` are those of the operator, whoever made them; ``installation`` and ``overlay`` are None if they do not
+    exist. ``served_resources`` are the names under which the objects of the cluster's mode can be listed; the pools of
+    ``facts`` are known if ``ippools`` is one of them. ``pods`` are those of the DaemonSet.
+    """
+
+    installation: Json | None = field(default=None, hash=False)
+    overlay: Json | None = field(default=None, hash=False)
+    objects: Mapping[ObjectRef, Json] = field(factory=dict, hash=False)
+    served_modes: frozenset[CRDMode] = frozenset()
+    served_resources: frozenset[str] = frozenset()
+    facts: ClusterFacts = _NEW_CLUSTER
+    pods: tuple[Json, ...] = field(default=(), hash=False)
+
+    def evidence(self, asked: CRDMode | None) -> ModeEvidence:
+        """What is known of the mode."""
+        return ModeEvidence(asked=asked, served=self.served_modes, recorded=recorded_mode(self.installation))
+
+
+def recorded_mode(installation: Json | None) -> CRDMode | None:
+    """The mode in the status of an Installation; None if there is none yet."""
+    text = find_text(installation, "status", "crdMode")
+    return next((mode for mode in CRDMode if mode.value == text), None)

@@ -1,0 +1,77 @@
+"""The conditions of an Installation: Ready, Progressing and Degraded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from netplug_core.decoding.tables import find_member
+from netplug_core.operator.objects import Json, find_text
+
+__all__ = ["Reason", "Report", "conditions_of"]
+
+
+class Reason:
+    """Why a condition is as it is; the words that the API shows."""
+
+    AVAILABLE: Final = "AllObjectsAvailable"
+    INVALID: Final = "InvalidConfigurationError"
+    MIGRATION: Final = "ResourceMigrationError"
+    NOT_FOUND: Final = "ResourceNotFound"
+    NOT_READY: Final = "ResourceNotReady"
+    POD_FAILURE: Final = "PodFailure"
+    READ_ERROR: Final = "ResourceReadError"
+    UNKNOWN: Final = "Unknown"
+    UPDATE_ERROR: Final = "ResourceUpdateError"
+
+
+@frozen(kw_only=True)
+class Report:
+    """What there is to say: why it is degraded, what is under way, and what an administrator should know otherwise.
+
+    ``degraded`` and ``progressing`` are a reason and a message. None: it is not.
+    """
+
+    degraded: tuple[str, str] | None = None
+    progressing: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything is as it should be."""
+        return self.degraded is None and self.progressing is None
+
+
+def conditions_of(report: Report, installation: Json, now: str) -> list[Json]:
+    """The conditions for a report. The time of a condition changes with its status only; ``now`` is the time."""
+    states = {
+        "Ready": (Reason.AVAILABLE, "\n".join(report.notes)) if report.is_ready else None,
+        "Progressing": report.progressing,
+        "Degraded": report.degraded,
+    }
+    otherwise = Reason.AVAILABLE if report.is_ready else Reason.UNKNOWN
+    generation, before = find_member(installation, "metadata", "generation"), _by_type(installation)
+    conditions = list[Json]()
+    for kind, state in states.items():
+        reason, message = state or (otherwise, "")
+        status, former = ("False" if state is None else "True"), before.get(kind, {})
+        has_changed = find_text(former, "status") != status
+        conditions.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": now if has_changed else find_text(former, "lastTransitionTime") or now,
+                "observedGeneration": generation if isinstance(generation, int) else 0,
+            }
+        )
+    return conditions
+
+
+def _by_type(installation: Json) -> dict[str, Mapping[str, object]]:
+    found = find_member(installation, "status", "conditions")
+    listed = found if isinstance(found, list) else ()
+    return {find_text(one, "type"): one for one in listed if isinstance(one, Mapping)}

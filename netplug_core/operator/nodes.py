@@ -1,0 +1,81 @@
+"""How far the pods of the nodes are: what is still under way, and what fails. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from attrs import frozen
+
+from netplug_core.decoding.tables import find_member
+from netplug_core.operator.objects import Json, find_text
+
+__all__ = ["Rollout", "rollout_of"]
+
+_FAILING: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+"""Reasons of a container that waits and will not run by itself."""
+
+_SHOWN: Final = 3
+
+
+@frozen(kw_only=True)
+class Rollout:
+    """``progress`` says what is awaited, ``failures`` which pods fail; both are empty if every node has its pod."""
+
+    progress: str = ""
+    failures: tuple[str, ...] = ()
+
+
+def rollout_of(daemonset: Json | None, pods: Iterable[Json]) -> Rollout:
+    """The state of a DaemonSet and of its pods."""
+    failures = tuple(dict.fromkeys(failure for pod in pods for failure in _failures(pod)))
+    hidden = len(failures) - _SHOWN
+    more = (f"{hidden} more",) if hidden > 0 else ()
+    return Rollout(progress=_progress(daemonset), failures=(*failures[:_SHOWN], *more))
+
+
+def _progress(daemonset: Json | None) -> str:
+    if daemonset is None:
+        return "the DaemonSet netplug-node is being created"
+    if _count(daemonset, "metadata", "generation") > _count(daemonset, "status", "observedGeneration"):
+        return "the DaemonSet netplug-node has not been read by the controller manager yet"
+    wanted = _count(daemonset, "status", "desiredNumberScheduled")
+    updated = _count(daemonset, "status", "updatedNumberScheduled")
+    available = _count(daemonset, "status", "numberAvailable")
+    if updated < wanted:
+        return f"{updated} of {wanted} pods of netplug-node are updated"
+    if available < wanted:
+        return f"{available} of {wanted} pods of netplug-node are available"
+    return ""
+
+
+def _failures(pod: Json) -> Iterator[str]:
+    """What is wrong with the containers of a pod."""
+    where = f"pod {find_text(pod, 'metadata', 'name')} on node {find_text(pod, 'spec', 'nodeName')}"
+    for member in ("initContainerStatuses", "containerStatuses"):
+        containers = find_member(pod, "status", member)
+        for container in containers if isinstance(containers, list) else ():
+            reason = find_text(container, "state", "waiting", "reason")
+            if reason in _FAILING:
+                yield f"{where}: container {find_text(container, 'name')}: {reason}{_last_end(container)}"
+
+
+def _last_end(container: Mapping[str, object]) -> str:
+    code = find_member(container, "lastState", "terminated", "exitCode")
+    return f", it ended with status {code} before" if isinstance(code, int) else ""
+
+
+def _count(found: Json, *path: str) -> int:
+    value = find_member(found, *path)
+    return value if isinstance(value, int) else 0

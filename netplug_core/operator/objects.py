@@ -1,0 +1,90 @@
+"""Objects of the cluster: how one is named, what marks those of the operator, and when one has to be applied. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from attrs import frozen
+
+from netplug_core.decoding.containment import contains
+from netplug_core.decoding.tables import find_member
+from netplug_core.installation.pool_plan import MANAGED_BY
+from netplug_core.resources.installation import OPERATOR_GROUP
+
+__all__ = [
+    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_ending", "is_ours", "marked", "needs_apply",
+    "ref_of",
+]  # fmt: skip
+
+Json: TypeAlias = Mapping[str, object]
+"""A JSON object."""
+
+APPLIED_HASH: Final = f"hash.{OPERATOR_GROUP}/applied"
+"""The annotation that changes with what is applied, so that a setting that is left out is removed too."""
+
+IGNORE: Final = f"unsupported.{OPERATOR_GROUP}/ignore"
+"""The annotation of an object that the operator does not change as long as its text is ``true``."""
+
+
+@frozen(order=True)
+class ObjectRef:
+    """The name of an object; an object of the whole cluster has no namespace."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.kind} {place}{self.name}"
+
+
+def find_text(found: object, *path: str) -> str:
+    """The text that some names lead to in an object; empty if there is none."""
+    value = find_member(found, *path) if isinstance(found, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def ref_of(found: Json) -> ObjectRef:
+    """The name of an object."""
+    names = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"))
+    return ObjectRef(*(find_text(found, *path) for path in names))
+
+
+def marked(wanted: Json) -> Json:
+    """An object as it is applied: with the operator's label, and with the hash of all that is applied."""
+    label, text = MANAGED_BY
+    digest = sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+    metadata = {
+        **_members(wanted, "metadata"),
+        "labels": {**_members(wanted, "metadata", "labels"), label: text},
+        "annotations": {**_members(wanted, "metadata", "annotations"), APPLIED_HASH: digest},
+    }
+    return {**wanted, "metadata": metadata}
+
+
+def needs_apply(found: Json | None, wanted: Json) -> bool:
+    """Whether an object has to be applied: it is missing, or not as it is wanted, and not to be ignored."""
+    if found is None:
+        return True
+    return find_text(found, "metadata", "annotations", IGNORE) != "true" and not contains(found, wanted)
+
+
+def is_ours(found: Json) -> bool:
+    """Whether an object has the operator's label."""
+    label, text = MANAGED_BY
+    return find_text(found, "metadata", "labels", label) == text
+
+
+def is_ending(found: Json | None) -> bool:
+    """Whether an object is being deleted."""
+    return bool(find_text(found, "metadata", "deletionTimestamp"))
+
+
+def _members(found: Json, *path: str) -> Json:
+    value = find_member(found, *path)
+    return value if isinstance(value, Mapping) else {}

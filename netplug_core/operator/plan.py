@@ -1,0 +1,202 @@
+"""What the operator does next: from one reading of the cluster to actions, and to what the status says. Pure.
+
+A plan needs no memory of earlier ones. So the operator may be killed after any action: the next reading leads to the
+actions that are left. A plan without actions is the end, until the cluster changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
+
+from netplug_core.decoding.tables import find_member
+from netplug_core.errors import ConfigurationError
+from netplug_core.installation.check import CheckedInstallation, check
+from netplug_core.installation.document import InstallationDocument, read_installation
+from netplug_core.installation.overlay import overlaid
+from netplug_core.installation.pool_plan import PoolAction, PoolStep
+from netplug_core.installation.render import RenderedInstallation, render
+from netplug_core.installation.selection import find_selection_problems
+from netplug_core.operator.actions import Action, ApplyObject, ChangePool, SetFinalizer
+from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSettings, Shipped
+from netplug_core.operator.conditions import Reason, Report
+from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
+from netplug_core.operator.nodes import rollout_of
+from netplug_core.operator.objects import Json, find_text, is_ending, needs_apply, ref_of
+from netplug_core.operator.removal import plan_removal
+from netplug_core.operator.wanted import DAEMONSET_REF, wanted_definitions, wanted_objects
+
+__all__ = ["Plan", "plan"]
+
+_CHANGING = (PoolAction.CREATE, PoolAction.UPDATE)
+_TROUBLED = (PoolAction.WAIT, PoolAction.REFUSE)
+_NOTHING_TO_REPORT = Report()
+
+
+@frozen(kw_only=True)
+class Plan:
+    """``actions`` in their order, and what there is to report. ``mode`` is None if it is refused.
+
+    ``checked`` is the Installation that the plan is for; None if there is none that can be acted upon.
+    """
+
+    actions: tuple[Action, ...] = ()
+    report: Report = _NOTHING_TO_REPORT
+    mode: CRDMode | None = None
+    checked: CheckedInstallation | None = None
+
+
+def plan(state: ClusterState, shipped: Shipped, settings: OperatorSettings) -> Plan:
+    """What to do in a cluster."""
+    try:
+        mode = decide_mode(state.evidence(settings.asked_mode))
+    except ModeRefused as refused:
+        return Plan(report=_degraded(Reason.MIGRATION, str(refused)))
+    if state.installation is None:
+        return Plan(mode=mode, actions=_definition_actions(state, shipped, settings, mode))
+    if is_ending(state.installation):
+        return evolve(_plan_removal(state.installation, state, shipped), mode=mode)
+    return evolve(_plan_installation(state.installation, state, shipped, settings, mode), mode=mode)
+
+
+def _plan_installation(
+    installation: Json, state: ClusterState, shipped: Shipped, settings: OperatorSettings, mode: CRDMode
+) -> Plan:
+    first = (*_definition_actions(state, shipped, settings, mode), *_finalizer_actions(installation))
+    missing = sorted(shipped.definitions[mode].keys() - state.served_resources)
+    if missing:
+        return Plan(actions=first, report=_without_definitions(missing, settings, mode))
+    try:
+        checked = check(_read(installation, state.overlay), state.facts)
+    except ConfigurationError as error:
+        return Plan(actions=first, report=_degraded(Reason.INVALID, str(error)))
+    if checked.problems:
+        return Plan(actions=first, report=_degraded(Reason.INVALID, _describe_problems(checked)))
+    rendered = render(checked.document, state.facts, version=settings.version, api_group=mode.api_group)
+    then = _plan_rendered(checked, rendered, state, shipped)
+    return evolve(then, actions=(*first, *then.actions), report=_with_pending(then.report, (*first, *then.actions)))
+
+
+def _plan_rendered(
+    checked: CheckedInstallation, rendered: RenderedInstallation, state: ClusterState, shipped: Shipped
+) -> Plan:
+    """The pools first, because the conflist depends on them; those that are gone last, because they take long."""
+    made = tuple(ChangePool(step) for step in rendered.steps if step.action in _CHANGING)
+    gone = tuple(ChangePool(step) for step in rendered.steps if step.action is PoolAction.DELETE)
+    troubled = _troubled_pools(rendered.steps)
+    report = Report(degraded=troubled, notes=checked.warnings)
+    if checked.resolved is not None and not checked.resolved.is_netplug:
+        deletions, awaited = plan_removal(state, shipped)
+        notes = (*checked.warnings, f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
+        progress = (Reason.NOT_READY, awaited) if awaited else None
+        report = evolve(report, notes=notes, progressing=progress)
+        return Plan(actions=(*made, *deletions, *gone), report=report, checked=checked)
+    if rendered.conflist is None:
+        waiting = (Reason.NOT_FOUND, f"waiting for a pool: {rendered.no_conflist_reason}; create an IPPool, or list it")
+        return Plan(actions=(*made, *gone), report=evolve(report, degraded=troubled or waiting), checked=checked)
+    wanted = wanted_objects(rendered, shipped)
+    ending = next((ref_of(one) for one in wanted if is_ending(state.objects.get(ref_of(one)))), None)
+    if ending is not None:
+        progress = (Reason.NOT_READY, f"{ending} is being deleted; it is made again when it is gone")
+        return Plan(actions=made, report=evolve(report, progressing=progress), checked=checked)
+    objects = tuple(ApplyObject(one) for one in wanted if needs_apply(state.objects.get(ref_of(one)), one))
+    return Plan(actions=(*made, *objects, *gone), report=_with_rollout(report, state), checked=checked)
+
+
+def _plan_removal(installation: Json, state: ClusterState, shipped: Shipped) -> Plan:
+    """The Installation is being deleted: everything of ours goes, then the finalizer."""
+    deletions, awaited = plan_removal(state, shipped)
+    report = Report(progressing=(Reason.NOT_READY, awaited or "everything that was installed is gone"))
+    if deletions or awaited:
+        return Plan(actions=deletions, report=report)
+    held = FINALIZER in _finalizers(installation)
+    return Plan(actions=(_set_finalizer(installation, is_held=False),) if held else (), report=report)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _definition_actions(
+    state: ClusterState, shipped: Shipped, settings: OperatorSettings, mode: CRDMode
+) -> tuple[Action, ...]:
+    if not settings.manages_definitions:
+        return ()
+    wanted = wanted_definitions(mode, shipped)
+    return tuple(ApplyObject(one) for one in wanted if needs_apply(state.objects.get(ref_of(one)), one))
+
+
+def _finalizer_actions(installation: Json) -> tuple[Action, ...]:
+    return () if FINALIZER in _finalizers(installation) else (_set_finalizer(installation, is_held=True),)
+
+
+def _set_finalizer(installation: Json, *, is_held: bool) -> SetFinalizer:
+    name, uid = (find_text(installation, "metadata", member) for member in ("name", "uid"))
+    return SetFinalizer(name, uid, is_held)
+
+
+def _finalizers(installation: Json) -> Sequence[object]:
+    found = find_member(installation, "metadata", "finalizers")
+    return found if isinstance(found, list) else ()
+
+
+def _read(installation: Json, overlay: Json | None) -> InstallationDocument:
+    """The settings that count.
+
+    Raises:
+        ConfigurationError: one of the objects cannot be read, or its spellings contradict each other.
+    """
+    default = _read_object(installation)
+    if overlay is None or is_ending(overlay):
+        return default
+    above = _read_object(overlay)
+    for problem in (*find_selection_problems(above), *find_selection_problems(default)):
+        raise problem
+    return overlaid(default, above)
+
+
+def _read_object(found: Json) -> InstallationDocument:
+    """Only what the user wrote of an object: its other members are the server's."""
+    written = {"apiVersion", "kind", "spec"} & found.keys()
+    name = find_text(found, "metadata", "name")
+    return read_installation({**{member: found[member] for member in written}, "metadata": {"name": name}})
+
+
+def _describe_problems(checked: CheckedInstallation) -> str:
+    first, more = checked.problems[0], len(checked.problems) - 1
+    return f"{first} ({more} more: netplugctl install validate shows all)" if more else str(first)
+
+
+def _troubled_pools(steps: Sequence[PoolStep]) -> tuple[str, str] | None:
+    """The reason and the message about pools that cannot be as they are wanted."""
+    troubled = [step for step in steps if step.action in _TROUBLED]
+    if not troubled:
+        return None
+    texts = (f"IPPool {step.pool.metadata.name} ({step.pool.spec.prefix}): {step.reason}" for step in troubled)
+    return troubled[0].action.value, "\n".join(texts)
+
+
+def _without_definitions(missing: Sequence[str], settings: OperatorSettings, mode: CRDMode) -> Report:
+    what = f"the cluster does not serve {', '.join(missing)}"
+    if settings.manages_definitions:
+        return Report(progressing=(Reason.NOT_READY, f"{what} yet"))
+    step = f"apply the definitions {mode.value}, or run the operator with --manage-crds=true"
+    return _degraded(Reason.NOT_FOUND, f"{what}; {step}")
+
+
+def _with_rollout(report: Report, state: ClusterState) -> Report:
+    rollout = rollout_of(state.objects.get(DAEMONSET_REF), state.pods)
+    failing = (Reason.POD_FAILURE, "\n".join(rollout.failures)) if rollout.failures else None
+    progress = (Reason.NOT_READY, rollout.progress) if rollout.progress and not failing else None
+    return evolve(report, degraded=report.degraded or failing, progressing=progress)
+
+
+def _with_pending(report: Report, actions: Sequence[Action]) -> Report:
+    """While there is something to do, nothing is ready."""
+    if not actions or report.progressing is not None:
+        return report
+    return evolve(report, progressing=(Reason.NOT_READY, f"changes that are being made: {len(actions)}"))
+
+
+def _degraded(reason: str, message: str) -> Report:
+    return Report(degraded=(reason, message))

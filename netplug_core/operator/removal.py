@@ -1,0 +1,42 @@
+"""What has to go when an Installation goes, in the order in which it may go. Pure.
+
+The pods of the nodes end first: until then they use their accounts, and the plugin can take down the pods of others.
+The accounts of the plugin go after everything that may still call it. Definitions, pools and all other data stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netplug_core.operator.actions import DeleteObject
+from netplug_core.operator.cluster import ClusterState, Shipped
+from netplug_core.operator.objects import ObjectRef, find_text, is_ending, is_ours, ref_of
+from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF
+
+__all__ = ["plan_removal"]
+
+
+def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[DeleteObject, ...], str]:
+    """The next deletions, and what is awaited; nothing of both if all is gone.
+
+    Objects without the operator's label are somebody else's, and stay. The namespace goes last, with everything that
+    others have put into it; its end is not awaited.
+    """
+    for stage in _stages(shipped):
+        present = {ref: state.objects[ref] for ref in stage if ref in state.objects and is_ours(state.objects[ref])}
+        standing = {ref: found for ref, found in present.items() if not is_ending(found)}
+        if standing:
+            deletions = tuple(DeleteObject(ref, find_text(found, "metadata", "uid")) for ref, found in standing.items())
+            return deletions, f"{deletions[0].ref} is being deleted"
+        if present and stage != (NAMESPACE_REF,):
+            return (), f"{next(iter(present))} is being deleted"
+        if stage == (DAEMONSET_REF,) and state.pods:
+            return (), f"{len(state.pods)} pods of netplug-node are ending"
+    return (), ""
+
+
+def _stages(shipped: Shipped) -> Iterator[tuple[ObjectRef, ...]]:
+    yield (DAEMONSET_REF,)
+    yield (CONFIG_MAP_REF, *reversed(tuple(map(ref_of, shipped.node_accounts))))
+    yield tuple(reversed(tuple(map(ref_of, shipped.plugin_accounts))))
+    yield (NAMESPACE_REF,)

@@ -1,0 +1,38 @@
+"""The objects that an Installation wants in the cluster, in the order in which they are applied. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netplug_core.installation.node_daemonset import CONFIG_MAP, NODE_ACCOUNT
+from netplug_core.installation.render import SYSTEM_NAMESPACE, RenderedInstallation
+from netplug_core.operator.cluster import Shipped
+from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.objects import Json, ObjectRef, marked, ref_of
+
+__all__ = [
+    "CONFIG_MAP_REF", "DAEMONSET_REF", "NAMESPACE_REF", "installed_refs", "wanted_definitions", "wanted_objects",
+]  # fmt: skip
+
+NAMESPACE_REF: Final = ObjectRef("v1", "Namespace", SYSTEM_NAMESPACE)
+CONFIG_MAP_REF: Final = ObjectRef("v1", "ConfigMap", CONFIG_MAP, SYSTEM_NAMESPACE)
+DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, SYSTEM_NAMESPACE)
+
+
+def wanted_objects(rendered: RenderedInstallation, shipped: Shipped) -> tuple[Json, ...]:
+    """Everything that is installed; nothing if the nodes get nothing."""
+    if rendered.config_map is None or rendered.daemonset is None:
+        return ()
+    accounts = (*shipped.plugin_accounts, *shipped.node_accounts)
+    return tuple(map(marked, (rendered.namespace, *accounts, rendered.config_map, rendered.daemonset)))
+
+
+def wanted_definitions(mode: CRDMode, shipped: Shipped) -> tuple[Json, ...]:
+    """The definitions of a mode, and those of the operator's own kinds before them."""
+    return tuple(map(marked, (*shipped.operator_definitions, *shipped.definitions[mode].values())))
+
+
+def installed_refs(shipped: Shipped) -> tuple[ObjectRef, ...]:
+    """The names of everything that an Installation may have installed, definitions apart."""
+    accounts = (*shipped.plugin_accounts, *shipped.node_accounts)
+    return (NAMESPACE_REF, *map(ref_of, accounts), CONFIG_MAP_REF, DAEMONSET_REF)

@@ -1,0 +1,170 @@
+"""The operator, as a process on a real API server: what it installs, keeps, reports and removes.
+
+The server has no controller manager: the tests roll out the DaemonSet, and end the namespace.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.installations import network
+from tests.harness.operator_process import (
+    DAEMONSET,
+    INSTALLATIONS,
+    LEASE,
+    OPERATOR_PATHS,
+    POOLS,
+    OperatorCluster,
+    condition,
+    text_at,
+)
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.waiting import wait_until
+
+pytestmark = pytest.mark.apiserver
+
+PLAIN = {"encapsulation": "None", "natOutgoing": "Disabled"}
+POOL = {"cidr": "10.244.0.0/16", **PLAIN}
+SPEC = network(ipPools=[POOL], bgp="Enabled")
+ROLE = OPERATOR_PATHS["plugin role"]
+BLOCKS = "/apis/crd.projectnetplug.org/v1/ipamblocks"
+
+
+@pytest.fixture
+def cluster(api_server: ApiServer, tmp_path: Path) -> Iterator[OperatorCluster]:
+    opened = OperatorCluster(api_server, tmp_path)
+    try:
+        yield opened
+    finally:
+        opened.stop()
+
+
+@pytest.fixture
+def ready(cluster: OperatorCluster) -> OperatorCluster:
+    """A cluster with an operator and an Installation that is ready."""
+    cluster.start()
+    cluster.wait_for_definitions()
+    cluster.install(SPEC)
+    cluster.wait_for_objects()
+    cluster.wait_for("Progressing", "True", words="controller manager")
+    cluster.roll_out()
+    cluster.wait_for("Ready", "True")
+    return cluster
+
+
+def test_an_installation_becomes_objects_and_the_status_says_so(ready: OperatorCluster) -> None:
+    found = ready.installation()
+    assert "nothing in this release programs bgp Enabled" in str(condition(found, "Ready")["message"])
+    assert condition(found, "Degraded")["status"] == "False"
+    assert text_at(found, "status", "crdMode") == "v1"
+    assert text_at(found, "status", "computed", "netplugNetwork", "hostPorts") == "Enabled"
+    assert found["metadata"]["finalizers"] == ["operator.projectnetplug.org/operator-cleanup"]  # type: ignore[index]
+    assert "annotations" not in found["metadata"]  # type: ignore[operator]  # kopf writes none
+    assert ready.names(POOLS) == ["default-ipv4-ippool"]
+
+
+def test_what_is_as_it_should_be_is_not_written_again(ready: OperatorCluster) -> None:
+    """A new operator, which remembers nothing, finds nothing to do."""
+    before = {path: ready.find(path) for path in (*OPERATOR_PATHS.values(), f"{INSTALLATIONS}/default")}
+    ready.stop_operators()
+    operator = ready.start()
+    wait_until(lambda: "acts from now on" in operator.lines, "it acts")
+    ready.patch(f"{INSTALLATIONS}/default", {"spec": network(mtu=1400)})
+    wait_until(lambda: "apply ConfigMap" in operator.lines, "it has looked")
+    assert "apply CustomResourceDefinition" not in operator.lines
+    changed = {OPERATOR_PATHS["config map"], DAEMONSET, f"{INSTALLATIONS}/default"}
+    assert {path for path, found in before.items() if found != ready.find(path)} <= changed
+
+
+def test_changed_fields_reach_conflist_daemonset_and_pools(ready: OperatorCluster) -> None:
+    changed = network(ipPools=[POOL, {"cidr": "10.245.0.0/16", "name": "second", **PLAIN}], mtu=1400)
+    ready.patch(f"{INSTALLATIONS}/default", {"spec": {**changed, "registry": "example.org/"}})
+    wait_until(lambda: "second" in ready.names(POOLS), "the pool is created")
+    wait_until(lambda: '"mtu":1400' in str(ready.find(OPERATOR_PATHS["config map"])), "the conflist follows")
+    wait_until(lambda: "example.org/netplug/node:" in str(ready.find(DAEMONSET)), "the DaemonSet follows")
+    ready.wait_for("Progressing", "True", words="controller manager")
+    ready.roll_out()
+    ready.wait_for("Ready", "True")
+    ready.patch(f"{INSTALLATIONS}/default", {"spec": network(ipPools=[POOL])})
+    wait_until(lambda: ready.names(POOLS) == ["default-ipv4-ippool"], "the second pool goes")
+
+
+def test_what_is_deleted_comes_back_and_foreign_fields_are_kept(ready: OperatorCluster) -> None:
+    ready.patch(ROLE, {"metadata": {"annotations": {"theirs": "1"}}, "rules": []})
+    wait_until(lambda: bool((ready.find(ROLE) or {}).get("rules")), "our rules are there again")
+    assert text_at(ready.find(ROLE), "metadata", "annotations", "theirs") == "1"
+    for name in ("plugin account", "plugin binding", "config map", "daemonset"):
+        ready.request("DELETE", OPERATOR_PATHS[name])
+        wait_until(lambda path=OPERATOR_PATHS[name]: ready.find(path) is not None, f"the {name} comes back")  # type: ignore[misc]
+
+
+def test_a_wrong_installation_is_degraded_with_the_next_step(ready: OperatorCluster) -> None:
+    ready.patch(f"{INSTALLATIONS}/default", {"spec": network(mtu=70000)})
+    found = ready.wait_for("Degraded", "True", words="OutOfRange: spec.netplugNetwork.mtu")
+    assert found["reason"] == "InvalidConfigurationError"
+    assert found["message"] == (
+        "Installation(default): OutOfRange: spec.netplugNetwork.mtu: 70000 is not accepted; 0 to 65535 bytes"
+    )
+    assert '"mtu":0' in str(ready.find(OPERATOR_PATHS["config map"]))
+    ready.patch(f"{INSTALLATIONS}/default", {"spec": network(mtu=1300)})
+    ready.wait_for("Degraded", "False")
+
+
+def test_a_deleted_installation_leaves_definitions_and_data(ready: OperatorCluster) -> None:
+    block = {"apiVersion": "crd.projectnetplug.org/v1", "kind": "IPAMBlock", "metadata": {"name": "10-244-0-0-26"}}
+    spec = {"cidr": "10.244.0.0/26", "allocations": [], "unallocated": [], "attributes": [], "strictAffinity": False}
+    ready.server.create(BLOCKS, {**block, "spec": spec})
+    ready.request("DELETE", f"{INSTALLATIONS}/default")
+    others = [path for name, path in OPERATOR_PATHS.items() if name != "namespace"]
+    wait_until(lambda: not any(map(ready.find, others)), "everything of ours goes")
+    wait_until(lambda: not ready.installation(), "the Installation goes")
+    assert text_at(ready.find(OPERATOR_PATHS["namespace"]), "metadata", "deletionTimestamp")
+    assert ready.names(POOLS) == ["default-ipv4-ippool"]
+    assert ready.names(BLOCKS) == ["10-244-0-0-26"]
+    ready.request("DELETE", BLOCKS)
+
+
+def test_killed_at_random_it_converges(cluster: OperatorCluster) -> None:
+    seed = time.time_ns()
+    chance = random.Random(seed)  # noqa: S311  # moments of a kill
+    cluster.start().kill()
+    operator = cluster.start()
+    cluster.wait_for_definitions()
+    cluster.install(SPEC)
+    for _ in range(4):
+        time.sleep(chance.uniform(0, 1.5))
+        operator.kill()
+        cluster.request("DELETE", LEASE)  # the next one needs not wait for its end
+        operator = cluster.start()
+    cluster.wait_for_objects()
+    cluster.request("DELETE", f"{INSTALLATIONS}/default")
+    for _ in range(4):
+        time.sleep(chance.uniform(0, 1.5))
+        operator.kill()
+        cluster.request("DELETE", LEASE)
+        operator = cluster.start()
+    wait_until(lambda: not cluster.installation(), f"the Installation goes (seed {seed})")
+    assert [name for name, path in OPERATOR_PATHS.items() if cluster.find(path)] == ["namespace"]
+
+
+def test_of_two_operators_one_acts_and_the_other_takes_over(cluster: OperatorCluster) -> None:
+    first = cluster.start()
+    wait_until(lambda: "acts from now on" in first.lines, "the first acts")
+    second = cluster.start()
+    cluster.wait_for_definitions()
+    cluster.install(SPEC)
+    cluster.wait_for_objects()
+    wait_until(lambda: second.livez() == 200, "the second lives")
+    assert first.livez() == 200
+    assert "apply" not in second.lines
+    assert first.stop() == 0
+    wait_until(lambda: "acts from now on" in second.lines, "the second takes over")
+    cluster.request("DELETE", ROLE)
+    wait_until(lambda: cluster.find(ROLE) is not None, "the role comes back")
+    assert "apply ClusterRole netplug-cni-plugin" in second.lines
+    assert second.stop() == 0
