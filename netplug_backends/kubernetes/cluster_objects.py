@@ -91,7 +91,7 @@ class ClusterObjects:
         return frozenset(self._names(f"/apis/{CrdMode[mode.name].value}", "resources", deadline))
 
     def apply(self, wanted: Json, *, deadline: Deadline, subresource: str = "") -> Json:
-        """Make some fields of an object as they are wanted, whoever owns them; other fields stay. The new object.
+        """Make some fields of an object as they are wanted, also those of other owners; the rest stays. The new object.
 
         A ``uid`` in the metadata is a condition: an object with another one is not touched, and none is created.
 

@@ -28,7 +28,7 @@ from netplug_core.operator.status import has_status, report_failure, status_of
 __all__ = ["RESYNC_S", "OperatorLoop"]
 
 RESYNC_S: Final = 300.0
-"""How long the operator trusts that it is told of changes."""
+"""How long after a look the next one comes, if no change is noticed."""
 
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 30.0
@@ -59,6 +59,7 @@ class OperatorLoop:
     _retry_s: float = field(default=_FIRST_RETRY_S, init=False)
     _done: tuple[Action, ...] = field(default=(), init=False)
     _reported: str = field(default="", init=False)
+    _degraded: tuple[str, str] | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Begin, in a thread."""
@@ -104,6 +105,7 @@ class OperatorLoop:
         if failure is not None:
             self._report_once(*failure)
             found = evolve(found, report=report_failure(found.report, *failure))
+        self._report_degraded(found.report)
         has_status = self._write_status(state, found)
         return self._pause(found, has_failed=failure is not None or not has_status)
 
@@ -172,6 +174,13 @@ class OperatorLoop:
     def _backed_off(self) -> float:
         pause_s, self._retry_s = self._retry_s, min(2 * self._retry_s, _LONGEST_RETRY_S)
         return pause_s
+
+    def _report_degraded(self, report: Report) -> None:
+        """A line when the reason changes: without an Installation there is no status that could have it."""
+        if report.degraded is not None and report.degraded != self._degraded:
+            reason, message = report.degraded
+            self.log(Level.WARNING, "the installation is degraded", reason=reason, cause=message)
+        self._degraded = report.degraded
 
     def _report_once(self, what: str, error: Exception) -> None:
         text = f"{what}: {error}"

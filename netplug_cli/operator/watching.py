@@ -149,7 +149,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.watching.server_timeout = _TIMEOUT_S
     settings.watching.client_timeout = _TIMEOUT_S + 10
-    settings.process.ultimate_exiting_timeout = 10
+    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process while an action ends
     return settings
 
 

@@ -112,6 +112,9 @@ def _serve(options: OperatorArguments, settings: OperatorSettings, environ: Mapp
         loop.start()
         try:
             _watch(options, loop, election, lambda: log_in(access, environ, deadline=_login_deadline()), stop)
+        except Exception as error:  # noqa: BLE001  kopf raises whatever ended one of its tasks
+            log(Level.ERROR, "the cluster is not watched any more", cause=repr(error))
+            has_crashed.set()
         finally:
             if loop.stop():
                 election.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from attrs import field, frozen
 
@@ -57,3 +57,5 @@ def describe(action: Action) -> str:
             return f"{step.action.value} IPPool {step.pool.metadata.name}: {step.reason}"
         case SetFinalizer(name, _, is_held):
             return f"{'hold' if is_held else 'release'} Installation {name}"
+        case _:
+            assert_never(action)

@@ -47,7 +47,7 @@ class OperatorSettings:
 class ClusterState:
     """One reading of the cluster.
 
-    ``objects`` are those of the operator, whoever made them; ``installation`` and ``overlay`` are None if they do not
+    ``objects`` are those with the names of the operator's; ``installation`` and ``overlay`` are None if they do not
     exist. ``served_resources`` are the names under which the objects of the cluster's mode can be listed; the pools of
     ``facts`` are known if ``ippools`` is one of them. ``pods`` are those of the DaemonSet.
     """

@@ -38,7 +38,7 @@ class LeaseStep(enum.Enum):
 
 @frozen(kw_only=True)
 class LeaseRecord:
-    """Who holds the Lease, since when and renewed when, as texts of the API; an empty holder is nobody."""
+    """Who holds the Lease, since when and renewed when, as texts of the API; an empty holder means that it is free."""
 
     holder: str = ""
     acquired: str = ""
@@ -65,7 +65,7 @@ class SeenLease:
 
 
 def read_lease(found: Json | None) -> LeaseRecord:
-    """The record in the object; nobody holds one that does not exist."""
+    """The record in the object; one that does not exist is free."""
     transitions = find_member(found or {}, "spec", "leaseTransitions")
     return LeaseRecord(
         holder=find_text(found, "spec", "holderIdentity"),

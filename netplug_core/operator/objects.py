@@ -15,7 +15,7 @@ from netplug_core.installation.pool_plan import MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP
 
 __all__ = [
-    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_ending", "is_ours", "marked", "needs_apply",
+    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_being_deleted", "is_ours", "marked", "needs_apply",
     "ref_of",
 ]  # fmt: skip
 
@@ -80,7 +80,7 @@ def is_ours(found: Json) -> bool:
     return find_text(found, "metadata", "labels", label) == text
 
 
-def is_ending(found: Json | None) -> bool:
+def is_being_deleted(found: Json | None) -> bool:
     """Whether an object is being deleted."""
     return bool(find_text(found, "metadata", "deletionTimestamp"))
 

@@ -23,7 +23,7 @@ from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSetti
 from netplug_core.operator.conditions import Reason, Report
 from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
 from netplug_core.operator.nodes import rollout_of
-from netplug_core.operator.objects import Json, find_text, is_ending, needs_apply, ref_of
+from netplug_core.operator.objects import Json, find_text, is_being_deleted, needs_apply, ref_of
 from netplug_core.operator.removal import plan_removal
 from netplug_core.operator.wanted import DAEMONSET_REF, wanted_definitions, wanted_objects
 
@@ -55,7 +55,7 @@ def plan(state: ClusterState, shipped: Shipped, settings: OperatorSettings) -> P
         return Plan(report=_degraded(Reason.MIGRATION, str(refused)))
     if state.installation is None:
         return Plan(mode=mode, actions=_definition_actions(state, shipped, settings, mode))
-    if is_ending(state.installation):
+    if is_being_deleted(state.installation):
         return evolve(_plan_removal(state.installation, state, shipped), mode=mode)
     return evolve(_plan_installation(state.installation, state, shipped, settings, mode), mode=mode)
 
@@ -96,9 +96,9 @@ def _plan_rendered(
         waiting = (Reason.NOT_FOUND, f"waiting for a pool: {rendered.no_conflist_reason}; create an IPPool, or list it")
         return Plan(actions=(*made, *gone), report=evolve(report, degraded=troubled or waiting), checked=checked)
     wanted = wanted_objects(rendered, shipped)
-    ending = next((ref_of(one) for one in wanted if is_ending(state.objects.get(ref_of(one)))), None)
-    if ending is not None:
-        progress = (Reason.NOT_READY, f"{ending} is being deleted; it is made again when it is gone")
+    leaving = next((ref_of(one) for one in wanted if is_being_deleted(state.objects.get(ref_of(one)))), None)
+    if leaving is not None:
+        progress = (Reason.NOT_READY, f"{leaving} is being deleted; it is made again when it is gone")
         return Plan(actions=made, report=evolve(report, progressing=progress), checked=checked)
     objects = tuple(ApplyObject(one) for one in wanted if needs_apply(state.objects.get(ref_of(one)), one))
     return Plan(actions=(*made, *objects, *gone), report=_with_rollout(report, state), checked=checked)
@@ -147,7 +147,7 @@ def _read(installation: Json, overlay: Json | None) -> InstallationDocument:
         ConfigurationError: one of the objects cannot be read, or its spellings contradict each other.
     """
     default = _read_object(installation)
-    if overlay is None or is_ending(overlay):
+    if overlay is None or is_being_deleted(overlay):
         return default
     above = _read_object(overlay)
     for problem in (*find_selection_problems(above), *find_selection_problems(default)):

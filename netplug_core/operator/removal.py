@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from netplug_core.operator.actions import DeleteObject
 from netplug_core.operator.cluster import ClusterState, Shipped
-from netplug_core.operator.objects import ObjectRef, find_text, is_ending, is_ours, ref_of
+from netplug_core.operator.objects import ObjectRef, find_text, is_being_deleted, is_ours, ref_of
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF
 
 __all__ = ["plan_removal"]
@@ -19,12 +19,12 @@ __all__ = ["plan_removal"]
 def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[DeleteObject, ...], str]:
     """The next deletions, and what is awaited; nothing of both if all is gone.
 
-    Objects without the operator's label are somebody else's, and stay. The namespace goes last, with everything that
+    Objects without the operator's label belong to others, and stay. The namespace goes last, with everything that
     others have put into it; its end is not awaited.
     """
     for stage in _stages(shipped):
         present = {ref: state.objects[ref] for ref in stage if ref in state.objects and is_ours(state.objects[ref])}
-        standing = {ref: found for ref, found in present.items() if not is_ending(found)}
+        standing = {ref: found for ref, found in present.items() if not is_being_deleted(found)}
         if standing:
             deletions = tuple(DeleteObject(ref, find_text(found, "metadata", "uid")) for ref, found in standing.items())
             return deletions, f"{deletions[0].ref} is being deleted"

@@ -20,11 +20,10 @@ DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, SYSTEM_NA
 
 
 def wanted_objects(rendered: RenderedInstallation, shipped: Shipped) -> tuple[Json, ...]:
-    """Everything that is installed; nothing if the nodes get nothing."""
-    if rendered.config_map is None or rendered.daemonset is None:
-        return ()
+    """Everything that is installed. Without a conflist there is neither ConfigMap nor DaemonSet."""
     accounts = (*shipped.plugin_accounts, *shipped.node_accounts)
-    return tuple(map(marked, (rendered.namespace, *accounts, rendered.config_map, rendered.daemonset)))
+    objects = (rendered.namespace, *accounts, rendered.config_map, rendered.daemonset)
+    return tuple(marked(one) for one in objects if one is not None)
 
 
 def wanted_definitions(mode: CRDMode, shipped: Shipped) -> tuple[Json, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from netplug_cli.operator.process import RESYNC_S
 from netplug_core.errors import Unavailable
+from netplug_core.operator.cluster import OperatorSettings
+from netplug_core.operator.crd_mode import CRDMode
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import network
 from tests.harness.node_server import Lines
@@ -112,3 +114,14 @@ def test_a_loop_that_stands_still_or_crashes_is_seen() -> None:
     loop.wake()
     wait_until(lambda: not loop.is_alive, "the loop ends")
     assert "the loop has ended\nTraceback" in log.texts[-1]
+
+
+def test_why_it_is_degraded_is_one_line_also_without_an_installation() -> None:
+    cluster, log = MemoryCluster(), Lines()
+    settle(make_loop(cluster, MemoryPools(cluster)))
+    settings = OperatorSettings(version="1.2.3", asked_mode=CRDMode.V3)
+    loop = make_loop(cluster, MemoryPools(cluster), settings=settings, log=log)
+    assert [settle(loop), settle(loop)] == [10.0, 10.0]
+    (line,) = log.texts
+    assert line.startswith("WARNING the installation is degraded cause=NETPLUG_API_GROUP: v3 is not accepted; ")
+    assert line.endswith(" reason=ResourceMigrationError")

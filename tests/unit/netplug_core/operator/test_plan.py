@@ -173,7 +173,7 @@ def test_an_installation_that_others_hold_is_released_once(scene: Scene) -> None
     assert scene.settle() == []
 
 
-def test_objects_without_the_label_are_somebody_elses(scene: Scene) -> None:
+def test_objects_without_the_label_stay(scene: Scene) -> None:
     del scene.cluster.objects[ROLE]["metadata"]["labels"]  # type: ignore[attr-defined]
     scene.cluster.remove(INSTALLATION)
     scene.settle()
