@@ -23,6 +23,7 @@ from tests.harness.runtimes.nodes import missing_runtime, open_runtime_node, rep
 from tests.harness.servers.binaries import find_containerd
 from tests.harness.waiting import wait_until
 from tools.images.build import REFERENCE, ROOT, Built, Source, build_node_image
+from tools.images.root import PROGRAMS
 
 pytestmark = [
     pytest.mark.netns,
@@ -113,7 +114,7 @@ def test_containerd_has_it_under_its_name_and_digest(host: Host, built: Built) -
     assert "linux/amd64" in line or "linux/arm64" in line
 
 
-@pytest.mark.parametrize("program", ["netplug-install", "netplug-node", "netplugctl"])
+@pytest.mark.parametrize("program", sorted(PROGRAMS))
 def test_every_program_runs_without_rights_and_writes_nothing(host: Host, program: str) -> None:
     assert program in host.run(f"help-{program}", program, "--help", options=("--read-only",))
 

@@ -31,8 +31,8 @@ DEBIAN_PACKAGES = (
 )  # fmt: skip
 """Release, certificates and helper plugins; the interpreter; the libraries that it and the packages are linked with."""
 
-FURTHER_DISTRIBUTIONS = ("click", "rich", "prometheus_client")
-"""What `netplug-node` and `netplugctl` need beside the distributions of the bundle."""
+FURTHER_DISTRIBUTIONS = ("click", "rich", "prometheus_client", "kopf")
+"""What `netplug-node`, `netplugctl` and `netplug-operator` need beside the distributions of the bundle."""
 
 ACCOUNT = "65532:65532"
 """User and group of a container that does not ask for others."""
@@ -50,6 +50,7 @@ PROGRAMS = {
     "netplug-node": "netplug_cli.wiring.node",
     "netplug-install": "netplug_cli.wiring.install",
     "netplugctl": "netplug_cli.wiring.ctl",
+    "netplug-operator": "netplug_cli.wiring.operator",
 }
 """What is executed in a container, by name, and the module whose `main` that is."""
 

@@ -112,7 +112,7 @@ def _render_static(method: Method, changes: Sequence[str], *, has_definitions: b
     """Print a published manifest with other settings."""
     from netplug_cli.ctl.manifests import STATIC_FOLDER, read_shipped, render_manifest
 
-    pairs = dict(change.partition("=")[::2] for change in changes)
+    pairs = {key: value for key, _, value in (change.partition("=") for change in changes)}
     try:
         settings = configure(method, pairs)
     except ConfigurationError as error:
