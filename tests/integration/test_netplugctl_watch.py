@@ -48,7 +48,9 @@ class WatchProcess:
 
 
 def command_line(user: ToolUser, *argv: str) -> list[str]:
-    return [sys.executable, "-m", "netplug_cli.wiring.ctl", "-c", user.write_configuration(), "get", *argv, "--watch"]
+    program = [sys.executable, "-m", "netplug_cli.wiring.ctl"]
+    # A shell lets what it starts in the background, such as these tests, ignore Ctrl-C.
+    return ["env", "--default-signal=INT", *program, "-c", user.write_configuration(), "get", *argv, "--watch"]
 
 
 @contextmanager
