@@ -231,6 +231,7 @@ def test_a_server_that_is_away_and_a_token_that_is_refused_are_code_11(
     assert secret not in refused.text + refused.stderr
 
 
+@pytest.mark.alone
 def test_a_cold_process_asks_the_server_no_more_than_it_must(
     runtime: CNIRuntime, cluster: ApiServer, node: NetnsNode
 ) -> None:

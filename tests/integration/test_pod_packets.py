@@ -224,6 +224,7 @@ def loopback_is_reached(node: NetnsNode, pod: Pod) -> bool:
     return found == "from the pod"
 
 
+@pytest.mark.alone
 def test_the_nodes_loopback_is_closed_for_a_pod_without_a_mapped_port(node: NetnsNode, attacker: Pod) -> None:
     assert not loopback_is_reached(node, attacker)
     node.set_setting(f"ipv4/conf/{attacker.host_end}/route_localnet", "1")

@@ -210,7 +210,7 @@ def test_checks_60_to_64_the_endpoint_of_a_pod(cluster: PodCluster) -> None:
     conf = {**POLICY, "ipam": {"type": "netplug-ipam", "assign_ipv6": "true"}}
     added = cluster.add(pod, **conf)
     asked = set(cluster.server.audited_requests("netplug/")[before:])
-    assert {("get", "pods"), ("get", "namespaces")} <= asked
+    assert ("get", "pods") in asked
     assert {one for one in asked if one[1].partition("/")[0] in ("pods", "namespaces", "nodes")} <= ASKED
     networks = [f"{address}/{128 if ':' in address else 32}" for address in added.addresses]
     assert_endpoint_read(cluster, pod)
