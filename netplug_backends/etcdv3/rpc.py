@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from threading import Event, Timer
+from threading import Event, Thread, Timer
 from typing import Any, assert_never
 from urllib.parse import quote, unquote
 
@@ -75,6 +75,9 @@ _LONG_AGO = float("-inf")
 # closed meanwhile, that thread writes a traceback to standard error.
 _STATE_WATCH_S = 0.5
 
+# gRPC closes a channel when all calls have ended. One that Ctrl-C interrupted while it began never ends.
+_CLOSE_S = 1.0
+
 
 _MESSAGE = messages.CLASSES
 _COMPARE = _MESSAGE["Compare"]
@@ -98,7 +101,9 @@ class MemberConnection:
         """End every call and the connection: at once, or shortly after the last request for its state."""
         self._is_closed = True
         if self._clock.monotonic() - self._state_asked_at > _STATE_WATCH_S:
-            self._channel.close()
+            closing = Thread(target=self._channel.close, daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
             return
         later = Timer(_STATE_WATCH_S, self.close)
         later.daemon = True  # it must not keep the process alive
