@@ -108,6 +108,10 @@ def watch(watched: Watched, watcher: Watcher, *, stop: Event, port: int, log: Lo
             raise kopf.PermanentError(problem)
         return "ok"
 
+    @kopf.on.cleanup(registry=registry)
+    async def cleanup(**_: object) -> None:
+        stop.set()  # a thread of kopf waits for it, and a signal would not end the process before
+
     for api_version, plural in watched.kinds:
         _add(registry, api_version, plural, watcher.on_change)
     for (api_version, plural), names in watched.names.items():
