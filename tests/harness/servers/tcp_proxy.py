@@ -33,6 +33,8 @@ class TCPProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.mode = ProxyMode.FORWARD
+        self.refusals_left = 0
+        """So many of the next connections are broken at once, in any mode."""
         self.is_open = True
         self._lock = Lock()
         self._connections: list[tuple[socket.socket, socket.socket]] = []
@@ -69,7 +71,7 @@ class TCPProxy:
             except OSError:
                 return
             try:
-                if self.mode is ProxyMode.REFUSE:
+                if self._refuses():
                     raise ConnectionRefusedError
                 member = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
@@ -81,6 +83,11 @@ class TCPProxy:
             thread = Thread(target=self._serve, args=connection)
             self._threads.append(thread)
             thread.start()
+
+    def _refuses(self) -> bool:
+        is_counted = self.refusals_left > 0
+        self.refusals_left -= is_counted
+        return is_counted or self.mode is ProxyMode.REFUSE
 
     def _serve(self, client: socket.socket, member: socket.socket) -> None:
         """Pass on what comes from either side until one of them, or the wire, breaks."""
