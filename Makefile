@@ -64,7 +64,7 @@ faults:                 ## every fault at every write of every operation of the 
 	@$(parallel) tests/faults
 
 # Each part of the night is a target of its own: what failed can be run again alone.
-nights := nightly-unit nightly-faults nightly-integration nightly-node $(addprefix nightly-,$(other_etcds)) \
+nights := nightly-unit nightly-faults nightly-integration nightly-stress nightly-node $(addprefix nightly-,$(other_etcds)) \
     $(addprefix nightly-,$(other_apiservers)) nightly-dist
 .PHONY: $(nights)
 deep = NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel)
@@ -84,7 +84,12 @@ nightly-faults:
 
 nightly-integration:
 	$(step) 'pytest: integration, deep'
-	@$(deep) tests/integration
+	@$(deep) tests/integration -m 'not stress'
+
+# One test at a time: what waits for a server in others would wait for the processor.
+nightly-stress:
+	$(step) 'pytest: a hundred calls at once, outages and kills, deep'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/integration -m stress
 
 nightly-node:
 	$(step) 'pytest: the calls of a runtime, served by a node process'

@@ -20,7 +20,7 @@ from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.stress]
 
 AT_ONCE = 100
 TRY_AGAIN = 11

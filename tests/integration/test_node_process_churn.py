@@ -15,7 +15,7 @@ from tests.harness.node import CNIRuntime, NetnsNode
 from tests.harness.node_process import NodeProcessRuntime, start_node_process
 from tests.harness.plugin_datastores import PluginDatastore
 
-pytestmark = [pytest.mark.netns, pytest.mark.alone]
+pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.stress]
 
 PODS = 50
 ROUNDS = 200 if IS_DEEP else 8

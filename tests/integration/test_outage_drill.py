@@ -37,7 +37,7 @@ from tests.harness.plugin_datastores import PluginDatastore
 from tests.harness.servers.port_forward import OutageMode
 from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S, wait_until
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.stress]
 
 # The deadline of a DEL, and what a busy machine adds to it. An ADD has more time, but the first call to a store that is
 # away ends it.

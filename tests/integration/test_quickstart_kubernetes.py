@@ -25,7 +25,7 @@ from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import open_store
 from tests.harness.waiting import wait_until
 
-pytestmark = [pytest.mark.netns, pytest.mark.runtimes]
+pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.stress]
 
 PAGE = "docs/quickstart-kubernetes.md"
 PULLED = "docker.io/library/busybox:1"

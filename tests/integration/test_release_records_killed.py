@@ -20,7 +20,7 @@ from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.stress]
 
 OUTAGES = 100 if IS_DEEP else 3
 PODS = 3
