@@ -90,8 +90,9 @@ class ToolUser:
 
     def file(self, text: str, name: str = "some.yaml") -> str:
         """Write a file; its path."""
-        path = self.folder / name
-        path.write_text(text)
+        path, part = self.folder / name, self.folder / f"{name}.part"
+        part.write_text(text)
+        part.replace(path)  # another process may read it at any time
         return str(path)
 
     @contextmanager
