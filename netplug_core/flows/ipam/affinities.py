@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
@@ -34,7 +34,8 @@ from netplug_core.ipam.allocation.relinquish import (
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key, claimed_block, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
-from netplug_core.records import Decision, Get, Key, Snapshot
+from netplug_core.ipam.model.ranges import is_within, raise_if_within
+from netplug_core.records import Decision, Get, Key, Kind, Malformed, Record, Snapshot
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
@@ -42,6 +43,8 @@ __all__ = [
     "affinities_of", "affinities_within", "claim", "delete_if_unused", "delete_unused_blocks", "ensure_blocks",
     "relinquish", "relinquish_block", "relinquish_node", "relinquish_pool",
 ]  # fmt: skip
+
+V = TypeVar("V")
 
 
 def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> ClaimResult:
@@ -128,13 +131,16 @@ def delete_unused_blocks(store: Datastore, pool: Prefix, *, pace: Pace) -> None:
 
     A block lost its owner with its pool, while an address in it was held or cooled down. Such blocks would keep the
     range from another block size.
+
+    Raises:
+        Malformed: a block of the range cannot be understood.
+        ContentionExhausted, Unavailable: try again later.
     """
     cooldown = Cooldown.of(
         store.read((Get(IPAM_CONFIGURATION_KEY),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)), pace.clock.now_ns()
     )
-    stored = (record.value for record in read_pages(store, BLOCK, blocks_path(pool.family), deadline=pace.deadline))
-    unused = [block.prefix for block in stored if pool.overlaps(block.prefix) and is_unused(block, cooldown)]
-    delete_if_unused(store, unused, pace=pace)
+    stored = (record.value for record in _read_within(store, BLOCK, pool, deadline=pace.deadline))
+    delete_if_unused(store, [block.prefix for block in stored if is_unused(block, cooldown)], pace=pace)
 
 
 def delete_if_unused(store: Datastore, blocks: Sequence[Prefix], *, pace: Pace) -> None:
@@ -161,15 +167,30 @@ def affinities_of(store: Datastore, owner: str, *, deadline: Deadline) -> tuple[
 
 
 def affinities_within(store: Datastore, pool: Prefix, *, deadline: Deadline) -> tuple[Key[Affinity], ...]:
-    """Every affinity in a range, of all owners, also the missing affinities of blocks that have an owner."""
+    """Every affinity in a range, of all owners, also the missing affinities of blocks that have an owner.
+
+    Raises:
+        Malformed: an affinity or a block of the range cannot be understood.
+        Unavailable: the store does not answer.
+    """
     stored = (
         record.key
-        for record in read_pages(store, AFFINITY, deadline=deadline)
+        for record in _read_within(store, AFFINITY, pool, deadline=deadline)
         if pool.covers(claimed_block(record.key))
     )
     owned = (
         affinity_key(record.value.owner, record.value.prefix)
-        for record in read_pages(store, BLOCK, blocks_path(pool.family), deadline=deadline)
+        for record in _read_within(store, BLOCK, pool, deadline=deadline)
         if record.value.owner and pool.covers(record.value.prefix)
     )
     return tuple(dict.fromkeys((*stored, *owned)))
+
+
+def _read_within(store: Datastore, kind: Kind[V], range_: Prefix, *, deadline: Deadline) -> Iterator[Record[V]]:
+    """The blocks of a range, or the affinities to them. A damaged one is passed over only if it is elsewhere."""
+    path = blocks_path(range_.family) if kind == BLOCK else ()
+    malformed: list[Malformed] = []
+    for record in read_pages(store, kind, path, deadline=deadline, malformed=malformed):
+        if is_within(record.key, range_):
+            yield record
+    raise_if_within(malformed, range_)

@@ -14,6 +14,7 @@ from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_
 from netplug_core.flows.resources.outcome import ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
+from netplug_core.ipam.model.ranges import raise_if_within
 from netplug_core.ipam.reporting.utilization import utilization
 from netplug_core.records import (
     ABSENT,
@@ -55,7 +56,7 @@ def conditions_of_creation(
 
     Raises:
         InvalidResource: another pool overlaps it, or its range has blocks of another size.
-        Malformed: another pool cannot be understood, so it is not known whether they overlap.
+        Malformed: another pool or a block of the range cannot be understood, so it is not known whether they overlap.
     """
     blocks = _blocks_of_family(pool)
     if not snapshot.has(blocks):
@@ -64,7 +65,8 @@ def conditions_of_creation(
         if damage is None or str(other) != str(damage):  # errors are compared by their texts: each read makes new ones
             raise other
     others = (record.value for record in snapshot.readable(POOLS))
-    validate_pool_overlaps(pool, others, (record.value.prefix for record in snapshot.list(blocks)))
+    raise_if_within(snapshot.malformed(blocks), pool.spec.prefix)
+    validate_pool_overlaps(pool, others, (record.value.prefix for record in snapshot.readable(blocks)))
     # Two overlapping pools have different keys. This condition makes the second creation decide again.
     return (RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),)
 
@@ -164,11 +166,13 @@ def held_warnings(store: Datastore, pool: IPPool, *, deadline: Deadline) -> tupl
     """Warnings for the person who deletes a pool: how many of its addresses are held.
 
     Raises:
+        Malformed: a block of the pool cannot be understood.
         Unavailable: the store does not answer.
     """
     query = _blocks_of_family(pool)
     snapshot = store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S))
-    usage = utilization([pool], (record.value for record in snapshot.list(query)))[0]
+    raise_if_within(snapshot.malformed(query), pool.spec.prefix)
+    usage = utilization([pool], (record.value for record in snapshot.readable(query)))[0]
     held = usage.in_use - usage.cooling
     if not held:
         return ()

@@ -262,3 +262,31 @@ def test_a_sound_pool_changes_beside_a_damaged_one(harness: ResourceHarness, dam
     harness.put(Create(other.key, other.value))
     disabled = evolve(other.value, spec=evolve(other.value.spec, is_disabled=True))
     assert harness.apply(disabled, store=damaged).effect is Effect.UPDATED
+
+
+# --- pools beside damaged blocks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cidr", ["192.168.0.0/26", "no block"])
+def test_a_damaged_block_elsewhere_keeps_no_pool_from_being_made_or_deleted(
+    harness: ResourceHarness, cidr: str
+) -> None:
+    """3 a.m.: one bad record of another pool must not stop the pools of everybody else."""
+    key, affinity = BLOCK.key("ipv4", cidr), AFFINITY.key("host", "a", "ipv4", cidr)
+    harness.put(Create(key, put_block(harness, cidr="192.168.0.64/26")))
+    harness.put(Create(affinity, Affinity(state=AffinityState.CONFIRMED)))
+    store = DamagedDatastore(harness.store, damage={key: b"no JSON", affinity: b"no JSON"})
+    assert harness.create(make_pool(), store=store).effect is Effect.CREATED
+    harness.put(Create(block_key(PREFIX), Block.new(PREFIX, owner="host:a", now_ns=1)))
+    assert delete(store, POOL, pace=harness.pace).effect is Effect.DELETED
+    assert store.damage.keys() == {key, affinity}
+    assert store.read([Get(block_key(PREFIX))], deadline=harness.deadline).find(block_key(PREFIX)) is None
+
+
+def test_a_damaged_block_of_its_range_keeps_a_pool_from_being_made(harness: ResourceHarness) -> None:
+    key = put_block(harness).key
+    store = DamagedDatastore(harness.store, damage={key: b"no JSON"})
+    with pytest.raises(Malformed) as error:
+        harness.create(make_pool(), store=store)
+    assert error.value.subject == key
+    assert harness.store.read([Get(POOL)], deadline=harness.deadline).find(POOL) is None
