@@ -19,7 +19,8 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
-    "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias", "InvalidName",
+    "MANAGED_BY", "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias",
+    "InvalidName",
     "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_labels",
     "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name", "former_host_interface_name", "handle_id",
     "host_interface_alias", "host_interface_name", "is_cni_name", "is_dns_subdomain", "is_resource_name", "label_value",
@@ -41,6 +42,9 @@ HOST_MAC = "ee:ee:ee:ee:ee:ee"
 
 A container may cache its next hop's address for ever, and the IPv6 link-local address follows from it.
 """
+
+MANAGED_BY = ("app.kubernetes.io/managed-by", "netplug-operator")
+"""The label of what the operator made, and may change and delete."""
 
 LAB_LABEL = f"{RESOURCE_DOMAIN}/lab"
 """The label, with the lab's uid, of everything that a lab stores on servers that it did not start."""

@@ -37,6 +37,7 @@ class DrainReport:
     name: str
     is_json: bool
     _waiting: DrainView | None = None
+    _problem: str = ""
     _has_open_line: bool = False
 
     def warn(self, text: str) -> None:
@@ -63,6 +64,10 @@ class DrainReport:
     def show(self, progress: DrainProgress) -> None:
         """Report a step."""
         view = progress.view
+        if progress.problem is not None:
+            self._show_problem(str(progress.problem))
+            return
+        self._problem = ""
         if view is None:
             self._waiting = None
             self._step("deleted", f"{self.pool} deleted")
@@ -115,6 +120,17 @@ class DrainReport:
             self._has_open_line = True
         else:
             print_error(f"{self.pool} waits for {_left(view)}")
+
+    def _show_problem(self, text: str) -> None:
+        """Report why nothing can be done now; once, as long as it stays the same."""
+        if text == self._problem:
+            return
+        self._problem = text
+        if self.is_json:
+            self._event("retrying", problem=text)
+        else:
+            self.close()
+            print_error(f"{self.pool}: {text}; it is tried again")
 
     def _step(self, event: str, text: str, **members: object) -> None:
         if self.is_json:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Final
 
 from attrs import evolve, frozen
 
 from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.facts import ClusterFacts
+from netplug_core.names import MANAGED_BY
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
 from netplug_core.resources.validation import InvalidResource, validate_pool_update
 
-__all__ = ["MANAGED_BY", "PoolAPI", "PoolAction", "PoolStep", "plan_pools", "pools_afterwards"]
-
-MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "netplug-operator")
-"""The label of the operator's pools: its name and its text."""
+__all__ = ["PoolAPI", "PoolAction", "PoolStep", "plan_pools", "pools_afterwards"]
 
 
 class PoolAction(enum.Enum):

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from netplug_core.decoding.containment import contains
 from netplug_core.decoding.tables import find_member
-from netplug_core.installation.pool_plan import MANAGED_BY
+from netplug_core.names import MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP
 
 __all__ = [

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
@@ -15,6 +15,7 @@ from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError
+from netplug_core.flows.ipam.ranges import read_within
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
 from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_COMMIT, batches
@@ -33,9 +34,8 @@ from netplug_core.ipam.allocation.relinquish import (
 )
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key, claimed_block, host_owner
-from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
-from netplug_core.ipam.model.ranges import is_within, raise_if_within
-from netplug_core.records import Decision, Get, Key, Kind, Malformed, Record, Snapshot
+from netplug_core.ipam.model.block import BLOCK, block_key
+from netplug_core.records import Decision, Get, Key, Snapshot
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
@@ -43,8 +43,6 @@ __all__ = [
     "affinities_of", "affinities_within", "claim", "delete_if_unused", "delete_unused_blocks", "ensure_blocks",
     "relinquish", "relinquish_block", "relinquish_node", "relinquish_pool",
 ]  # fmt: skip
-
-V = TypeVar("V")
 
 
 def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> ClaimResult:
@@ -139,7 +137,7 @@ def delete_unused_blocks(store: Datastore, pool: Prefix, *, pace: Pace) -> None:
     cooldown = Cooldown.of(
         store.read((Get(IPAM_CONFIGURATION_KEY),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)), pace.clock.now_ns()
     )
-    stored = (record.value for record in _read_within(store, BLOCK, pool, deadline=pace.deadline))
+    stored = (record.value for record in read_within(store, BLOCK, pool, deadline=pace.deadline))
     delete_if_unused(store, [block.prefix for block in stored if is_unused(block, cooldown)], pace=pace)
 
 
@@ -175,22 +173,12 @@ def affinities_within(store: Datastore, pool: Prefix, *, deadline: Deadline) -> 
     """
     stored = (
         record.key
-        for record in _read_within(store, AFFINITY, pool, deadline=deadline)
+        for record in read_within(store, AFFINITY, pool, deadline=deadline)
         if pool.covers(claimed_block(record.key))
     )
     owned = (
         affinity_key(record.value.owner, record.value.prefix)
-        for record in _read_within(store, BLOCK, pool, deadline=deadline)
+        for record in read_within(store, BLOCK, pool, deadline=deadline)
         if record.value.owner and pool.covers(record.value.prefix)
     )
     return tuple(dict.fromkeys((*stored, *owned)))
-
-
-def _read_within(store: Datastore, kind: Kind[V], range_: Prefix, *, deadline: Deadline) -> Iterator[Record[V]]:
-    """The blocks of a range, or the affinities to them. A damaged one is passed over only if it is elsewhere."""
-    path = blocks_path(range_.family) if kind == BLOCK else ()
-    malformed: list[Malformed] = []
-    for record in read_pages(store, kind, path, deadline=deadline, malformed=malformed):
-        if is_within(record.key, range_):
-            yield record
-    raise_if_within(malformed, range_)

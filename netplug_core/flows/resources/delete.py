@@ -31,6 +31,7 @@ def delete(
 
     Raises:
         AddressesAtRisk: it is a damaged pool, and addresses in use may be of it.
+        DeletionCancelled: it is a pool that was enabled again meanwhile.
         KindNotWritable: people do not write its kind.
         ResourceMissing: nothing is stored under the key.
         ResourceOutdated: it has another resource version.
@@ -45,15 +46,14 @@ def delete(
     if revision and revision != first.revision:
         raise ResourceOutdated(str(key), revision, first.revision)
     warnings = _relinquish_blocks(store, first, revision, pace)
-    # Disabling the pool has changed its revision.
-    required = "" if isinstance(first.value, IPPool) else revision
+    required = "" if isinstance(first.value, IPPool) else revision  # to disable the pool has changed its revision
 
     def decide(snapshot: Snapshot) -> Decision[Effect]:
         stored = snapshot.find(key)
-        # It existed when this call began. If it is gone or replaced, it was deleted, perhaps by an earlier attempt of
-        # this call whose reply was lost.
+        # If it is gone or replaced, it was deleted, perhaps by an earlier attempt whose reply was lost.
         if stored is None or stored.value.metadata.uid != first.value.metadata.uid:
             return Decision((), Effect.DELETED)
+        pools.require_disabled(stored)
         if required and required != stored.revision:
             return Decision((), ResourceOutdated(str(key), required, stored.revision))
         return Decision((Delete(key, stored.revision),), Effect.DELETED)

@@ -10,23 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
 
-from attrs import frozen
+from attrs import define, frozen
 
-from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
-from netplug_core.errors import ConfigurationError, NetplugError, excerpt
+from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, excerpt
 from netplug_core.flows.ipam.affinities import delete_if_unused, relinquish
+from netplug_core.flows.ipam.ranges import read_within
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.pools import POOLS, STALENESS_S
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY
-from netplug_core.ipam.model.block import BLOCK, blocks_path
+from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.reporting.drain_plan import (
     DrainStep,
     DrainView,
@@ -37,21 +35,30 @@ from netplug_core.ipam.reporting.drain_plan import (
     next_step,
     unmarked,
 )
-from netplug_core.records import Decision, Delete, Get, Key, Kind, Malformed, Record, Revision, Snapshot, Update, Write
+from netplug_core.names import MANAGED_BY
+from netplug_core.records import Decision, Delete, Get, Key, Record, Revision, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPool, ippool_key
 
-__all__ = ["POLL_S", "DrainCancelled", "DrainProgress", "Drainer", "cancel_drain", "drain", "plan_drain"]
+__all__ = [
+    "MAX_POLL_S", "POLL_S", "DrainCancelled", "DrainProgress", "Drainer", "PoolManaged", "cancel_drain", "drain",
+    "plan_drain", "require_unmanaged",
+]  # fmt: skip
 
-V = TypeVar("V")
-
-POLL_S = 5.0
-"""How long a drain that waits for workloads waits before it looks again, in seconds."""
+POLL_S, MAX_POLL_S = 5.0, 60.0
+"""How long a drain that waits for workloads waits before it looks again, in seconds; the longest: nothing changes."""
 
 
 class DrainCancelled(ConfigurationError):
     """A pool that was enabled again while it was drained."""
+
+    def __str__(self) -> str:
+        return f"{excerpt(self.where)} {self.accepted}"
+
+
+class PoolManaged(ConfigurationError):
+    """A pool that the operator would make again, or enable."""
 
     def __str__(self) -> str:
         return f"{excerpt(self.where)} {self.accepted}"
@@ -70,11 +77,27 @@ class Drainer:
 class DrainProgress:
     """A step, and what was stored when it began. Before ``SETTLE`` it is reported, after any other.
 
-    ``view`` is None if the pool is gone; then the step is ``DELETE``, and the drain is done.
+    ``view`` is None if the pool is gone; then the step is ``DELETE``, and the drain is done. It is also None with a
+    ``problem``: the step could not be carried out, and the drain waits and tries again.
     """
 
     step: DrainStep
     view: DrainView | None
+    problem: NetplugError | None = None
+
+
+def require_unmanaged(pool: IPPool) -> None:
+    """Refuse a pool that the operator keeps as its Installation says.
+
+    Raises:
+        PoolManaged: it is one.
+    """
+    if MANAGED_BY in pool.metadata.labels:
+        how = (
+            "is kept by netplug-operator as ipPools of its Installation say: give it disableNewAllocations true there, "
+            "beside a pool that takes its place, and leave it out when no address of it is in use"
+        )
+        raise PoolManaged(str(pool.key), "=".join(MANAGED_BY), how)
 
 
 def plan_drain(drainer: Drainer, name: str) -> tuple[DrainView, tuple[str, ...]]:
@@ -82,6 +105,7 @@ def plan_drain(drainer: Drainer, name: str) -> tuple[DrainView, tuple[str, ...]]
 
     Raises:
         Malformed: the pool, or a record in its range, cannot be understood.
+        PoolManaged: the operator would make it again, or enable it.
         ResourceMissing: there is no such pool.
         Unavailable: the datastore is locked, or does not answer.
     """
@@ -89,6 +113,7 @@ def plan_drain(drainer: Drainer, name: str) -> tuple[DrainView, tuple[str, ...]]
     view = _find_view(drainer, ippool_key(name), deadline)
     if view is None:
         raise ResourceMissing.of(ippool_key(name))
+    require_unmanaged(view.pool.value)
     pools = drainer.store.read((POOLS,), deadline=deadline.capped(CALL_TIMEOUT_S)).readable(POOLS)
     return view, drain_warnings(view.pool.value, tuple(record.value for record in pools))
 
@@ -96,38 +121,79 @@ def plan_drain(drainer: Drainer, name: str) -> tuple[DrainView, tuple[str, ...]]
 def drain(drainer: Drainer, pool: Record[IPPool], until: Deadline | None = None) -> Iterator[DrainProgress]:
     """Drain a pool as far as possible now; with ``until``, wait for its workloads until then.
 
-    The last progress says how far it came: the pool is gone, or addresses of it are in use.
+    The last progress says how far it came: the pool is gone, or addresses of it are in use. A drain that waits also
+    waits for a datastore that does not answer.
 
     Raises:
         DrainCancelled: the pool was enabled again; nothing more is done.
         Malformed: a record in its range cannot be understood, so it is not known whether addresses are in use.
         ContentionExhausted, Unavailable: not now; a later run continues.
     """
-    is_ordered = drainer.store.description.atomicity is Atomicity.ORDERED
-    settled: Revision | None = None
-    is_begun = False
+    rounds = _Rounds(drainer, pool)
+    pauses = _Pauses()
     while True:
-        pace = drainer.pace()
-        view = _find_view(drainer, pool.key, pace.deadline)
-        if view is None or view.pool.value.metadata.uid != pool.value.metadata.uid:
-            yield DrainProgress(step=DrainStep.DELETE, view=None)
+        try:
+            progress = rounds.advance()
+        except (ContentionExhausted, Unavailable) as error:
+            if until is None or until.has_passed:
+                raise
+            progress = DrainProgress(step=DrainStep.WAIT, view=None, problem=error)
+        if progress.step is not DrainStep.DELETE or progress.view is None:
+            yield progress
+        if progress.step is DrainStep.DELETE and progress.view is None:
             return
-        step = next_step(view, settled if is_ordered else view.pool.revision)
-        if step is DrainStep.DISABLE and is_begun:
-            raise DrainCancelled(str(pool.key), "", "was enabled again meanwhile; it is not drained any more")
-        is_begun = True
-        if step is DrainStep.SETTLE:
-            yield DrainProgress(step=step, view=view)
-            drainer.clock.sleep(STALENESS_S)
-            settled = view.pool.revision
-            continue
-        _carry_out(drainer.store, step, view, pace)
-        if step is not DrainStep.DELETE:  # that it is gone, or waits for finalizers, is seen in the next round
-            yield DrainProgress(step=step, view=view)
-        if step is DrainStep.WAIT:
+        if progress.step is DrainStep.SETTLE:
+            rounds.settle(progress)
+        elif progress.step is DrainStep.WAIT:
             if until is None or until.has_passed:
                 return
-            drainer.clock.sleep(min(POLL_S, until.remaining_s))
+            drainer.clock.sleep(min(pauses.after(progress), until.remaining_s))
+
+
+@define
+class _Rounds:
+    """The rounds of one run."""
+
+    drainer: Drainer
+    pool: Record[IPPool]
+    is_begun: bool = False
+    settled: Revision | None = None
+
+    def advance(self) -> DrainProgress:
+        """Read what is stored and carry out the next step, but for waiting."""
+        store, pace = self.drainer.store, self.drainer.pace()
+        view = _find_view(self.drainer, self.pool.key, pace.deadline)
+        if view is None or view.pool.value.metadata.uid != self.pool.value.metadata.uid:
+            return DrainProgress(step=DrainStep.DELETE, view=None)
+        is_ordered = store.description.atomicity is Atomicity.ORDERED
+        step = next_step(view, self.settled if is_ordered else view.pool.revision)
+        # Who replaces the annotations of a disabled pool does not ask for addresses of it.
+        if step is DrainStep.DISABLE and self.is_begun and not view.pool.value.spec.is_disabled:
+            raise DrainCancelled(str(self.pool.key), "", "was enabled again meanwhile; it is not drained any more")
+        self.is_begun = True
+        _carry_out(store, step, view, pace)
+        return DrainProgress(step=step, view=view)
+
+    def settle(self, progress: DrainProgress) -> None:
+        """Wait until no assignment that read the pool as enabled can be under way any more."""
+        self.drainer.clock.sleep(STALENESS_S)
+        self.settled = None if progress.view is None else progress.view.pool.revision
+
+
+@define
+class _Pauses:
+    """How long to wait before the next look: the longer, the longer nothing has changed."""
+
+    pause_s: float = POLL_S
+    last: tuple[object, ...] = ()
+
+    def after(self, progress: DrainProgress) -> float:
+        """The pause after a look, in seconds."""
+        view = progress.view
+        found = (None,) if view is None else (view.held, view.cooling)
+        self.pause_s = min(2 * self.pause_s, MAX_POLL_S) if found == self.last else POLL_S
+        self.last = found
+        return self.pause_s
 
 
 def _carry_out(store: Datastore, step: DrainStep, view: DrainView, pace: Pace) -> None:
@@ -199,26 +265,7 @@ def _find_view(drainer: Drainer, key: Key[IPPool], deadline: Deadline) -> DrainV
     pool = snapshot.find(query)
     if pool is None:
         return None
-    read = partial(_read_sound, store, pool.value, deadline=deadline)
-    affinities = tuple(record.key for record in read(AFFINITY) if _is_in_range(record.key, pool.value))
-    blocks = [record.value for record in read(BLOCK, blocks_path(pool.value.spec.prefix.family))]
+    read = partial(read_within, store, range_=pool.value.spec.prefix, deadline=deadline)
+    affinities = tuple(record.key for record in read(AFFINITY))
+    blocks = (record.value for record in read(BLOCK))
     return drain_view(pool, blocks, affinities, Cooldown.of(snapshot, drainer.clock.now_ns()))
-
-
-def _read_sound(
-    store: Datastore, pool: IPPool, kind: Kind[V], within: tuple[str, ...] = (), *, deadline: Deadline
-) -> Iterator[Record[V]]:
-    """The records of a kind; one that cannot be understood counts only if it may lie in the pool's range."""
-    malformed: list[Malformed] = []
-    yield from read_pages(store, kind, within, deadline=deadline, malformed=malformed)
-    for error in malformed:
-        if error.subject is None or _is_in_range(error.subject, pool):
-            raise error
-
-
-def _is_in_range(key: Key[object], pool: IPPool) -> bool:
-    """Whether a block or an affinity overlaps a pool; a name that is no prefix does not."""
-    try:
-        return Prefix.parse(key.name).overlaps(pool.spec.prefix)
-    except ValueError:
-        return False

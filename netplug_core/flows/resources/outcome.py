@@ -63,6 +63,13 @@ class ResourceOutdated(ConfigurationError):
         )
 
 
+class DeletionCancelled(ConfigurationError):
+    """A pool that was enabled again while it was deleted."""
+
+    def __str__(self) -> str:
+        return f"{excerpt(self.where)} {self.accepted}"
+
+
 class LabelKept(ConfigurationError):
     """A label that a change removed and that is there after it; ``value`` is its name."""
 

@@ -11,7 +11,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_pool
-from netplug_core.flows.resources.outcome import ResourceOutdated
+from netplug_core.flows.resources.outcome import DeletionCancelled, ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
 from netplug_core.ipam.model.ranges import raise_if_within
@@ -30,11 +30,12 @@ from netplug_core.records import (
     Update,
 )
 from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.kinds import Resource
 from netplug_core.resources.validation import validate_pool_overlaps
 
 __all__ = [
     "POOLS", "STALENESS_S", "conditions_of_creation", "confirm_creation", "held_warnings", "prepare_creation",
-    "prepare_deletion",
+    "prepare_deletion", "require_disabled",
 ]  # fmt: skip
 
 POOLS = List(IPPOOL)
@@ -129,6 +130,7 @@ def prepare_deletion(store: Datastore, pool: Record[IPPool], *, revision: str, p
     until their last address is released. Blocks that are not used are deleted.
 
     Raises:
+        DeletionCancelled: the pool was enabled again meanwhile.
         ResourceOutdated: the pool has another resource version.
         ContentionExhausted, Unavailable: try again later; the next call continues where this one stopped.
     """
@@ -140,8 +142,18 @@ def prepare_deletion(store: Datastore, pool: Record[IPPool], *, revision: str, p
         pace.clock.sleep(min(STALENESS_S, pace.deadline.remaining_s))
     # Looked at again after the last commit: while it ran, an unfinished request may have claimed another block.
     while relinquish_pool(store, prefix, Emptiness.NOT_REQUIRED, pace=pace).relinquished:
-        pass
+        require_disabled(store.read((Get(pool.key),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).find(pool.key))
     delete_unused_blocks(store, prefix, pace=pace)
+
+
+def require_disabled(stored: Record[IPPool] | Record[Resource] | None) -> None:
+    """Refuse to go on with the deletion of a pool that was enabled again; any other resource may be deleted.
+
+    Raises:
+        DeletionCancelled: the pool is enabled.
+    """
+    if stored is not None and isinstance(stored.value, IPPool) and not stored.value.spec.is_disabled:
+        raise DeletionCancelled(str(stored.key), "", "was enabled again meanwhile; it is not deleted")
 
 
 def _disable(store: Datastore, pool: Record[IPPool], revision: str, pace: Pace) -> bool:

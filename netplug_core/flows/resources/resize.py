@@ -15,7 +15,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.flows.resources.create import create
-from netplug_core.flows.resources.drain import Drainer
+from netplug_core.flows.resources.drain import Drainer, require_unmanaged
 from netplug_core.flows.resources.outcome import Outcome, ResourceExists, ResourceMissing
 from netplug_core.flows.resources.pools import POOLS
 from netplug_core.ipam.reporting.drain_plan import was_disabled
@@ -62,6 +62,7 @@ def plan_resize(drainer: Drainer, name: str, wanted: WantedSize) -> ResizePlan:
 
     Raises:
         InvalidResource: the successor breaks rules, alone or beside another pool.
+        PoolManaged: the operator would delete the successor, and keep the old pool.
         ResizeRefused: the wanted size is that of the pool, or the successor would overlap it.
         ResourceExists: a pool has the successor's name, and is not the successor.
         ResourceMissing: there is no such pool.
@@ -75,6 +76,7 @@ def plan_resize(drainer: Drainer, name: str, wanted: WantedSize) -> ResizePlan:
         return ResizePlan(old=old, successor=stored.value, is_created=True)
     if old is None:
         raise ResourceMissing.of(ippool_key(name))
+    require_unmanaged(old.value)
     if stored is not None:
         problem = f"it is not the successor of {old.key} with that size; choose another name"
         raise ResourceExists(str(stored.key), stored.key.name, problem)

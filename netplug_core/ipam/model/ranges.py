@@ -26,11 +26,11 @@ def is_within(key: Key[object], range_: Prefix) -> bool:
 
 
 def raise_if_within(errors: Iterable[Malformed], range_: Prefix) -> None:
-    """Refuse to go on if a block or an affinity within a range cannot be understood.
+    """Refuse to go on if a block or an affinity that may lie within a range cannot be understood.
 
     Raises:
         Malformed: the first one.
     """
     for error in errors:
-        if error.subject is not None and is_within(error.subject, range_):
+        if error.subject is None or is_within(error.subject, range_):
             raise error

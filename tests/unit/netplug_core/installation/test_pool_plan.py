@@ -5,7 +5,8 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.pool_plan import MANAGED_BY, PoolAPI, PoolStep, plan_pools, pools_afterwards
+from netplug_core.installation.pool_plan import PoolAPI, PoolStep, plan_pools, pools_afterwards
+from netplug_core.names import MANAGED_BY
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 from tests.harness.installations import network, resolved

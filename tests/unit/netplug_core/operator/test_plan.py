@@ -7,7 +7,7 @@ from attrs import evolve
 
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
-from netplug_core.installation.pool_plan import MANAGED_BY
+from netplug_core.names import MANAGED_BY
 from netplug_core.operator.cluster import FINALIZER, OperatorSettings
 from netplug_core.operator.crd_mode import CRDMode
 from netplug_core.operator.objects import IGNORE, ObjectRef

@@ -13,6 +13,7 @@ from attrs import define, evolve, field
 from netplug_cli.ctl.drain_report import EXIT_WAITING, DrainReport, holder_lines
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS, Deadline
+from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.drain import DrainProgress
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
@@ -151,6 +152,21 @@ def test_a_drain_that_waits_reports_what_has_changed(blue: ToolHarness) -> None:
     blue.clock = ChurnClock(on_sleep=lambda: remove_block(blue))
     assert blue.run_command("pool", "drain", "blue", "--wait") == 0
     assert (blue.out, blue.err) == (DISABLED + RELEASED + WAITING + TABLE + "IPPool(blue) deleted\n", "")
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_datastore_that_is_away_is_reported_once(capsys: pytest.CaptureFixture[str], *, is_json: bool) -> None:
+    made = DrainReport(pool="IPPool(blue)", name="blue", is_json=is_json)
+    away = DrainProgress(step=DrainStep.WAIT, view=None, problem=Unavailable("etcd", "no reply"))
+    for progress in (away, away, waiting(held(1)), away):
+        made.show(progress)
+    captured = capsys.readouterr()
+    if is_json:
+        line = {"event": "retrying", "pool": "blue", "problem": "etcd: no reply"}
+        assert [json.loads(each) for each in captured.out.splitlines()].count(line) == 2
+    else:
+        assert captured.err == 2 * "netplugctl: IPPool(blue): etcd: no reply; it is tried again\n"
+    assert made.end() == EXIT_WAITING
 
 
 def test_a_pool_that_no_other_can_replace_is_warned_about(blue: ToolHarness) -> None:

@@ -15,10 +15,12 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.drain import (
+    MAX_POLL_S,
     POLL_S,
     DrainCancelled,
     Drainer,
     DrainProgress,
+    PoolManaged,
     cancel_drain,
     drain,
     plan_drain,
@@ -29,11 +31,13 @@ from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.outcome.refusals import NoPoolServes
 from netplug_core.ipam.reporting.drain_plan import DRAIN_MARK, DrainStep, is_draining, marked
+from netplug_core.names import MANAGED_BY
 from netplug_core.records import Malformed
 from netplug_core.resources.ippool import IPPool, ippool_key
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostReply, ProcessDeath, ProcessDied, RunBefore
 from tests.harness.ipam import IPAMHarness, make_pool
+from tests.harness.stores import HookedStore
 
 MAIN = ippool_key("main")
 MODES = (MemoryMode.ATOMIC, MemoryMode.ORDERED)
@@ -163,6 +167,34 @@ def test_a_drain_waits_no_longer_than_it_may(draining: Draining) -> None:
     assert draining.pool is not None
 
 
+def test_a_drain_that_waits_looks_less_often_while_nothing_changes(draining: Draining) -> None:
+    draining.drain()
+    before = draining.harness.clock.monotonic()
+    draining.drain(wait_s=3600)
+    waits = sum(each.step is DrainStep.WAIT for each in draining.seen)
+    assert draining.harness.clock.monotonic() - before >= 3600
+    assert waits <= 3600 / MAX_POLL_S + 5
+
+
+def test_a_drain_that_waits_also_waits_for_the_datastore(draining: Draining) -> None:
+    """3 a.m.: the server is started again, and the drain of the evening goes on."""
+    draining.harness.release("web")
+    back_s = draining.harness.clock.monotonic() + 100
+
+    def be_silent() -> None:
+        if draining.harness.clock.monotonic() < back_s:
+            raise Unavailable("store", "it does not answer")
+
+    store = HookedStore(draining.harness.store, before_read=be_silent)
+    with pytest.raises(Unavailable):
+        draining.drain(store)
+    with pytest.raises(Unavailable):
+        draining.drain(store, wait_s=20)
+    assert {str(each.problem) for each in draining.seen} == {"store: it does not answer"}
+    assert draining.drain(store, wait_s=3600)[-1] == "delete"
+    assert draining.pool is None
+
+
 # --- the way back -----------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +303,28 @@ def test_a_drain_ends_where_the_pool_is_enabled_again(draining: Draining) -> Non
         next(progress)
     assert draining.pool is not None
     assert not draining.pool.spec.is_disabled
+
+
+def test_a_pool_that_stays_disabled_without_its_mark_is_drained(draining: Draining) -> None:
+    """Somebody applies a file that disables the pool: its annotations are replaced."""
+    record = draining.harness.find_record(MAIN)
+    assert record is not None
+    progress = drain(draining.drainer(), record, Deadline.after(draining.harness.clock, 1000))
+    while next(progress).step is not DrainStep.WAIT:
+        pass
+    pool = draining.pool
+    assert pool is not None
+    draining.harness.put(MAIN, evolve(pool, metadata=evolve(pool.metadata, annotations=())))
+    draining.harness.release("web")
+    assert [each.step for each in progress][-1] is DrainStep.DELETE
+    assert draining.pool is None
+
+
+def test_a_pool_of_the_operator_is_not_drained(draining: Draining) -> None:
+    assert draining.pool is not None
+    draining.harness.put(MAIN, evolve(draining.pool, metadata=evolve(draining.pool.metadata, labels=(MANAGED_BY,))))
+    with pytest.raises(PoolManaged, match=r"^IPPool\(main\) is kept by netplug-operator .*disableNewAllocations true"):
+        plan_drain(draining.drainer(), "main")
 
 
 @pytest.mark.parametrize("commit", range(1, 5))

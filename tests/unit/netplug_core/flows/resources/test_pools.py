@@ -12,7 +12,7 @@ from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.affinities import delete_unused_blocks
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.resources.outcome import Effect, ResourceOutdated
+from netplug_core.flows.resources.outcome import DeletionCancelled, Effect, ResourceOutdated
 from netplug_core.flows.resources.pools import held_warnings, prepare_deletion
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
@@ -117,6 +117,20 @@ def test_the_blocks_of_a_deleted_pool_are_relinquished_for_all_owners(harness: R
     assert sorted(blocks) == ["10.0.0.64/26", "10.9.0.0/26"]
     assert blocks["10.0.0.64/26"].owner == ""
     assert [held.ordinal for held in blocks["10.0.0.64/26"].held()] == [5]
+
+
+def enable(harness: ResourceHarness) -> None:
+    harness.apply(make_pool())
+
+
+@pytest.mark.parametrize("commit", ["commit_2", "commit_3"])
+def test_a_pool_that_is_enabled_again_meanwhile_is_not_deleted(harness: ResourceHarness, commit: str) -> None:
+    """The person sees the mistake before the deletion ends. Commit 2 relinquishes blocks, commit 3 deletes the pool."""
+    harness.put(*make_block("10.0.0.0/26", 1))
+    store = harness.with_faults(**{commit: RunBefore(lambda: enable(harness))})
+    with pytest.raises(DeletionCancelled, match=r"^IPPool\(p\) was enabled again meanwhile; it is not deleted$"):
+        harness.delete("p", store=store)
+    assert not harness.stored().value.spec.is_disabled
 
 
 @pytest.mark.parametrize("fault", [ProcessDeath(0), ProcessDeath(None)])

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.flows.resources.delete import delete
-from netplug_core.flows.resources.drain import Drainer, drain
+from netplug_core.flows.resources.drain import Drainer, PoolManaged, drain
 from netplug_core.flows.resources.outcome import ResourceExists, ResourceMissing
 from netplug_core.flows.resources.resize import (
     SUCCESSOR_MARK,
@@ -18,7 +18,9 @@ from netplug_core.flows.resources.resize import (
     plan_resize,
 )
 from netplug_core.ipam.reporting.drain_plan import marked
+from netplug_core.names import MANAGED_BY
 from netplug_core.resources.ippool import AssignmentMode, IPPool, ippool_key
+from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
 from tests.harness.resources import ResourceHarness, make_pool
 
@@ -131,6 +133,14 @@ def test_a_pool_that_does_not_exist(harness: ResourceHarness) -> None:
     harness.create(make_pool("10.1.0.0/24", "new"))
     with pytest.raises(ResourceMissing, match=r"IPPool\(old\)"):
         plan(harness)
+
+
+def test_a_pool_of_the_operator_is_not_resized(old: ResourceHarness) -> None:
+    """Its successor would have the label, and not be in the Installation: the operator would delete it in use."""
+    pool = old.stored("old").value
+    old.apply(evolve(pool, metadata=Metadata(name="old", labels=(MANAGED_BY,))))
+    with pytest.raises(PoolManaged, match=r"IPPool\(old\) is kept by netplug-operator"):
+        plan(old)
 
 
 def test_a_name_that_another_pool_has(old: ResourceHarness) -> None:

@@ -27,8 +27,13 @@ def test_a_block_with_addresses_of_the_range_is_within(key: Key[object]) -> None
     assert is_within(key, RANGE)
     error = Malformed(str(key), "no JSON", subject=key)
     with pytest.raises(Malformed) as raised:
-        raise_if_within((Malformed("elsewhere", "no JSON"), error), RANGE)
+        raise_if_within((Malformed("elsewhere", "no JSON", subject=ELSEWHERE[0]), error), RANGE)
     assert raised.value is error
+
+
+def test_a_record_whose_key_is_not_understood_may_be_within() -> None:
+    with pytest.raises(Malformed, match="odd"):
+        raise_if_within((Malformed("odd", "no JSON"),), RANGE)
 
 
 @pytest.mark.parametrize("key", ELSEWHERE, ids=str)
