@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.messages import ApiRequest
 from netplug_backends.kubernetes.client.objects import (
     event_object,
     find_crd_mode,
@@ -23,7 +24,7 @@ from netplug_backends.kubernetes.client.watch import StreamState, WatchedCollect
 from netplug_backends.kubernetes.kinds.customobjects import CustomObjectStore
 from netplug_backends.kubernetes.kinds.store import ConditionFailed, KindStore, QueryResult
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.names import PODS_PATH, CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, CredentialsInUse, DatastoreDescription, EndpointStorage
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
@@ -157,6 +158,15 @@ class KubernetesDatastore:
         state = StreamState()
         return _Watch(self._changes(start, state, deadline), state)
 
+    def watch_endpoints(self, node: str, *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """See :class:`~netplug_core.datastore.protocol.ShowsNodeEndpoints`."""
+        from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT  # most processes watch nothing
+
+        state, kind = StreamState(), WORKLOAD_ENDPOINT
+        request = ApiRequest("GET", PODS_PATH, {"fieldSelector": f"spec.nodeName={node}"})
+        collections = [WatchedCollection(kind, request, "", Revision(""))]
+        return _Watch(self._collection_changes(collections, {kind: WatchPositions([""])}, state, deadline), state)
+
     def _changes(
         self, start: Mapping[Kind[object], Revision], state: StreamState, deadline: Deadline
     ) -> Iterator[WatchEvent[object]]:
@@ -170,6 +180,16 @@ class KubernetesDatastore:
                 raise WatchExpired(revision)
             positions[kind] = WatchPositions(versions)
             collections += (WatchedCollection(kind, *each, revision, index) for index, each in enumerate(watched))
+        yield from self._collection_changes(collections, positions, state, deadline)
+
+    def _collection_changes(
+        self,
+        collections: list[WatchedCollection],
+        positions: Mapping[Kind[object], WatchPositions],
+        state: StreamState,
+        deadline: Deadline,
+    ) -> Iterator[WatchEvent[object]]:
+        """What is in the collections that have no resourceVersion, then the changes of all."""
         for collection in tuple(collections):
             if not collection.resource_version:
                 yield from self._list_as_changes(collection, collections, positions[collection.kind], deadline)

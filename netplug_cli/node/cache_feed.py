@@ -6,19 +6,19 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from attrs import frozen
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.feed import follow
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.feed import follow, follow_endpoints
+from netplug_core.datastore.protocol import Atomicity, Datastore, LiveWatch, ShowsNodeEndpoints
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
 from netplug_core.records import Kind, NotSupported, WatchExpired
 
-__all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "CacheFeed"]
+__all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "CacheFeed", "EndpointFeed"]
 
 FOLLOW_S = 30.0
 """How long one watch lasts at most; the next one goes on where it ended."""
@@ -52,6 +52,8 @@ class _StoppableClock:
 class CacheFeed:
     """Follows some kinds of a datastore. Without it, a commit on outdated records fails, and is made anew."""
 
+    _what = "the changes of the datastore"
+
     def __init__(
         self,
         datastore: Datastore,
@@ -79,10 +81,26 @@ class CacheFeed:
         try:
             yield
         finally:
-            self._stopping.set()
-            if self._cache.watch is not None:
-                self._cache.watch.close()
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        watch = self._find_watch()
+        if watch is not None:
+            watch.close()
+        if self._thread.ident is not None:
             self._thread.join(_STOP_S)
+
+    def _find_watch(self) -> LiveWatch | None:
+        return self._cache.watch
+
+    def _follow(self, deadline: Deadline) -> None:
+        """Follow until the deadline."""
+        follow(self._datastore, self._cache, self._kinds, deadline=deadline)
+
+    def _forget(self) -> None:
+        """Forget what is known: the connection may lead to a store that was restored, whose revisions may repeat."""
+        self._cache.invalidate()
 
     def _run(self) -> None:
         pauses, has_expired = 1, False
@@ -90,12 +108,11 @@ class CacheFeed:
             try:
                 seconds = _FIRST_FOLLOW_S if self._is_failing else self._follow_s
                 deadline = Deadline.after(_StoppableClock(self._cache.clock, self._stopping), seconds)
-                follow(self._datastore, self._cache, self._kinds, deadline=deadline)
+                self._follow(deadline)
             except NotSupported:
                 return  # another IPAM assigns the addresses
             except Exception as error:  # noqa: BLE001  whatever it is, the next watch may succeed
-                # The connection may lead to a store that was restored: its revisions may repeat.
-                self._cache.invalidate()
+                self._forget()
                 if isinstance(error, WatchExpired) and not has_expired:
                     # Stores forget old changes, and of some kinds all changes are old. They are listed again at once.
                     has_expired = True
@@ -110,11 +127,11 @@ class CacheFeed:
     def _note_failure(self, error: Exception) -> None:
         """Log the first failure of a row; one that was not foreseen, each time and with its traceback."""
         if not isinstance(error, NetplugError):
-            self._log(Level.ERROR, f"the changes of the datastore cannot be followed\n{traceback.format_exc()}")
+            self._log(Level.ERROR, f"{self._what} cannot be followed\n{traceback.format_exc()}")
         elif not self._is_failing and not self._stopping.is_set():
             self._log(
                 Level.WARNING,
-                "the changes of the datastore cannot be followed; calls read what they need",
+                f"{self._what} cannot be followed; calls read what they need",
                 datastore=self._datastore.description.location,
                 cause=str(error),
             )
@@ -123,5 +140,53 @@ class CacheFeed:
     def _note_success(self) -> None:
         if self._is_failing:
             location = self._datastore.description.location
-            self._log(Level.INFO, "the changes of the datastore are followed again", datastore=location)
+            self._log(Level.INFO, f"{self._what} are followed again", datastore=location)
         self._is_failing = False
+
+
+class EndpointFeed(CacheFeed):
+    """Follows the endpoints of a node whose pods are shown by a datastore, from its first pod on."""
+
+    _what = "the pods of the node"
+
+    def __init__(
+        self,
+        datastore: Datastore,
+        shown: ShowsNodeEndpoints,
+        cache: DatastoreCache,
+        *,
+        log: Log,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
+        super().__init__(datastore, cache, (), log=log, pause_s=pause_s)
+        self._shown = shown
+        self._node = ""
+        self._starting = Lock()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Follow from the first call of ``follow_node`` on, as long as the context lasts."""
+        try:
+            yield
+        finally:
+            with self._starting:
+                self._node = self._node or "none"  # no thread begins after this
+            self._stop()
+
+    def follow_node(self, node: str) -> None:
+        """Follow the endpoints of this node, if none is followed yet."""
+        if self._node or not node:
+            return
+        with self._starting:
+            if not self._node:
+                self._node = node
+                self._thread.start()
+
+    def _find_watch(self) -> LiveWatch | None:
+        return self._cache.endpoint_watch
+
+    def _follow(self, deadline: Deadline) -> None:
+        follow_endpoints(self._shown, self._cache, self._node, deadline=deadline)
+
+    def _forget(self) -> None:
+        """Nothing: the endpoints are forgotten already."""

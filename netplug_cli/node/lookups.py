@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from attrs import frozen
 
 from netplug_core.clock import Deadline
@@ -21,18 +23,23 @@ class CachedLookups:
     A pod is read each time, because other programs change pods until they are attached. The answer has the pod's
     endpoint too, which the cache keeps for the commit, and it confirms what the cache follows. A namespace comes from
     the cache while it is followed and confirmed. One that the cache lacks may have been made a moment ago, and is read.
-    ``orchestrator`` looks up nodes.
+    ``orchestrator`` looks up nodes, and ``follow_node`` gets the node of each pod.
     """
 
     orchestrator: Orchestrator
     datastore: Datastore
     cache: DatastoreCache
+    follow_node: Callable[[str], None] | None = None
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
         """The pod of that name; None if there is none."""
         wanted = Get(POD.key(namespace, name))
         record = self.cache.read(self.datastore, (wanted,), deadline=deadline).find(wanted)
-        return None if record is None else record.value
+        if record is None:
+            return None
+        if self.follow_node is not None:
+            self.follow_node(record.value.node)
+        return record.value
 
     def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
         """The namespace of that name; None if there is none."""

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from typing import Generic, TypeVar, cast
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from netplug_cli.node.cache_feed import CacheFeed
+from netplug_cli.node.cache_feed import CacheFeed, EndpointFeed
 from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Atomicity, Datastore, ShowsNodeEndpoints
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.log import Log
 
@@ -31,27 +31,38 @@ class SharedDatastore:
     """A datastore of many calls, and a cache of it, so that a call begins without a read.
 
     Calls that wait while a commit is in flight share the next one, through ``queue``. An ordered store has none: it
-    makes the writes of a commit one by one, so that sharing saves nothing.
+    makes the writes of a commit one by one, so that sharing saves nothing. ``shown`` is a datastore whose endpoints are
+    views of pods, and ``endpoints`` what follows those of the node while the datastore is ``fed``.
     """
 
     datastore: Datastore
     cache: DatastoreCache
     queue: RequestQueue | None
+    shown: ShowsNodeEndpoints | None = None
+    endpoints: EndpointFeed | None = None
 
     @classmethod
-    def of(cls, datastore: Datastore, clock: Clock) -> SharedDatastore:
+    def of(cls, datastore: Datastore, clock: Clock, shown: ShowsNodeEndpoints | None = None) -> SharedDatastore:
         """A datastore with a cache of its own, and a queue if it can use one."""
         cache = make_node_cache(datastore, clock=clock, guard=Lock())
         if datastore.description.atomicity is not Atomicity.ATOMIC:
-            return cls(datastore, cache, None)
+            return cls(datastore, cache, None, shown)
         turn = Lock()
         return cls(datastore, cache, RequestQueue(store=datastore, cache=cache, turn=lambda: turn))
 
     @contextmanager
     def fed(self, log: Log) -> Iterator[SharedDatastore]:
         """The same, its cache kept true by a watch as long as the context lasts."""
-        with CacheFeed(self.datastore, self.cache, followed_kinds(self.datastore), log=log).running():
-            yield self
+        with ExitStack() as stack:
+            stack.enter_context(
+                CacheFeed(self.datastore, self.cache, followed_kinds(self.datastore), log=log).running()
+            )
+            if self.shown is None:
+                yield self
+                return
+            endpoints = EndpointFeed(self.datastore, self.shown, self.cache, log=log)
+            stack.enter_context(endpoints.running())
+            yield evolve(self, endpoints=endpoints)
 
 
 @define(eq=False)

@@ -26,7 +26,7 @@ from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, Proces
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
-from netplug_core.datastore.protocol import Datastore, EndpointStorage
+from netplug_core.datastore.protocol import Datastore, EndpointStorage, ShowsNodeEndpoints
 from netplug_core.flows.cni.release_records import drain
 from netplug_core.flows.world import CNIWorld
 from netplug_core.hookspecs import IPAMContext
@@ -126,7 +126,9 @@ class _CallBackends:
         with (
             self.registry.open_datastore(name, settings, clock) as datastore,
             self.open_datastores.measured(datastore) as measured,
-            SharedDatastore.of(measured, clock).fed(self.log) as shared,
+            SharedDatastore.of(measured, clock, datastore if isinstance(datastore, ShowsNodeEndpoints) else None).fed(
+                self.log
+            ) as shared,
             self.open_datastores.caches.used_by(shared),
         ):
             yield shared
@@ -146,7 +148,10 @@ class _CallBackends:
             if shared is None or shared.datastore.description.endpoints is not EndpointStorage.PODS:
                 yield orchestrator
                 return
-            yield CachedLookups(orchestrator=orchestrator, datastore=shared.datastore, cache=shared.cache)
+            follow_node = shared.endpoints.follow_node if shared.endpoints is not None else None
+            yield CachedLookups(
+                orchestrator=orchestrator, datastore=shared.datastore, cache=shared.cache, follow_node=follow_node
+            )
 
     @contextmanager
     def _new_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:

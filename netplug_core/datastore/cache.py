@@ -11,8 +11,8 @@ keeps some kinds true by a watch; the other kinds are as the process last read o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from attrs import define, field
 
@@ -44,7 +44,8 @@ class DatastoreCache:
     through ``guard``: a process with threads gives a lock, so that no change is lost. When there are more than
     ``max_results`` answers, the cache starts anew, so that records which others deleted do not stay for ever.
     ``max_age_s`` limits the age of what is not in ``lasting``; None: there is no need to. ``watch`` is the one that
-    keeps the watched kinds true, if it can say whether changes arrive.
+    keeps the watched kinds true, if it can say whether changes arrive. ``endpoint_watch`` is the one that keeps those
+    endpoints true that are views of the node's pods; while there is none, they are read for each call.
     """
 
     clock: Clock
@@ -56,6 +57,7 @@ class DatastoreCache:
     lasting: Lasting = NOTHING_LASTS
     state: CachedState = field(factory=CachedState, init=False)
     watch: LiveWatch | None = field(default=None, init=False)
+    endpoint_watch: LiveWatch | None = field(default=None, init=False)
 
     @classmethod
     def for_datastore(
@@ -115,14 +117,33 @@ class DatastoreCache:
         snapshot = self.lookup(queries, assume_absent)[0].merged(found)
         return snapshot, tuple(query for query in missing if query not in snapshot.results)
 
+    def begin_unconfirmed(self, queries: Sequence[Query]) -> Snapshot | None:
+        """What is known if it answers all queries, but is not confirmed; None otherwise, or if no changes arrive."""
+        if not self.lasting.proving or self.find_connection() is None or not self.lookup(queries)[1]:
+            return None
+        snapshot, missing = self.state.lookup(queries, ignore=frozenset())
+        return None if missing else snapshot
+
+    def confirms(self, queries: Sequence[Query], snapshot: Snapshot) -> bool:
+        """Whether the answers of a snapshot, but for those that last, are those that are known, and confirmed, now."""
+        known = self.lookup(queries)[0].results
+        aged = (query for query in queries if query.kind not in self.lasting.kinds)
+        return all(query in known and known[query] == snapshot.results.get(query) for query in aged)
+
     def read(self, store: Datastore, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Read from the store, keep what was read, and confirm the watched kinds if their changes arrive."""
+        with self.confirming():
+            found = store.read(queries, deadline=deadline)
+            self.add_snapshot(found)
+        return found
+
+    @contextmanager
+    def confirming(self) -> Iterator[None]:
+        """A request to the store, whose answer confirms the watched kinds if their changes arrive."""
         connection, sent_s = self.find_connection(), self.clock.monotonic()
-        found = store.read(queries, deadline=deadline)
-        self.add_snapshot(found)
+        yield
         if connection is not None and connection == self.find_connection():
             self.change(lambda state: state.confirmed(state.watched, now_s=sent_s))
-        return found
 
     def find_connection(self) -> object | None:
         """The connection through which changes of the watched kinds arrive now; None if that is not known."""

@@ -41,16 +41,26 @@ class Lasting:
 
     ``records``: kinds whose single records are used only where the commit writes these records themselves, under their
     revisions. ``lists``: kinds of whose lists only those are kept that a cache of the store may answer too. They are
-    marked so (``is_cached``), and a rule that depends on such a list reads it again.
+    marked so (``is_cached``), and a rule that depends on such a list reads it again. ``proving``: those of the kinds of
+    ``records`` whose deletion depends on nothing but the record itself. The answer to such a deletion, like that to a
+    read, says that no change of a watched kind is missing, so that the commit may go on.
     """
 
     records: frozenset[Kind[object]] = frozenset()
     lists: frozenset[Kind[object]] = frozenset()
+    proving: frozenset[Kind[object]] = frozenset()
 
     @property
     def kinds(self) -> frozenset[Kind[object]]:
         """All of these kinds. Of them nothing else is kept."""
         return self.records | self.lists
+
+    def count_proving(self, writes: Sequence[Write]) -> int:
+        """How many writes of a commit may be made before the watched kinds are confirmed; 0: none of them confirms."""
+        for number, write in enumerate(writes):
+            if _is_change(write):
+                return number + 1 if isinstance(write, Delete) and write.key.kind in self.proving else 0
+        return 0
 
     def keeps(self, query: Query) -> bool:
         """Whether an answer is kept, at any age or for a short time."""
@@ -138,8 +148,12 @@ class CachedState:
         A record of a watched kind changes only if it is cached as the commit found it. Otherwise the watch is ahead
         of this commit, or has yet to deliver a change before it, and delivers this one too.
         """
-        if self.watched:
-            current = [number for number, write in enumerate(writes) if self._is_current(write, writes, began)]
+        if self.watched or lasting.proving:
+            current = [
+                number
+                for number, write in enumerate(writes)
+                if self._is_current(write, writes, began) and self._is_latest(write, lasting.proving)
+            ]
             writes, revisions = [writes[n] for n in current], [revisions[n] for n in current]
         after = apply_writes(self.snapshot, writes, revisions, uncached=uncached, uncached_absent=uncached_absent)
         unkept = {Get(write.key) for write in writes if _is_change(write) and not self._keeps(Get(write.key), lasting)}
@@ -172,6 +186,14 @@ class CachedState:
             {**self.snapshot.results, everything: result}, {**self.snapshot.revisions, key.kind: event.revision}
         )
         return evolve(self, snapshot=snapshot, watched={**self.watched, key.kind: max(now_s, self.watched[key.kind])})
+
+    def with_record_event(self, event: WatchEvent[object]) -> CachedState:
+        """The state after a change of a single record, of whose kind not all are known."""
+        query = Get(event.key)
+        if event.value is None:
+            return self.without_answers({query})
+        result = ReadResult((Record(event.key, event.value, event.revision),))
+        return evolve(self, snapshot=Snapshot({**self.snapshot.results, query: result}, self.snapshot.revisions))
 
     def confirmed(self, kinds: Iterable[Kind[object]], *, now_s: float) -> CachedState:
         """The state in which some watched kinds are known to have been up to date then."""
@@ -209,6 +231,13 @@ class CachedState:
     def _keeps(self, query: Get[object], lasting: Lasting) -> bool:
         """Whether the answer about one record stays: of a watched kind only the list does."""
         return query.kind not in self.watched and lasting.keeps(query)
+
+    def _is_latest(self, write: Write, proving: AbstractSet[Kind[object]]) -> bool:
+        """Whether the record is cached as the write found it. A watch may have brought a later change already."""
+        if not isinstance(write, (Update, Delete)) or write.key.kind not in proving:
+            return True
+        found = self.snapshot.results.get(Get(write.key))
+        return found is None or any(record.revision == write.revision for record in found.records)
 
     def _is_current(self, write: Write, writes: Sequence[Write], began: CachedState) -> bool:
         """Whether a write changes no record of a watched kind, or one that is cached as the commit found it."""

@@ -13,11 +13,11 @@ from functools import partial
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.cached_state import CachedState
-from netplug_core.datastore.protocol import Datastore, LiveWatch
+from netplug_core.datastore.protocol import Datastore, LiveWatch, ShowsNodeEndpoints
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.records import Kind, List, Revision
 
-__all__ = ["follow"]
+__all__ = ["follow", "follow_endpoints"]
 
 
 def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> None:
@@ -54,6 +54,21 @@ def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]
     cache.watch = None
     if live is None:
         cache.change(lambda state: state.confirmed(kinds, now_s=clock.monotonic()))
+
+
+def follow_endpoints(store: ShowsNodeEndpoints, cache: DatastoreCache, node: str, *, deadline: Deadline) -> None:
+    """Keep the endpoints of a node, which are views of its pods, in the cache until the deadline. Then it forgets them.
+
+    Errors are those of ``follow``.
+    """
+    events = store.watch_endpoints(node, deadline=deadline)
+    cache.endpoint_watch = events if isinstance(events, LiveWatch) else None
+    try:
+        for event in events:
+            cache.change(partial(CachedState.with_record_event, event=event))
+    finally:
+        cache.endpoint_watch = None
+        cache.change(lambda state: state.without(cache.lasting.proving))
 
 
 def _positions(cache: DatastoreCache, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:

@@ -17,7 +17,7 @@ from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Wr
 
 __all__ = [
     "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials",
-    "LiveWatch",
+    "LiveWatch", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -100,6 +100,18 @@ class LiveWatch(Protocol):
 
     def close(self) -> None:
         """End the watch, also while another thread waits for its next change."""
+        ...
+
+
+@runtime_checkable
+class ShowsNodeEndpoints(Protocol):
+    """A datastore whose endpoints are views of pods, and which can watch those of one node."""
+
+    def watch_endpoints(self, node: str, *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Every endpoint of a node as it is now, then each change, until the deadline; see ``Datastore.watch``.
+
+        What it returns is a :class:`LiveWatch`.
+        """
         ...
 
 

@@ -11,21 +11,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from attrs import define
+from attrs import define, field
 
 from netplug_core.clock import Clock, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.write_set import rest_of_commit
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
 from netplug_core.records import (
     CommitError,
     Create,
     Decision,
+    Delete,
     Get,
     Malformed,
     NeedMore,
     OutcomeUnknown,
     Query,
+    Revision,
     Snapshot,
+    Update,
     Write,
     WriteGate,
 )
@@ -104,7 +108,10 @@ class Transaction:
     queries that the first attempt takes to find nothing if the cache knows anything, because the call is about to
     create these records. A decision from the cache that commits nothing, or does not create what was assumed to be
     absent, is not confirmed by any condition. It is made again from a read, like every later attempt. So is one that
-    met a damaged record.
+    met a damaged record, or that does not write a cached record of the kinds that confirm (``Lasting.proving``).
+
+    If all is known but was not confirmed for a while, and the first change of the decision is the deletion of such a
+    record, that is made first. The rest follows if its answer confirms that nothing else has changed.
     """
 
     store: Datastore
@@ -155,7 +162,9 @@ class Transaction:
                     raise
                 attempt.invalidate_cache()  # an outdated record may have led to one that does not matter any more
                 continue
-            if attempt.is_from_cache and not self.is_confirmed_by_commit(decision):
+            if attempt.is_from_cache and not (
+                self.is_confirmed_by_commit(decision) and attempt.does_write_views(decision.writes)
+            ):
                 attempt.invalidate_cache()
                 continue
             if decision.writes and is_too_old(self.store, self.pace.clock, attempt.read_at_s):
@@ -163,7 +172,8 @@ class Transaction:
                 attempt.require_time()
                 continue
             try:
-                attempt.commit(decision.writes)
+                if not attempt.commit(decision.writes):
+                    continue
             except (CommitError, OutcomeUnknown) as error:
                 self._wait_before_retry(error, number, decision)
                 continue
@@ -192,14 +202,17 @@ class _Attempt:
     may_use_cache: bool
     is_from_cache: bool = False
     read_at_s: float = 0.0
+    unconfirmed: Snapshot | None = None
+    queries: tuple[Query, ...] = ()
+    read: set[Query] = field(factory=set)
 
     def decide(self, queries: tuple[Query, ...], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """The rule's decision about the store, or about the cache; with as many reads as the rule needs."""
-        cache = self.of.cache
+        cache, self.queries = self.of.cache, queries
         snapshot, missing = _NOTHING_READ, queries
         self.read_at_s = self.of.pace.clock.monotonic()
         if cache is not None and self.may_use_cache:
-            snapshot, missing = cache.begin(queries, self.of.assume_absent, self._read)
+            snapshot, missing = self._begin(cache)
             self.is_from_cache = bool(snapshot.results)
             self.read_at_s -= (cache.max_age_s or 0.0) if self.is_from_cache else 0.0
         while True:
@@ -207,12 +220,33 @@ class _Attempt:
                 snapshot = snapshot.merged(self._read(missing))
             decision = decide_behind(self.of.gate, snapshot, decide)
             if isinstance(decision, Decision):
-                return decision
+                if cache is None or self.unconfirmed is None or cache.lasting.count_proving(decision.writes):
+                    return decision
+                self.unconfirmed = None
+                snapshot, missing = cache.begin(self.queries, self.of.assume_absent, self._read)
+                continue
             self.require_time()
             missing = decision.queries
+            self.queries = (*self.queries, *missing)
             if cache is not None and self.is_from_cache:
                 known, missing = cache.lookup(missing)
                 snapshot = snapshot.merged(known)
+
+    def _begin(self, cache: DatastoreCache) -> tuple[Snapshot, tuple[Query, ...]]:
+        """What the cache knows, and what has to be read. What it knows may have to be confirmed by the commit."""
+        if not self.of.assume_absent:
+            self.unconfirmed = cache.begin_unconfirmed(self.queries)
+        if self.unconfirmed is not None:
+            return self.unconfirmed, ()
+        return cache.begin(self.queries, self.of.assume_absent, self._read)
+
+    def does_write_views(self, writes: Sequence[Write]) -> bool:
+        """Whether each cached record of the kinds that confirm is written, under the revision that is cached."""
+        proving = None if self.of.cache is None else self.of.cache.lasting.proving
+        if not proving:
+            return True
+        cached = {query for query in self.queries if query.kind in proving and query not in self.read}
+        return cached <= {Get(write.key) for write in writes if isinstance(write, (Update, Delete))}
 
     def require_time(self) -> None:
         """Raise if no time is left to read again."""
@@ -223,13 +257,28 @@ class _Attempt:
         of, deadline = self.of, self.of.pace.deadline.capped(CALL_TIMEOUT_S)
         reading = of.store.read if of.cache is None else partial(of.cache.read, of.store)
         found = reading(queries, deadline=deadline)
+        self.read.update(queries)
         of.note_read(found)
         return found
 
-    def commit(self, writes: tuple[Write, ...]) -> None:
-        """Write, if there is anything to write."""
+    def commit(self, writes: tuple[Write, ...]) -> bool:
+        """Write, if there is anything to write; false if the decision turned out to be out of date meanwhile."""
+        cache, unconfirmed = self.of.cache, self.unconfirmed
+        if cache is None or unconfirmed is None:
+            self._commit(writes)
+            return True
+        number = cache.lasting.count_proving(writes)
+        with cache.confirming():
+            revisions = self._commit(writes[:number])
+        if not cache.confirms(self.queries, unconfirmed):
+            self.invalidate_cache()
+            return False
+        self._commit(rest_of_commit(writes, revisions))
+        return True
+
+    def _commit(self, writes: tuple[Write, ...]) -> tuple[Revision, ...]:
         if not writes:
-            return
+            return ()
         cache = self.of.cache
         began = cache.state if cache is not None else None
         try:
@@ -241,6 +290,7 @@ class _Attempt:
         self.of.note_commit(writes, None)
         if cache is not None:
             cache.apply_writes(writes, revisions, began=began)
+        return revisions
 
     def invalidate_cache(self) -> None:
         """Forget what was cached: it was out of date, or may be."""

@@ -9,6 +9,7 @@ import pytest
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.datastore.protocol import LiveWatch
 from netplug_core.names import WorkloadEndpointIdentifiers, workload_endpoint_name
 from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, PodFacts
 from netplug_core.records import Create, Delete, Get, Kind, List, NotSupported, Revision, Update, WatchEvent, Write
@@ -119,3 +120,25 @@ def test_they_are_not_written(store: KubernetesDatastore, namespace: str) -> Non
     for write in writes:
         with pytest.raises(NotSupported, match="pods and namespaces are the cluster's own"):
             store.commit([write], deadline=deadline_in())
+
+
+def test_the_endpoints_of_one_node_are_watched(
+    api_server: ApiServer, store: KubernetesDatastore, namespace: str
+) -> None:
+    """Those that exist come first. Pods of other nodes do not come."""
+    node = f"{_NODE}-{next(_NUMBERS)}"
+    make_pod(api_server, namespace, "here", node=node)
+    make_pod(api_server, namespace, "there", node=f"{node}-b")
+    watch = store.watch_endpoints(node, deadline=deadline_in())
+    assert isinstance(watch, LiveWatch)
+    first = next(watch)
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    api_server.request("PATCH", f"{path}/here", {"metadata": {"labels": {"a": "1"}}}, content_type=_MERGE)
+    make_pod(api_server, namespace, "there-too", node=f"{node}-b")
+    api_server.request("DELETE", f"{path}/here?gracePeriodSeconds=0")
+    later = list(islice(watch, 3))
+    watch.close()
+    assert [event.value is None for event in (first, *later)] == [False, False, False, True]
+    assert len({event.key for event in (first, *later)}) == 1
+    changed = store.read([Get(POD.key(namespace, "there"))], deadline=deadline_in())
+    assert first.key not in {query.key for query in changed.results if isinstance(query, Get)}

@@ -152,6 +152,12 @@ def what_people_change(server: ApiServer, kubeconfig: str, mode: CrdMode = CrdMo
         follow(store, cache, followed_kinds(store), deadline=Deadline.after(clock, _FOLLOW_S))
 
 
+def the_pods_of_the_node(server: ApiServer, kubeconfig: str) -> None:
+    """The node process follows them."""
+    with open_store(server, CrdMode.V1, kubeconfig=kubeconfig) as store:
+        list(store.watch_endpoints(NODE, deadline=deadline_in(_FOLLOW_S)))
+
+
 def what_people_change_in_v3(server: ApiServer, kubeconfig: str) -> None:
     """The same in the other group."""
     what_people_change(server, kubeconfig, CrdMode.V3)
@@ -161,6 +167,7 @@ def what_people_change_in_v3(server: ApiServer, kubeconfig: str) -> None:
 _NEEDED_FOR: Mapping[tuple[str, str], Callable[[ApiServer, str], None]] = MappingProxyType(
     {
         ("pods", "list"): one_address_for_a_long_name,
+        ("pods", "watch"): the_pods_of_the_node,
         ("namespaces", "get"): the_namespace_of_a_pod,
         ("ipamconfigurations", "get"): one_address_in_v3,
         **{("ipamconfigurations", verb): what_people_change_in_v3 for verb in ("list", "watch")},

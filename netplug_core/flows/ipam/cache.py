@@ -41,9 +41,11 @@ _LASTING = Lasting(records=frozenset((BLOCK, HANDLE)), lists=frozenset((AFFINITY
 """What a store without requirements still checks: a block or a handle that is used is written, under its revision, and
 affinities that matter are read again."""
 
-_LASTING_VIEWS = evolve(_LASTING, records=_LASTING.records | {WORKLOAD_ENDPOINT})
-"""The same where an endpoint is a view of its pod. The endpoint is kept from the lookup of the pod to the commit, which
-writes it if the uid is the same."""
+_LASTING_VIEWS = evolve(
+    _LASTING, records=_LASTING.records | {WORKLOAD_ENDPOINT}, proving=frozenset((WORKLOAD_ENDPOINT,))
+)
+"""The same where an endpoint is a view of its pod. Its deletion empties an annotation of the pod, if the pod has not
+changed: it depends on no pool, no reservation and no setting."""
 
 _MAX_RESULTS = 16_384  # some ten times what a full node has
 
@@ -75,7 +77,8 @@ def make_node_cache(
     """An empty cache for the block IPAM of one node, for assignments and releases.
 
     It keeps handles and endpoints of the node's workloads until they are deleted, so that a release reads nothing.
-    An endpoint that is a view of a pod is kept until an assignment ends, because others change pods all the time.
+    Endpoints that are views of pods are kept while the node's pods are followed, because others change them all the
+    time; otherwise until the assignment ends that has read one.
     ``guard``: see :class:`~netplug_core.datastore.cache.DatastoreCache`.
     """
     has_views = datastore.description.endpoints is EndpointStorage.PODS

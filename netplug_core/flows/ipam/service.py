@@ -250,8 +250,8 @@ class BlockIPAM:
         return () if self._has_views else endpoint.queries
 
     def _forget_view(self, endpoint: EndpointWrites) -> None:
-        """Let the next call read the endpoint, if it is a view of its pod: others change pods all the time."""
-        if self._has_views and self.cache is not None:
+        """Let the next call read the endpoint, if it is a view of its pod and no watch keeps it true."""
+        if self._has_views and self.cache is not None and self.cache.endpoint_watch is None:
             self.cache.forget(endpoint.queries)
 
     @property

@@ -61,7 +61,7 @@ def test_rights_that_the_plugin_never_gets() -> None:
     assert isinstance(rules, list)
     granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
     assert not any(resource == "secrets" for resource, _ in granted)
-    assert {verb for resource, verb in granted if resource == "pods"} == {"get", "list"}
+    assert {verb for resource, verb in granted if resource == "pods"} == {"get", "list", "watch"}
     assert {verb for resource, verb in granted if resource == "nodes"} == {"get"}
     assert {verb for resource, verb in granted if resource == "pods/status"} == {"patch"}
 

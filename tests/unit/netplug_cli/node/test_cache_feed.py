@@ -2,16 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Event
+from queue import SimpleQueue
+from threading import Event, Lock
 from typing import NoReturn
 
+from attrs import evolve
+
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.node.cache_feed import CacheFeed
+from netplug_cli.node.cache_feed import CacheFeed, EndpointFeed
 from netplug_cli.node.shared import SharedDatastore
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import Unavailable
+from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent, WatchExpired
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
@@ -215,3 +221,120 @@ def test_a_shared_store_is_followed_while_it_is_open() -> None:
         wait_until(lambda: len(cache.state.watched) == 4, "pools, reservations, configuration and readiness are known")
         store.cut.set()
     assert log.texts == []
+
+
+# --- the endpoints of a node -------------------------------------------------------------------------------------
+
+WEB = WORKLOAD_ENDPOINT.key("shop", "web")
+
+
+class EndpointWatch:
+    """The endpoints of a node as a test delivers them. ``None`` ends it, an error breaks it."""
+
+    def __init__(self) -> None:
+        self.events: SimpleQueue[WatchEvent[object] | Exception | None] = SimpleQueue()
+
+    def __iter__(self) -> Iterator[WatchEvent[object]]:
+        return self
+
+    def __next__(self) -> WatchEvent[object]:
+        event = self.events.get(timeout=60)
+        if event is None:
+            raise StopIteration
+        if isinstance(event, Exception):
+            raise event
+        return event
+
+    def find_connection(self) -> object | None:
+        return self
+
+    def close(self) -> None:
+        self.events.put(None)
+
+
+class PodStore(MemoryDatastore):
+    """A store whose endpoints are views of pods."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(MemoryMode.ORDERED, clock=clock)
+        self.description = evolve(self.description, endpoints=EndpointStorage.PODS)
+        self.endpoints = EndpointWatch()
+        self.nodes: list[str] = []
+
+    def watch_endpoints(self, node: str, *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        del deadline
+        self.nodes.append(node)
+        return self.endpoints
+
+
+class PodScene:
+    """Such a store, and a feed of the endpoints of the first node that it is told."""
+
+    def __init__(self) -> None:
+        self.clock, self.log = ManualClock(), Lines()
+        self.store = PodStore(self.clock)
+        self.cache = make_node_cache(self.store, clock=self.clock, guard=Lock())
+        self.feed = EndpointFeed(self.store, self.store, self.cache, log=self.log, pause_s=0.001)
+
+    def deliver(self, value: object | None, revision: str) -> None:
+        self.store.endpoints.events.put(WatchEvent(WEB, value, Revision(revision)))
+
+    @property
+    def known(self) -> tuple[object, Revision] | None:
+        """The endpoint that the cache knows, and its revision."""
+        snapshot, _missing = self.cache.lookup((Get(WEB),))
+        record = snapshot.find(Get(WEB)) if snapshot.has(Get(WEB)) else None
+        return None if record is None else (record.value, record.revision)
+
+
+def test_the_endpoints_of_the_first_node_are_known_as_they_are() -> None:
+    scene = PodScene()
+    with scene.feed.running():
+        assert scene.cache.endpoint_watch is None
+        for node in ("", "worker-1", "worker-1", "worker-2"):
+            scene.feed.follow_node(node)
+        scene.deliver("new", "u/1")
+        wait_until(lambda: scene.known == ("new", "u/1"), "the endpoint is known")
+        scene.deliver("changed", "u/2")
+        wait_until(lambda: scene.known == ("changed", "u/2"), "the change is known")
+        scene.deliver(None, "u/3")
+        wait_until(lambda: scene.known is None, "the pod is gone")
+    assert set(scene.store.nodes) == {"worker-1"}
+    assert scene.cache.endpoint_watch is None
+
+
+def test_endpoints_are_forgotten_when_their_watch_breaks_and_known_again_afterwards() -> None:
+    scene = PodScene()
+    with scene.feed.running():
+        scene.feed.follow_node("worker-1")
+        scene.deliver("new", "u/1")
+        wait_until(lambda: scene.known is not None, "the endpoint is known")
+        scene.store.endpoints.events.put(Unavailable("the server", "the connection was lost"))
+        wait_until(lambda: scene.known is None, "it is forgotten")
+        wait_until(lambda: len(scene.store.nodes) > 1, "they are followed again")
+        scene.deliver("new", "u/2")
+        wait_until(lambda: scene.known == ("new", "u/2"), "the endpoint is known again")
+        scene.store.endpoints.close()
+        wait_until(lambda: len(scene.log.texts) > 1, "the watch has ended as it should")
+    first, last = scene.log.texts[0], scene.log.texts[-1]
+    assert first.startswith("WARNING the pods of the node cannot be followed; calls read what they need")
+    assert last.startswith("INFO the pods of the node are followed again")
+
+
+def test_a_feed_that_was_told_no_node_ends_with_the_process() -> None:
+    scene = PodScene()
+    with scene.feed.running():
+        pass
+    scene.feed.follow_node("worker-1")
+    assert scene.store.nodes == []
+
+
+def test_a_shared_datastore_that_shows_pods_is_fed_with_the_endpoints_of_its_node() -> None:
+    clock, log = ManualClock(), Lines()
+    store = PodStore(clock)
+    with SharedDatastore.of(store, clock, store).fed(log) as shared:
+        assert shared.endpoints is not None
+        shared.endpoints.follow_node("worker-1")
+        wait_until(lambda: shared.cache.endpoint_watch is not None, "the endpoints are followed")
+    with SharedDatastore.of(MemoryDatastore(clock=clock), clock).fed(log) as shared:
+        assert shared.endpoints is None

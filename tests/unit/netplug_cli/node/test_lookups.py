@@ -112,6 +112,15 @@ def test_without_a_watch_a_namespace_is_read_at_most_every_half_second(harness: 
     assert (harness.find_namespace(), harness.store.asked) == (changed, 2)
 
 
+def test_the_node_of_a_pod_that_is_found_is_followed(harness: LookupHarness) -> None:
+    nodes: list[str] = []
+    lookups = evolve(harness.lookups, follow_node=nodes.append)
+    harness.put(evolve(WEB, node="worker-1"))
+    for name in ("web", "gone"):
+        lookups.find_pod("shop", name, deadline=harness.deadline)
+    assert nodes == ["worker-1"]
+
+
 def test_nodes_are_looked_up_at_the_orchestrator(harness: LookupHarness) -> None:
     found = harness.lookups.find_node("worker-1", deadline=harness.deadline)
     assert found is not None

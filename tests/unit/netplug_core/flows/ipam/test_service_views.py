@@ -1,21 +1,130 @@
-"""An allocator that remembers a store whose endpoints are views of pods: what it reads."""
+"""An allocator that remembers a store whose endpoints are views of pods: what it reads, and what it never relies on."""
 
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
+from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
 from netplug_core.datastore.protocol import EndpointStorage
-from netplug_core.flows.ipam.cache import make_node_cache
+from netplug_core.errors import Unavailable
+from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
+from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
-from netplug_core.ipam.protocol import EndpointWrites
-from netplug_core.records import Create, Delete, Get, Kind, Snapshot, Update, Write
+from netplug_core.ipam.model.handle import handle_query
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
+from netplug_core.records import Create, Delete, Get, Kind, List, Snapshot, Update, Write
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
+from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from tests.harness.ipam import IPAMHarness, make_request
 from tests.harness.ipam_service import make_cluster
+from tests.harness.stores import HookedStore
 
 POD_ENDPOINT = Kind[str](WORKLOAD_ENDPOINT.name, WORKLOAD_ENDPOINT.segments).key("shop", "web")
+QUERY = Get(POD_ENDPOINT)
+
+
+@define
+class OpenWatch:
+    """A watch through whose connection changes arrive."""
+
+    connection: object | None = 1
+
+    def find_connection(self) -> object | None:
+        return self.connection
+
+    def close(self) -> None:
+        self.connection = None
+
+
+@define
+class ViewHarness:
+    """A cluster with one pod, and a resident process that has a block and remembers."""
+
+    of: IPAMHarness
+    cache: DatastoreCache
+    store: HookedStore
+    watch: OpenWatch
+
+    @classmethod
+    def make(cls) -> ViewHarness:
+        of = make_cluster(MemoryMode.ORDERED)
+        of.store.description = evolve(of.store.description, endpoints=EndpointStorage.PODS)
+        cache = of.cache = make_node_cache(of.store, clock=of.clock)
+        of.store.commit([Create(POD_ENDPOINT, "free")], deadline=of.deadline)
+        of.assign(make_request("first"))
+        return cls(of, cache, HookedStore(of.store), OpenWatch())
+
+    @property
+    def ipam(self) -> BlockIPAM:
+        return evolve(self.of.ipam(), datastore=self.store)
+
+    @property
+    def calls(self) -> tuple[int, int]:
+        """The reads and the commits since the last look."""
+        found = len(self.store.reads), len(self.store.commits)
+        self.store.reads.clear()
+        self.store.commits.clear()
+        return found
+
+    @property
+    def endpoint(self) -> str:
+        found = self.of.store.read([QUERY], deadline=self.of.deadline).find(POD_ENDPOINT)
+        return "" if found is None else found.value
+
+    @property
+    def has_handle(self) -> bool:
+        query = handle_query("h")
+        return self.of.store.read([query], deadline=self.of.deadline).find(query) is not None
+
+    def look_up_pod(self) -> None:
+        """Read the pod for a call."""
+        self.cache.read(self.of.store, [QUERY], deadline=self.of.deadline)
+
+    def follow(self) -> None:
+        """Let watches keep true what people change, and the endpoints of the node; then let much time pass."""
+        queries = [List(kind) for kind in FOLLOWED_KINDS]
+        listed = self.of.store.read(queries, deadline=self.of.deadline)
+        self.cache.change(lambda state: state.with_lists(listed, now_s=self.of.clock.monotonic()))
+        self.cache.watch = self.cache.endpoint_watch = self.watch
+
+    def attach(self) -> None:
+        self.look_up_pod()
+        self.ipam.assign(make_request("h"), view_part(), deadline=self.of.deadline)
+        assert (self.endpoint, self.has_handle) == ("ours", True)
+        assert self.calls == (0, 1)
+        self.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+
+    def detach(self, part: EndpointWrites | None = None) -> int:
+        """Release; how many addresses became free."""
+        wanted = ReleaseRequest(handle="h")
+        return len(self.ipam.release(wanted, part or view_part(), deadline=self.of.deadline).addresses)
+
+    def change_endpoint(self, text: str) -> None:
+        """As another program."""
+        found = self.of.store.read([QUERY], deadline=self.of.deadline).find(POD_ENDPOINT)
+        assert found is not None
+        self.of.store.commit([Update(found.key, text, found.revision)], deadline=self.of.deadline)
+
+    def lock(self) -> None:
+        """Lock the datastore, as a person."""
+        value = ClusterInformation(
+            metadata=Metadata(name="default"), spec=ClusterInformationSpec(is_datastore_ready=False)
+        )
+        self.of.store.commit([Create(CLUSTER_INFORMATION_KEY, value)], deadline=self.of.deadline)
+
+    def deliver(self) -> None:
+        """Let the watch deliver what has changed."""
+        queries = [List(kind) for kind in FOLLOWED_KINDS]
+        listed = self.of.store.read(queries, deadline=self.of.deadline)
+        before_s = min(self.cache.state.watched.values())
+        self.cache.change(lambda state: state.with_lists(listed, now_s=before_s))
 
 
 def view_part() -> EndpointWrites:
@@ -28,55 +137,119 @@ def view_part() -> EndpointWrites:
         update = Update(POD_ENDPOINT, "ours", found.revision)
         return (Delete(POD_ENDPOINT, found.revision) if assignment is None else update,)
 
-    return EndpointWrites(queries=(Get(POD_ENDPOINT),), writes=writes)
+    return EndpointWrites(queries=(QUERY,), writes=writes)
 
 
 @pytest.fixture
-def views() -> IPAMHarness:
-    """A cluster whose endpoints are views of pods, with one pod, and a resident process that has a block."""
-    harness = make_cluster(MemoryMode.ORDERED)
-    harness.store.description = evolve(harness.store.description, endpoints=EndpointStorage.PODS)
-    harness.cache = make_node_cache(harness.store, clock=harness.clock)
-    harness.store.commit([Create(POD_ENDPOINT, "free")], deadline=harness.deadline)
-    harness.assign(make_request("first"))
-    harness.take_call_counts()
+def harness() -> ViewHarness:
+    return ViewHarness.make()
+
+
+@pytest.fixture
+def followed(harness: ViewHarness) -> ViewHarness:
+    """With a pod that is attached, long ago."""
+    harness.follow()
+    harness.attach()
     return harness
 
 
-def test_an_endpoint_that_was_read_for_the_call_is_not_read_for_its_commit(views: IPAMHarness) -> None:
-    assert views.cache is not None
-    views.cache.read(views.store, [Get(POD_ENDPOINT)], deadline=views.deadline)
-    views.take_call_counts()
-    views.assign(make_request("h"), part=view_part())
-    assert views.take_call_counts() == (0, 1)
-    assert views.cache.lookup([Get(POD_ENDPOINT)])[1], "it is not kept: others change the pod"
+# --- without a watch of the node's pods --------------------------------------------------------------------------
 
 
-def test_an_endpoint_that_was_changed_since_it_was_read_is_read_again(views: IPAMHarness) -> None:
-    assert views.cache is not None
-    views.cache.read(views.store, [Get(POD_ENDPOINT)], deadline=views.deadline)
-    change_endpoint(views, "theirs")
-    views.assign(make_request("h"), part=view_part())
-    assert stored_endpoint(views) == "ours"
+def test_an_endpoint_that_was_read_for_the_call_is_not_read_for_its_commit(harness: ViewHarness) -> None:
+    harness.look_up_pod()
+    harness.ipam.assign(make_request("h"), view_part(), deadline=harness.of.deadline)
+    assert harness.calls == (0, 1)
+    assert harness.cache.lookup([QUERY])[1] == (QUERY,), "it is not kept: others change the pod"
 
 
-def test_a_release_reads_the_endpoint(views: IPAMHarness) -> None:
-    assert views.cache is not None
-    views.assign(make_request("h"), part=view_part())
-    views.cache.read(views.store, [Get(POD_ENDPOINT)], deadline=views.deadline)
-    change_endpoint(views, "theirs")
-    freed = views.ipam().release(ReleaseRequest(handle="h"), view_part(), deadline=views.deadline)
-    assert len(freed.addresses) == 1
-    assert stored_endpoint(views) == "theirs"
+def test_an_endpoint_that_was_changed_since_it_was_read_is_read_again(harness: ViewHarness) -> None:
+    harness.look_up_pod()
+    harness.change_endpoint("theirs")
+    harness.ipam.assign(make_request("h"), view_part(), deadline=harness.of.deadline)
+    assert harness.endpoint == "ours"
 
 
-def change_endpoint(harness: IPAMHarness, text: str) -> None:
-    found = harness.store.read([Get(POD_ENDPOINT)], deadline=harness.deadline).find(POD_ENDPOINT)
-    assert found is not None
-    write: Write = Update(found.key, text, found.revision)
-    harness.store.commit([write], deadline=harness.deadline)
+def test_a_release_reads_the_endpoint(harness: ViewHarness) -> None:
+    harness.look_up_pod()
+    harness.ipam.assign(make_request("h"), view_part(), deadline=harness.of.deadline)
+    harness.look_up_pod()
+    harness.change_endpoint("theirs")
+    assert (harness.detach(), harness.endpoint) == (1, "theirs")
 
 
-def stored_endpoint(harness: IPAMHarness) -> object:
-    found = harness.store.read([Get(POD_ENDPOINT)], deadline=harness.deadline).find(POD_ENDPOINT)
-    return None if found is None else found.value
+# --- with one ----------------------------------------------------------------------------------------------------
+
+
+def test_a_release_of_a_pod_that_is_followed_reads_nothing(followed: ViewHarness) -> None:
+    """The deletion of the endpoint comes first. Its answer confirms what the rest depends on."""
+    assert followed.detach() == 1
+    first, rest = followed.store.commits
+    assert [write.key.kind for write in first if isinstance(write, Delete)] == [WORKLOAD_ENDPOINT]
+    assert WORKLOAD_ENDPOINT not in {write.key.kind for write in rest if isinstance(write, (Update, Delete))}
+    assert followed.calls == (0, 2)
+    assert (followed.endpoint, followed.has_handle) == ("", False)
+
+
+def test_a_release_just_after_an_answer_is_one_commit(followed: ViewHarness) -> None:
+    followed.cache.read(followed.of.store, [Get(CLUSTER_INFORMATION_KEY)], deadline=followed.of.deadline)
+    assert followed.detach() == 1
+    assert followed.calls == (0, 1)
+
+
+def test_a_lock_that_arrives_with_the_first_answer_stops_the_rest(followed: ViewHarness) -> None:
+    followed.lock()
+    followed.store.after_commit = followed.deliver
+    with pytest.raises(Unavailable):
+        followed.detach()
+    assert (followed.has_handle, len(followed.store.commits)) == (True, 1)
+
+
+@pytest.mark.parametrize("connection", [None, 2])
+def test_a_lock_while_the_watch_is_interrupted_is_found_by_a_read(
+    followed: ViewHarness, connection: int | None
+) -> None:
+    followed.lock()
+
+    def interrupt() -> None:
+        followed.watch.connection = connection
+
+    followed.store.after_commit = interrupt
+    with pytest.raises(Unavailable):
+        followed.detach()
+    assert (followed.has_handle, len(followed.store.commits)) == (True, 1)
+
+
+def test_without_a_connection_everything_is_read_first(followed: ViewHarness) -> None:
+    followed.lock()
+    followed.watch.connection = None
+    with pytest.raises(Unavailable):
+        followed.detach()
+    assert (followed.has_handle, followed.store.commits) == (True, [])
+
+
+def test_what_was_written_is_finished_by_a_read_if_the_watch_is_interrupted(followed: ViewHarness) -> None:
+    followed.store.after_commit = followed.watch.close
+    assert followed.detach() == 1
+    assert (followed.endpoint, followed.has_handle) == ("", False)
+
+
+def test_an_endpoint_that_is_anothers_is_read_before_it_is_left(followed: ViewHarness) -> None:
+    """Another process may have made it this container's since."""
+    followed.change_endpoint("theirs")
+    followed.look_up_pod()
+    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    followed.change_endpoint("ours")
+    assert followed.detach() == 1
+    assert (followed.endpoint, followed.has_handle) == ("", False)
+
+
+def test_an_endpoint_that_was_changed_meanwhile_is_not_deleted(followed: ViewHarness) -> None:
+    followed.change_endpoint("theirs")
+    assert followed.detach() == 1
+    assert (followed.endpoint, followed.has_handle) == ("theirs", False)
+
+
+def test_a_release_without_an_endpoint_is_confirmed_by_one_read(followed: ViewHarness) -> None:
+    assert followed.detach(NO_ENDPOINT) == 1
+    assert followed.calls == (1, 1)
