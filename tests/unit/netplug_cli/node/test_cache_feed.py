@@ -321,7 +321,7 @@ def test_endpoints_are_forgotten_when_their_watch_breaks_and_known_again_afterwa
     assert last.startswith("INFO the pods of the node are followed again")
 
 
-def test_a_feed_that_was_told_no_node_ends_with_the_process() -> None:
+def test_a_feed_without_a_node_ends_with_the_process() -> None:
     scene = PodScene()
     with scene.feed.running():
         pass
