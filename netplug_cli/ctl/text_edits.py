@@ -13,6 +13,7 @@ from netplug_core.decoding.members import find_at, with_member
 
 __all__ = ["replace_value"]
 
+_GUESSED_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int")}
 _BY_HAND = "the value cannot be replaced here; change it by hand"
 
 
@@ -52,6 +53,8 @@ def _replace(text: str, nodes: tuple[yaml.Node, yaml.Node], value: str | float) 
     key, node = nodes
     start, end = node.start_mark.index, node.end_mark.index
     if isinstance(node, yaml.ScalarNode) and node.style in (None, "'", '"'):
+        if node.tag in _GUESSED_TAGS and isinstance(value, str) and value != node.value:
+            raise LookupError(value)  # a text that was not written there: YAML has read 010 as 8
         return f"{text[:start]}{_render(value, node.style)}{text[end:]}"
     if isinstance(node, yaml.CollectionNode) and node.flow_style:
         return f"{text[:start]}{_render(value, None)}{text[end:]}"

@@ -123,7 +123,7 @@ class Rule(enum.Enum):
     ANNOTATION_CONFLICT = (308, "annotation-conflict", _E, "a pod has two annotations that exclude each other",
         "leave one of them out")
     ANNOTATION_TYPE = (309, "annotation-type", _E, "an annotation is no text; the API server refuses the object",
-        "write the JSON as a text; --fix does it")
+        "write it as a text in quotes; --fix does it for lists and objects of texts")
     ANNOTATION_UNUSED = (310, "annotation-unused", _W, "a namespace has an annotation that only a pod can have",
         "move it to the pods")
     ANNOTATION_PLACE = (311, "annotation-place", _W,

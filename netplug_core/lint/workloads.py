@@ -120,12 +120,31 @@ def _texts(annotations: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 
 def _type_problems(one: AnnotatedObject, annotations: Mapping[str, object]) -> Iterator[Finding]:
-    """Annotations of netplug that are no texts, such as a list of YAML in place of its JSON."""
+    """Annotations of netplug that are no texts, such as a list of YAML in place of its JSON.
+
+    What was written cannot be found out from a number or a truth value: YAML takes the MAC address
+    ``12:34:56:12:34:56`` for a number to the base of 60. So neither is repaired.
+    """
     for name, value in annotations.items():
         if name.startswith(f"{one.pod.prefix}/") and not isinstance(value, str):
-            text = json.dumps(value)
-            found = one.finding(Rule.ANNOTATION_TYPE, name, value, f"a text is expected, such as {text!r}")
-            yield evolve(found, repair=Repair((*one.path, name), text))
+            if not isinstance(value, list | dict):
+                yield one.finding(Rule.ANNOTATION_TYPE, name, value, "a text is expected; quote what is written there")
+            elif not _has_only_texts(value):
+                accepted = "a text is expected: the JSON of a list of texts, in quotes"
+                yield one.finding(Rule.ANNOTATION_TYPE, name, value, accepted)
+            else:
+                text = json.dumps(value)
+                found = one.finding(Rule.ANNOTATION_TYPE, name, value, f"a text is expected, such as {text!r}")
+                yield evolve(found, repair=Repair((*one.path, name), text))
+
+
+def _has_only_texts(value: object) -> bool:
+    """Whether the JSON of a value has what was written: also in a list ``010`` is the number 8."""
+    if isinstance(value, list):
+        return all(map(_has_only_texts, value))
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _has_only_texts(member) for name, member in value.items())
+    return isinstance(value, str)
 
 
 def _prefix_problems(one: AnnotatedObject, annotations: Mapping[str, object]) -> Iterator[Finding]:

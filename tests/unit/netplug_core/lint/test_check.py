@@ -141,6 +141,20 @@ def test_annotations_that_are_no_texts_are_written_as_json() -> None:
     assert (found.repair.path, found.repair.value) == (("metadata", "annotations", f"{PREFIX}/ipv4pools"), '["main"]')
 
 
+@pytest.mark.parametrize("value", [9783981296, 1.5, True, None, [8], ["main", None], {"main": 1}, {8: "main"}, b"x"])
+def test_an_annotation_is_not_repaired_if_it_may_have_been_written_otherwise(value: object) -> None:
+    (found,) = lint(pod(ipv4pools=value)).found
+    assert (found.rule, found.repair, found.value) == (Rule.ANNOTATION_TYPE, None, value)
+    assert found.accepted.startswith("a text is expected")
+
+
+@pytest.mark.parametrize("value, text", [([], "[]"), ({"main": ["a"]}, '{"main": ["a"]}')])
+def test_lists_and_objects_of_texts_are_written_as_json(value: object, text: str) -> None:
+    (found,) = lint(pod(ipv4pools=value)).found
+    assert found.repair is not None
+    assert found.repair.value == text
+
+
 # --- what is stored ---------------------------------------------------------------------------------------------------
 
 

@@ -119,6 +119,16 @@ def test_a_value_that_two_places_share_is_left_alone(harness: ToolHarness) -> No
     assert Path(file).read_text() == before
 
 
+def test_a_mac_address_that_yaml_reads_as_a_number_stays(harness: ToolHarness) -> None:
+    annotations = "annotations: {cni.projectnetplug.org/hwAddr: 12:34:56:12:34:56}"
+    file = harness.write_file(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web, {annotations}}}\n")
+    before = Path(file).read_text()
+    assert harness.run_command("lint", "--fix", "-f", file) == 3
+    assert "9783981296" in harness.out
+    assert "a text is expected; quote what is written there" in harness.out
+    assert Path(file).read_text() == before
+
+
 def test_json_with_tabs_is_left_alone(harness: ToolHarness) -> None:
     file = harness.write_file((SETS / "bad" / "NP-L101-boolean.conflist").read_text().replace("  ", "\t"), "a.conflist")
     assert harness.run_command("lint", "--fix", "-f", file) == 3
