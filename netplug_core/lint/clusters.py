@@ -24,7 +24,13 @@ from netplug_core.lint.finding import Finding, format_path
 from netplug_core.lint.resources import field_problems
 from netplug_core.lint.rules import Rule
 from netplug_core.lint.workloads import AnnotatedObject
-from netplug_core.netconf.annotations import ALLOWED_SOURCE_PREFIXES, FLOATING_IPS, IP_ADDRS, IP_ADDRS_NO_IPAM
+from netplug_core.netconf.annotations import (
+    ALLOWED_SOURCE_PREFIXES,
+    FLOATING_IPS,
+    IP_ADDRS,
+    IP_ADDRS_NO_IPAM,
+    AnnotationRefused,
+)
 from netplug_core.netconf.model import BLOCK_IPAM, NetConf
 from netplug_core.netconf.precedence import require_allowed
 from netplug_core.records import Record, Revision
@@ -265,10 +271,9 @@ def _refused_annotations(cluster: Cluster) -> Iterator[Finding]:
         for _at, netconf in cluster.netconfs:
             try:
                 require_allowed(one.pod, one.asked, netconf)
-            except ConfigurationError as error:
-                name = error.where.partition(" ")[2].partition(" of pod ")[0]
-                rule = Rule.FEATURE_OFF if _is_feature_off(name, netconf) else Rule.ANNOTATION_IPAM
-                yield one.finding(rule, name, error.value, error.accepted)
+            except AnnotationRefused as error:
+                rule = Rule.FEATURE_OFF if _is_feature_off(error.annotation, netconf) else Rule.ANNOTATION_IPAM
+                yield one.finding(rule, error.annotation, error.value, error.accepted)
 
 
 def _is_feature_off(name: str, netconf: NetConf) -> bool:

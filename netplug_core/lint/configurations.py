@@ -126,12 +126,13 @@ def find_file_order(documents: Iterable[Document]) -> Iterator[Finding]:
 
 def _split(document: Document, found: list[Finding]) -> Iterator[tuple[Mapping[str, object], Path]]:
     """The configurations of a list, as a runtime sends them, each with its path; of a single one, that."""
-    if "plugins" not in document.mapping:
-        yield document.mapping, ()
+    members = _with_text_keys(document.mapping)
+    if "plugins" not in members:
+        yield members, ()
         return
-    shared = {name: document.mapping[name] for name in _OF_THE_LIST if name in document.mapping}
+    shared = {name: members[name] for name in _OF_THE_LIST if name in members}
     try:
-        plugins = _read_plugins(document)
+        plugins = _read_plugins(members)
     except DecodeError as error:
         subject = f"network {shared.get('name') or '-'}"
         where = error.where.removeprefix(".")
@@ -146,8 +147,19 @@ def _split(document: Document, found: list[Finding]) -> Iterator[tuple[Mapping[s
         yield {**plugin, **shared}, ("plugins", number)
 
 
-def _read_plugins(document: Document) -> tuple[Mapping[str, object], ...]:
-    plugins = _LIST_DECODER.decode(document.mapping, _List, "").plugins
+def _with_text_keys(members: Mapping[str, object]) -> Mapping[str, object]:
+    """The object as JSON has it: a key of YAML can be a number or a truth value too, such as ``8080`` or ``on``."""
+    return {str(name): _with_text_keys_inside(value) for name, value in members.items()}
+
+
+def _with_text_keys_inside(value: object) -> object:
+    if isinstance(value, Mapping):
+        return _with_text_keys(value)
+    return [_with_text_keys_inside(one) for one in value] if isinstance(value, list) else value
+
+
+def _read_plugins(members: Mapping[str, object]) -> tuple[Mapping[str, object], ...]:
+    plugins = _LIST_DECODER.decode(members, _List, "").plugins
     for number, plugin in enumerate(plugins):
         _LIST_DECODER.decode(plugin, _Plugin, f".plugins[{number}]")
     if not plugins:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from attrs import field, frozen
 
-from netplug_core.decoding.codecs import INTEGER, OBJECT, TEXT, TEXT_MAP
+from netplug_core.decoding.codecs import INTEGER, OBJECT, TEXT, TEXT_MAP, Codec
 from netplug_core.decoding.errors import MalformedField, document_error
 from netplug_core.decoding.tables import Decoder, Field, Table, find_member
 from netplug_core.errors import ConfigurationError
@@ -110,6 +110,12 @@ class KubernetesObject:
         return self.of_template if self.kind in _WITH_TEMPLATE else self.own
 
 
+def _read_annotations(value: object) -> Mapping[str, object]:
+    """The annotations with texts as names: YAML reads ``8080`` as a number and ``on`` as a truth value."""
+    return {str(name): text for name, text in cast("Mapping[object, object]", OBJECT.decode(value)).items()}
+
+
+_ANNOTATIONS: Final = Codec(_read_annotations)
 _TABLE: Final = Table(
     cls=KubernetesObject,
     fields={
@@ -118,8 +124,8 @@ _TABLE: Final = Table(
         "generate_name": Field(("metadata", "generateName"), TEXT),
         "namespace": Field(("metadata", "namespace"), TEXT),
         "labels": Field(("metadata", "labels"), TEXT_MAP),
-        "own": Field(_OWN_ANNOTATIONS, OBJECT),
-        "of_template": Field(_TEMPLATES, OBJECT, alternatives=(Field(_JOB_TEMPLATES, OBJECT),)),
+        "own": Field(_OWN_ANNOTATIONS, _ANNOTATIONS),
+        "of_template": Field(_TEMPLATES, _ANNOTATIONS, alternatives=(Field(_JOB_TEMPLATES, _ANNOTATIONS),)),
         "replicas": Field(("spec", "replicas"), INTEGER),
     },
 )

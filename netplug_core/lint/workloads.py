@@ -8,7 +8,6 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from netplug_core.errors import ConfigurationError
 from netplug_core.lint.documents import Document, KubernetesObject
 from netplug_core.lint.finding import Finding, Path, Repair, format_path
 from netplug_core.lint.rules import Rule
@@ -23,6 +22,7 @@ from netplug_core.netconf.annotations import (
     IPV4_POOLS,
     IPV6_POOLS,
     AnnotatedPod,
+    AnnotationRefused,
     PodAnnotations,
     parse_annotations,
 )
@@ -97,8 +97,8 @@ def _read(one: AnnotatedObject, problems: list[Finding]) -> PodAnnotations:
     while True:
         try:
             return parse_annotations(pod)
-        except ConfigurationError as error:
-            name = error.where.partition(" ")[2].partition(" of pod ")[0]
+        except AnnotationRefused as error:
+            name = error.annotation
             problems.append(one.finding(_rule_of(pod, name), name, error.value, error.accepted))
             pod = evolve(
                 pod,
@@ -150,7 +150,7 @@ def _has_only_texts(value: object) -> bool:
 def _prefix_problems(one: AnnotatedObject, annotations: Mapping[str, object]) -> Iterator[Finding]:
     """Annotations that are called as netplug's are, with another prefix."""
     for name, value in annotations.items():
-        prefix, _slash, last = str(name).rpartition("/")
+        prefix, _slash, last = name.rpartition("/")
         if last in ANNOTATIONS and prefix != one.pod.prefix:
             yield one.finding(Rule.ANNOTATION_PREFIX, name, value, f"{one.pod.full_name(last)} is netplug's")
 

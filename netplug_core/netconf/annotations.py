@@ -25,7 +25,8 @@ from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = [
     "ALLOWED_SOURCE_PREFIXES", "ANNOTATIONS", "FLOATING_IPS", "HW_ADDR", "IPV4_POOLS", "IPV6_POOLS", "IP_ADDRS",
-    "IP_ADDRS_NO_IPAM", "IP_FAMILIES", "OF_NAMESPACES", "AnnotatedPod", "PodAnnotations", "parse_annotations",
+    "IP_ADDRS_NO_IPAM", "IP_FAMILIES", "OF_NAMESPACES", "AnnotatedPod", "AnnotationRefused", "PodAnnotations",
+    "parse_annotations",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -67,6 +68,13 @@ _MACS: Final = tuple(
 )
 
 
+@frozen
+class AnnotationRefused(ConfigurationError):
+    """An annotation that cannot be accepted (code 7); ``annotation`` is its full name."""
+
+    annotation: str
+
+
 @frozen(kw_only=True)
 class AnnotatedPod:
     """A pod with all its annotations and those of its namespace; netplug's begin with ``prefix``."""
@@ -80,9 +88,10 @@ class AnnotatedPod:
         """An annotation of ours, with the prefix."""
         return f"{self.prefix}/{name}"
 
-    def refusal(self, name: str, value: object, accepted: str) -> ConfigurationError:
+    def refusal(self, name: str, value: object, accepted: str) -> AnnotationRefused:
         """The error about a value of the pod's annotation of that name."""
-        return ConfigurationError(f"annotation {self.full_name(name)} of pod {self.name}", value, accepted)
+        annotation = self.full_name(name)
+        return AnnotationRefused(f"annotation {annotation} of pod {self.name}", value, accepted, annotation)
 
 
 @frozen(kw_only=True)
@@ -113,7 +122,7 @@ def parse_annotations(pod: AnnotatedPod) -> PodAnnotations:
     """What a pod's annotations ask for; where the pod has none, those of its namespace about pools and families.
 
     Raises:
-        ConfigurationError: a value is not accepted, two annotations exclude each other, or one does not exist.
+        AnnotationRefused: a value is not accepted, two annotations exclude each other, or one does not exist.
     """
     own, of_namespace = _own(pod.annotations, pod.prefix), _own(pod.namespace_annotations, pod.prefix)
     for name, text in own.items():
@@ -257,5 +266,5 @@ class _Reader:
                 raise self._refusal(name, f"{quote(member)} is no text; {accepted}")
         return tuple(members)
 
-    def _refusal(self, name: str, accepted: str) -> ConfigurationError:
+    def _refusal(self, name: str, accepted: str) -> AnnotationRefused:
         return self.pod.refusal(name, self.texts[name], accepted)

@@ -46,7 +46,7 @@ def require_allowed(pod: AnnotatedPod, annotations: PodAnnotations, netconf: Net
     """Return if the configuration allows every annotation of the pod, and its IPAM can do what they ask for.
 
     Raises:
-        ConfigurationError: a feature is off, or the IPAM is not netplug's own.
+        AnnotationRefused: a feature is off, or the IPAM is not netplug's own.
     """
     features = netconf.feature_control
     for name, feature, is_on in (
@@ -74,7 +74,7 @@ def resolve_addresses(
     everything else. ``IP`` belongs to the configuration, so annotations restrict it.
 
     Raises:
-        ConfigurationError: ``IP`` is of a family that the pod's annotation switches off.
+        AnnotationRefused: ``IP`` is of a family that the pod's annotation switches off.
     """
     if annotations.addresses_no_ipam:
         return ResolvedAddresses(ipam=ipam, unmanaged=annotations.addresses_no_ipam)

@@ -1,6 +1,7 @@
 """Documents together: what is found between them, and what is not judged because it is not known."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import cast
 
 import pytest
 
@@ -153,6 +154,34 @@ def test_lists_and_objects_of_texts_are_written_as_json(value: object, text: str
     (found,) = lint(pod(ipv4pools=value)).found
     assert found.repair is not None
     assert found.repair.value == text
+
+
+def odd(value: Mappings) -> Mappings:
+    """An object with names that YAML reads as something other than texts, such as ``on``, ``8080`` and ``~``."""
+    return {**value, **dict.fromkeys(cast("Iterator[str]", (True, 8080, None, 1.5)), "x")}
+
+
+def annotated(kind: str, annotations: Mappings) -> Mappings:
+    metadata = {"name": "web", "namespace": "shop", "annotations": annotations}
+    template = {"metadata": {"annotations": annotations}}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "Namespace"])
+def test_a_name_of_an_annotation_that_is_no_text_is_anothers(kind: str) -> None:
+    of_others = odd({"example.org/a": "b"})
+    assert rules(annotated(kind, of_others)) == []
+    assert Rule.ANNOTATION_POOLS in rules(annotated(kind, {**of_others, f"{PREFIX}/ipv4pools": "x"}))
+    assert rules(annotated(kind, of_others), pool(cidr="10.64.0.1/16")) == [Rule.POOL_HOST_BITS]
+
+
+@pytest.mark.parametrize("name", ["x of pod y", "x of pod ", "ipAddrs of pod shop/web", " of pod ", "a b"])
+def test_a_name_with_the_words_of_the_error_is_found_once(name: str) -> None:
+    found = lint(pod(**{name: "z", "hwAddr": "y"})).found
+    assert [(one.rule, one.field) for one in found] == [
+        (Rule.ANNOTATION_UNKNOWN, f"metadata.annotations[{PREFIX}/{name}]"),
+        (Rule.ANNOTATION_MAC, f"metadata.annotations[{PREFIX}/hwAddr]"),
+    ]
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Network configurations: every member that is refused is found in one run, and no secret is shown."""
 
+import pytest
+
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.lint.configurations import Configuration, find_file_order, read_configurations
 from netplug_core.lint.documents import Document
@@ -44,6 +46,19 @@ def test_a_value_of_another_type_is_converted_only_if_that_is_accepted() -> None
     assert repair_of(mtu="large") is None
     assert repair_of(mtu=[1450]) is None
     assert repair_of(mtu="99999") is None  # too large
+
+
+@pytest.mark.parametrize("key", [True, 8080, None, 1.5])
+@pytest.mark.parametrize("datastore", ["sqlite", "etcdv3"])
+def test_a_key_that_is_no_text_is_unknown(key: str, datastore: str) -> None:
+    ipam = {"type": "netplug-ipam", key: "x"}
+    found = found_in(netplug(ipam, mtu=-1, readiness_gates=[{key: 1}], datastore_type=datastore) | {key: 1})
+    assert {(one.rule, one.field) for one in found} == {
+        (Rule.VALUE_REFUSED, "plugins[0].mtu"),
+        (Rule.WRONG_TYPE, "plugins[0].readiness_gates"),
+        (Rule.UNKNOWN_KEY, f"plugins[0].{key}"),
+        (Rule.UNKNOWN_KEY, f"plugins[0].ipam.{key}"),
+    }
 
 
 def test_no_text_of_a_wrong_type_is_shown() -> None:

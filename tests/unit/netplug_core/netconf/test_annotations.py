@@ -8,7 +8,7 @@ import pytest
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.annotations import AnnotatedPod, PodAnnotations, parse_annotations
+from netplug_core.netconf.annotations import AnnotatedPod, AnnotationRefused, PodAnnotations, parse_annotations
 from netplug_core.orchestrator.model import PodName
 
 PREFIX = "cni.projectnetplug.org"
@@ -33,6 +33,15 @@ def refusal(own: dict[str, str], of_namespace: dict[str, str] | None = None) -> 
         parse(own, of_namespace)
     assert caught.value.code == 7
     return str(caught.value)
+
+
+@pytest.mark.parametrize("own", [{"x of pod y": "z"}, {"hwAddr": "z"}, {"ipv4pools": "z"}])
+def test_the_error_has_the_full_name_of_the_annotation(own: dict[str, str]) -> None:
+    with pytest.raises(AnnotationRefused) as caught:
+        parse(own)
+    (name,) = own
+    assert caught.value.annotation == f"{PREFIX}/{name}"
+    assert str(caught.value).startswith(f"annotation {PREFIX}/{name} of pod test/web: 'z' is not accepted; ")
 
 
 def addresses(*texts: str) -> tuple[Address, ...]:
