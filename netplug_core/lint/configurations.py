@@ -239,8 +239,14 @@ def _load(members: Mapping[str, object], plugin: Plugin) -> _Loaded:
 
 
 def _path_of(error: ConfigurationError | DecodeError) -> tuple[str, ...]:
-    """The member that an error is about; of a list that member, whichever entry it is."""
-    return tuple(name.partition("[")[0] for name in error.where.removeprefix(_WHERE).split(".")[1:])
+    """The member that an error is about; of a list or of an object of texts that member, whichever entry it is."""
+    return tuple(_place_of(error)[0].split(".")[1:])
+
+
+def _place_of(error: ConfigurationError | DecodeError) -> tuple[str, str]:
+    """The names that lead to the member, and the entry in it, whose key may have dots: ``['a.b']``."""
+    names, bracket, entry = error.where.removeprefix(_WHERE).partition("[")
+    return names, f"{bracket}{entry}"
 
 
 def _error_finding(one: Configuration, error: ConfigurationError | DecodeError, *, is_loaded: bool) -> Finding:
@@ -249,11 +255,12 @@ def _error_finding(one: Configuration, error: ConfigurationError | DecodeError, 
     if isinstance(error, DecodeError):
         value = find_at(one.members, path)
         shown = value if isinstance(value, bool | int | float) else REDACTED  # a text may be a secret
-        found = _finding(one, Rule.WRONG_TYPE, path, shown, error.problem)
-        return evolve(found, repair=_find_conversion(one, path, value))
-    rule = Rule.KEY_MISPLACED if is_loaded else Rule.VALUE_REFUSED
-    found = _finding(one, rule, path, error.value, error.accepted)
-    return evolve(found, field=found.field + "".join(error.where.rpartition(path[-1])[2:]))
+        wrong = _finding(one, Rule.WRONG_TYPE, path, shown, error.problem)
+        found = evolve(wrong, repair=_find_conversion(one, path, value))
+    else:
+        rule = Rule.KEY_MISPLACED if is_loaded else Rule.VALUE_REFUSED
+        found = _finding(one, rule, path, error.value, error.accepted)
+    return evolve(found, field=found.field + _place_of(error)[1])
 
 
 def _find_conversion(one: Configuration, path: tuple[str, ...], value: object) -> Repair | None:

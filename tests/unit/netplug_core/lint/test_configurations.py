@@ -29,7 +29,7 @@ def test_every_member_that_is_refused_is_found() -> None:
         (Rule.VALUE_REFUSED, "plugins[0].mtu"),
         (Rule.VALUE_REFUSED, "plugins[0].readiness_gates[1]"),
         (Rule.VALUE_REFUSED, "plugins[0].log_level"),
-        (Rule.WRONG_TYPE, "plugins[0].ipam.ipv4_pools"),
+        (Rule.WRONG_TYPE, "plugins[0].ipam.ipv4_pools[1]"),
         (Rule.WRONG_TYPE, "plugins[0].ipam.assign_ipv6"),
     }
 
@@ -55,9 +55,17 @@ def test_a_key_that_is_no_text_is_unknown(key: str, datastore: str) -> None:
     found = found_in(netplug(ipam, mtu=-1, readiness_gates=[{key: 1}], datastore_type=datastore) | {key: 1})
     assert {(one.rule, one.field) for one in found} == {
         (Rule.VALUE_REFUSED, "plugins[0].mtu"),
-        (Rule.WRONG_TYPE, "plugins[0].readiness_gates"),
+        (Rule.WRONG_TYPE, "plugins[0].readiness_gates[0]"),
         (Rule.UNKNOWN_KEY, f"plugins[0].{key}"),
         (Rule.UNKNOWN_KEY, f"plugins[0].ipam.{key}"),
+    }
+
+
+def test_an_entry_whose_key_has_dots_hides_nothing_else() -> None:
+    found = found_in(netplug(datastore_type="theirs", datastore_options={"a.b": 1}, mtu=-1))
+    assert {(one.rule, one.field) for one in found} == {
+        (Rule.WRONG_TYPE, "plugins[0].datastore_options['a.b']"),
+        (Rule.VALUE_REFUSED, "plugins[0].mtu"),
     }
 
 
