@@ -134,14 +134,14 @@ def read_configuration(file: str) -> Mapping[str, object]:
 
 
 def read_text(file: str) -> str:
-    """The text of a file; ``-`` is standard input.
+    """The text of a file, with its own line endings; ``-`` is standard input.
 
     Raises:
         InputError: it cannot be read, or is not UTF-8.
     """
     name = "standard input" if file == STDIN else file
     try:
-        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+        return sys.stdin.read() if file == STDIN else Path(file).read_bytes().decode()
     except OSError as error:
         raise InputError(name, file, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:

@@ -135,6 +135,21 @@ def test_json_with_tabs_is_left_alone(harness: ToolHarness) -> None:
     assert "change it by hand" in harness.err
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("name", ["NP-L201-host-bits.yaml", "NP-L309-block.yaml", "NP-L309-list.yaml"])
+def test_line_endings_a_mark_and_a_mode_stay(harness: ToolHarness, tmp_path: Path, name: str, mark: bytes) -> None:
+    unix, windows = tmp_path / f"unix-{name}", tmp_path / f"windows-{name}"
+    text = (SETS / "bad" / name).read_bytes()
+    unix.write_bytes(text)
+    windows.write_bytes(mark + text.replace(b"\n", b"\r\n") + b"\r\n# mixed\n")
+    windows.chmod(0o600)
+    for file in (unix, windows):
+        assert harness.run_command("lint", "--fix", "-f", str(file)) == 0, harness.err
+    assert unix.read_bytes() != text
+    assert windows.read_bytes() == mark + unix.read_bytes().replace(b"\n", b"\r\n") + b"\r\n# mixed\n"
+    assert windows.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_link_and_an_owner_stay(harness: ToolHarness, tmp_path: Path) -> None:
     file = harness.write_pools(("a", "10.0.0.1/24"))
     if os.geteuid() == 0:
