@@ -8,9 +8,16 @@ from typing import TypeVar
 from attrs import field, frozen
 
 from netplug_core.installation.check import CheckedInstallation
-from netplug_core.lint.clusters import Cluster, Sourced, check_cluster, find_pool_changes
+from netplug_core.lint.clusters import Cluster, check_cluster, find_pool_changes
 from netplug_core.lint.configurations import Configuration, find_file_order, read_configurations
-from netplug_core.lint.documents import Document, DocumentSort, KubernetesObject, find_sort, read_kubernetes_object
+from netplug_core.lint.documents import (
+    Document,
+    DocumentSort,
+    KubernetesObject,
+    Sourced,
+    find_sort,
+    read_kubernetes_object,
+)
 from netplug_core.lint.finding import Finding
 from netplug_core.lint.installations import check_installations
 from netplug_core.lint.ranges import Surroundings, check_ranges
@@ -168,11 +175,12 @@ def _of_type(resources: Iterable[Sourced[Resource]], cls: type[R]) -> tuple[Sour
     return tuple(Sourced(one.value, one.source) for one in resources if isinstance(one.value, cls))
 
 
-def _pools_of(checked: Sequence[CheckedInstallation], known: Sequence[Sourced[IPPool]]) -> Iterator[Sourced[IPPool]]:
+def _pools_of(
+    checked: Sequence[Sourced[CheckedInstallation]], known: Sequence[Sourced[IPPool]]
+) -> Iterator[Sourced[IPPool]]:
     """The pools that the last Installation stands for, without those that are known by their names."""
     names = {one.value.metadata.name for one in known}
     for one in checked[-1:]:
-        source = one.document.where.rpartition(" ")[0]
-        for pool in one.resolved.pools if one.resolved is not None else ():
+        for pool in one.value.resolved.pools if one.value.resolved is not None else ():
             if pool.pool.metadata.name not in names:
-                yield Sourced(pool.pool, source)
+                yield Sourced(pool.pool, one.source)

@@ -7,7 +7,6 @@ pool no configuration, without a node no selector.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
 
 from attrs import evolve, frozen
 
@@ -19,7 +18,7 @@ from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Speci
 from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.outcome.refusals import PoolUnknown
 from netplug_core.lint.configurations import Configuration
-from netplug_core.lint.documents import KubernetesObject
+from netplug_core.lint.documents import KubernetesObject, Sourced
 from netplug_core.lint.finding import Finding, format_path
 from netplug_core.lint.resources import field_problems
 from netplug_core.lint.rules import Rule
@@ -41,17 +40,7 @@ from netplug_core.resources.validation import InvalidResource, validate_pool_ove
 from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import SelectorError, parse
 
-__all__ = ["Cluster", "Sourced", "check_cluster", "find_pool_changes"]
-
-T = TypeVar("T")
-
-
-@frozen
-class Sourced(Generic[T]):
-    """A value, and the document that it is from, or the datastore."""
-
-    value: T
-    source: str
+__all__ = ["Cluster", "check_cluster", "find_pool_changes"]
 
 
 @frozen(kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final, Generic, TypeVar, cast
 
 from attrs import field, frozen
 
@@ -23,9 +23,11 @@ from netplug_core.resources.kinds import find_kind
 from netplug_core.resources.metadata import Labels
 
 __all__ = [
-    "Document", "DocumentSort", "KubernetesObject", "find_sort", "malformed_finding", "read_kubernetes_object",
-    "subject_of",
+    "Document", "DocumentSort", "KubernetesObject", "Sourced", "find_sort", "malformed_finding",
+    "read_kubernetes_object", "subject_of",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 
 @frozen(kw_only=True)
@@ -35,6 +37,14 @@ class Document:
     source: str
     mapping: Mapping[str, object] = field(repr=False)
     file: str = ""
+
+
+@frozen
+class Sourced(Generic[T]):
+    """A value, and the document that it is from, or the datastore."""
+
+    value: T
+    source: str
 
 
 class DocumentSort(enum.Enum):

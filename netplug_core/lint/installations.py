@@ -10,7 +10,7 @@ from netplug_core.installation.document import InstallationDocument, read_instal
 from netplug_core.installation.overlay import overlaid
 from netplug_core.installation.problems import InvalidInstallation, ProblemClass
 from netplug_core.installation.selection import find_selection_problems
-from netplug_core.lint.documents import Document, subject_of
+from netplug_core.lint.documents import Document, Sourced, subject_of
 from netplug_core.lint.finding import Finding
 from netplug_core.lint.rules import Rule
 from netplug_core.resources.installation import INSTALLATION_NAME
@@ -28,10 +28,13 @@ _RULES: Final = {
 }
 
 
-def check_installations(documents: Iterable[Document]) -> tuple[tuple[CheckedInstallation, ...], tuple[Finding, ...]]:
-    """The Installations as they were judged, for a new cluster, and what they break.
+def check_installations(
+    documents: Iterable[Document],
+) -> tuple[tuple[Sourced[CheckedInstallation], ...], tuple[Finding, ...]]:
+    """The Installations as they were judged, for a new cluster, and what they break; an overlay comes last.
 
-    An overlay is judged with the settings of the one Installation named default, and not without it.
+    An overlay is judged with the settings of the one Installation named default, and not without it. The source is that
+    of the document with the pools.
     """
     found, read = list[Finding](), list[tuple[Document, InstallationDocument]]()
     for document in documents:
@@ -39,18 +42,25 @@ def check_installations(documents: Iterable[Document]) -> tuple[tuple[CheckedIns
             read.append((document, read_installation(document.mapping, source=document.source)))
         except InvalidInstallation as error:
             found.append(_finding(document, error))
-    defaults = [one for _document, one in read if one.installation.metadata.name == INSTALLATION_NAME]
-    checked = list[CheckedInstallation]()
-    for document, one in read:
-        if one.installation.metadata.name == INSTALLATION_NAME:
-            checked.append(check(one))
-        elif len(defaults) == 1 and not any(map(any, map(find_selection_problems, (defaults[0], one)))):
-            checked.append(check(overlaid(defaults[0], one)))
+    defaults = [(document, one) for document, one in read if _is_default(one)]
+    overlays = [(document, one) for document, one in read if not _is_default(one)]
+    checked = list[Sourced[CheckedInstallation]]()
+    for document, one in (*defaults, *overlays):
+        if _is_default(one):
+            checked.append(Sourced(check(one), document.source))
+        elif len(defaults) == 1 and not any(map(any, map(find_selection_problems, (defaults[0][1], one)))):
+            below, default = defaults[0]
+            has_pools = bool(one.installation.spec.network.pools)
+            checked.append(Sourced(check(overlaid(default, one)), (document if has_pools else below).source))
         else:
             continue
-        found.extend(_finding(document, problem) for problem in checked[-1].problems)
-        found.extend(_warning_finding(document, checked[-1], text) for text in checked[-1].warnings)
+        found.extend(_finding(document, problem) for problem in checked[-1].value.problems)
+        found.extend(_warning_finding(document, checked[-1].value, text) for text in checked[-1].value.warnings)
     return tuple(checked), tuple(found)
+
+
+def _is_default(one: InstallationDocument) -> bool:
+    return one.installation.metadata.name == INSTALLATION_NAME
 
 
 def _warning_finding(document: Document, checked: CheckedInstallation, warning: str) -> Finding:

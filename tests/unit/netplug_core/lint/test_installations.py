@@ -21,6 +21,10 @@ def pools(*cidrs: str) -> list[dict[str, object]]:
     return [{"cidr": cidr, "encapsulation": "None", "natOutgoing": "Disabled"} for cidr in cidrs]
 
 
+def pool(cidr: str, name: str = "main") -> dict[str, object]:
+    return {"apiVersion": "projectnetplug.org/v3", "kind": "IPPool", "metadata": {"name": name}, "spec": {"cidr": cidr}}
+
+
 def test_a_warning_has_its_field() -> None:
     found = lint(installation(ipPools=pools("10.64.0.7/16"), linuxPolicySetupTimeoutSeconds=5)).found
     assert [(one.rule, one.field) for one in found] == [
@@ -37,8 +41,27 @@ def test_an_overlay_is_judged_with_the_default_one() -> None:
 
 
 def test_its_pools_are_compared_with_others() -> None:
-    pool = {"apiVersion": "projectnetplug.org/v3", "kind": "IPPool", "metadata": {"name": "main"}}
-    found = lint(installation(ipPools=pools("10.64.0.0/16")), {**pool, "spec": {"cidr": "10.64.7.0/24"}}).found
+    found = lint(installation(ipPools=pools("10.64.0.0/16")), pool("10.64.7.0/24")).found
+    assert [(one.rule, one.source) for one in found] == [(Rule.POOL_OVERLAP, "a#1")]
+
+
+def test_pools_of_an_overlay_are_found_where_they_are_written() -> None:
+    taken, bad = pool("10.65.7.0/24"), pool("10.66.0.1/24", "z")
+    default, overlay = (
+        installation(ipPools=pools("10.64.0.0/16")),
+        installation("overlay", ipPools=pools("10.65.0.0/16")),
+    )
+    for mappings, source in (((default, overlay), "a#2"), ((overlay, default), "a#1")):
+        found = lint(*mappings, taken, bad).found
+        assert [(one.rule, one.source) for one in found] == [
+            (Rule.POOL_OVERLAP, source),
+            (Rule.POOL_HOST_BITS, "a#4"),
+        ]
+
+
+def test_pools_that_an_overlay_leaves_as_they_are_are_found_in_the_default_one() -> None:
+    default, overlay = installation(ipPools=pools("10.64.0.0/16")), installation("overlay", mtu=1450)
+    found = lint(default, overlay, pool("10.64.7.0/24")).found
     assert [(one.rule, one.source) for one in found] == [(Rule.POOL_OVERLAP, "a#1")]
 
 
