@@ -1,5 +1,6 @@
 """The man page and the reference of the tool are what its commands make."""
 
+import re
 import shutil
 import subprocess
 import tomllib
@@ -28,6 +29,21 @@ def test_every_command_and_its_options_are_there() -> None:
     assert "netplugctl datastore migrate lock" in found
     assert all(each.paragraphs for each in found.values())
     assert not any("--context" in declared for declared, _ in found["netplugctl get"].options)
+
+
+def test_every_exit_status_of_a_command_is_in_the_man_page() -> None:
+    text = render_man_page().replace("\\-", "-")
+    _heading, _mark, rest = text.partition(".SH EXIT STATUS\n")
+    statuses = dict(re.findall(r'\.TP\n\.B "(\d)"\n(.*)', rest.partition(".SH ")[0]))
+    named = set[tuple[str, str]]()
+    for each in find_commands():
+        name = each.name.removeprefix("netplugctl ")
+        helps = (*each.paragraphs, *(help_text for _declared, help_text in each.options))
+        for sentence in " ".join(helps).split(". "):
+            if "status" in sentence:
+                named |= {(name, number) for number in re.findall(r"\b[23]\b", sentence)}
+    assert named >= {("lint", "3"), ("pool drain", "3"), ("install render", "2"), ("diff", "2")}
+    assert [(name, number) for name, number in named if name not in statuses[number]] == []
 
 
 def test_lines_that_have_to_stay_stay() -> None:

@@ -87,7 +87,8 @@ def render(
     """Print what an Installation installs in a new cluster, as YAML: namespace, accounts, DaemonSet, IPPools.
 
     The CRDs are not printed. Problems and warnings are those of validate. With --method, print a static manifest, CRDs
-    included; its settings are the keys of the ConfigMap netplug-config.
+    included; its settings are the keys of the ConfigMap netplug-config. The exit status is 2 if a rule is broken or a
+    setting is refused; nothing is printed then.
     """
     if method_name is not None:
         if files or part or mode == "v3":
