@@ -67,7 +67,7 @@ FIELDS: Final[Mapping[str, FieldText]] = {
         "volume `cni-net-dir`, `CNI_NET_DIR`",
     ),
     "netplugNetwork.cni.installMode": FieldText(
-        "whether host-local, portmap, loopback, tuning and flannel are installed too", "All", "an init container"
+        "whether bandwidth, host-local, loopback, portmap and tuning are installed too", "All", "an init container"
     ),
     _POOL[:-2]: FieldText(
         "the pools of the cluster, at most 25; an empty list leaves them to others",

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from netplug_core.installation.methods import Method, default_settings
+from netplug_core.installation.static_manifest import static_template
+from tools.images.root import HELPERS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "install-manifests.md"
 TEXT = PAGE.read_text()
@@ -26,3 +28,15 @@ def test_what_is_refused_is_printed() -> None:
 def test_every_manifest_and_setting_is_there(method: Method) -> None:
     assert f"| `{method.value}` |" in TEXT
     assert [key for key in default_settings(method) if f"`{key}`" not in TEXT] == []
+
+
+def test_a_plugin_that_the_image_does_not_have_is_asked_for() -> None:
+    needed = dict[str, set[str]]()
+    for method in Method:
+        for plugin in re.findall(r'"type": "([a-z-]+)"', static_template(method)):
+            if plugin not in (*HELPERS, "netplug", "netplug-ipam", "k8s"):
+                needed.setdefault(plugin, set()).add(method.value)
+    assert needed == {"flannel": {"manifest-etcd-flannel"}}
+    assert (
+        "`manifest-etcd-flannel` needs one thing more: the CNI plugin `flannel` in `/opt/cni/bin` of every node" in TEXT
+    )

@@ -9,8 +9,10 @@ from pathlib import Path
 import yaml
 
 from netplug_core.installation.check import check
+from netplug_core.installation.descriptions import find_field_text
 from netplug_core.installation.document import read_installation
 from netplug_core.installation.problems import ProblemClass
+from tools.images.root import HELPERS
 from tools.installation import PAGE, render_page
 
 TEXT = PAGE.read_text()
@@ -22,6 +24,11 @@ def blocks(language: str) -> list[str]:
 
 def test_the_table_is_generated() -> None:
     assert render_page(TEXT) == TEXT, "python -m tools.installation writes it anew"
+
+
+def test_the_plugins_of_others_are_those_of_the_image() -> None:
+    effect = find_field_text("netplugNetwork.cni.installMode").effect
+    assert effect == f"whether {', '.join(HELPERS[:-1])} and {HELPERS[-1]} are installed too"
 
 
 def test_every_class_of_problems_is_explained() -> None:

@@ -19,8 +19,8 @@ from tools.bundle import Interpreter, build_bundle, compile_packages, copy_packa
 from tools.images.debian import DebianPackage
 
 __all__ = [
-    "ACCOUNT", "BUNDLE", "DEBIAN_PACKAGES", "FURTHER_DISTRIBUTIONS", "HELPERS_FOLDER", "PROGRAMS", "Machine",
-    "find_machine", "make_root", "split_layers",
+    "ACCOUNT", "BUNDLE", "DEBIAN_PACKAGES", "FURTHER_DISTRIBUTIONS", "HELPERS", "HELPERS_FOLDER", "PROGRAMS",
+    "Machine", "find_machine", "make_root", "split_layers",
 ]  # fmt: skip
 
 DEBIAN_PACKAGES = (
@@ -37,7 +37,9 @@ FURTHER_DISTRIBUTIONS = ("click", "rich", "prometheus_client", "kopf")
 ACCOUNT = "65532:65532"
 """User and group of a container that does not ask for others."""
 
-_HELPERS = ("bandwidth", "host-local", "loopback", "portmap", "tuning")
+HELPERS = ("bandwidth", "host-local", "loopback", "portmap", "tuning")
+"""The plugins of others that `netplug-install` copies to a host."""
+
 _PYTHON_VERSION = (3, 11)
 _PACKAGES = "opt/netplug/packages"
 BUNDLE = "opt/netplug/bundle"
@@ -166,7 +168,7 @@ def _make_base(root: Path, machine: Machine) -> None:
 
 
 def _copy_of_debian(root: Path, debian: Path, packages: Sequence[DebianPackage]) -> None:
-    for path in ("usr/lib/os-release", *(f"usr/lib/cni/{name}" for name in _HELPERS)):
+    for path in ("usr/lib/os-release", *(f"usr/lib/cni/{name}" for name in HELPERS)):
         target = root / path.replace("usr/lib/cni", HELPERS_FOLDER)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(debian / path, target)
