@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.commands.options import files_with
+from netplug_cli.ctl.commands.options import files_with, parse_cidr
 from netplug_cli.ctl.documents import (
     MANIFEST_SUFFIXES,
     STDIN,
@@ -51,15 +51,8 @@ class _LintOptions(TypedDict):
     is_dry_run: bool
 
 
-def _parse_cidr(text: str) -> Prefix:
-    try:
-        return Prefix.parse(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; a CIDR such as 10.96.0.0/12 is expected") from None
-
-
 def _cidrs(option: str, name: str, text: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    return click.option(option, name, multiple=True, type=_parse_cidr, metavar="CIDR", help=text)
+    return click.option(option, name, multiple=True, type=parse_cidr, metavar="CIDR", help=text)
 
 
 @click.command()

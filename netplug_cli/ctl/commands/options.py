@@ -9,8 +9,9 @@ import click
 
 from netplug_cli.ctl.completion import complete_kinds, complete_names
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files
+from netplug_core.addressing import Prefix
 
-__all__ = ["FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME", "files_with"]
+__all__ = ["FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME", "files_with", "parse_cidr"]
 
 _RECURSIVE_META_KEY = "netplugctl.recursive"
 _Command = Callable[..., Any]
@@ -18,6 +19,14 @@ _Command = Callable[..., Any]
 
 def _remember_recursive(context: click.Context, _parameter: click.Parameter, value: object) -> None:
     context.meta[_RECURSIVE_META_KEY] = bool(value)
+
+
+def parse_cidr(text: str) -> Prefix:
+    """The value of an option, with an error of the command line if it is no CIDR or has host bits."""
+    try:
+        return Prefix.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; a CIDR such as 10.1.0.0/16 is expected") from None
 
 
 def FILES(command: _Command) -> _Command:  # noqa: N802 - beside the other options, which are values

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
+from netplug_cli.ctl.commands.options import parse_cidr
 from netplug_cli.ctl.drain_report import DrainReport, plan_document, plan_lines
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.simulation.options import parse_duration
@@ -34,13 +35,6 @@ class _RunOptions(TypedDict):
     timeout_s: int | None
     is_dry_run: bool
     output: str
-
-
-def _parse_cidr(text: str) -> Prefix:
-    try:
-        return Prefix.parse(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; expected a CIDR such as 10.1.0.0/16") from None
 
 
 def _run_options(command: _Command) -> _Command:
@@ -112,7 +106,7 @@ def drain_pool(
 @pool.command("resize", short_help="Replace a pool by one with another CIDR or block size.")
 @click.argument("name", metavar="NAME")
 @click.option("--successor", required=True, metavar="NAME", help="The name of the pool that takes its place.")
-@click.option("--cidr", type=_parse_cidr, metavar="CIDR", help="Its CIDR, apart from those of all pools.")
+@click.option("--cidr", type=parse_cidr, metavar="CIDR", help="Its CIDR, apart from those of all pools.")
 @click.option("--block-size", "block_length", type=int, metavar="N", help="Its block size.")
 @_run_options
 @click.pass_context

@@ -235,7 +235,7 @@ def test_objects_of_others_are_skipped_and_named(harness: ToolHarness) -> None:
         ((), "Give at least one file"),
         (("-f", "-", "--fix"), "standard input is none"),
         (("-f", "-", "--dry-run"), "--dry-run is for --fix"),
-        (("-f", "-", "--host-cidr", "10.0.0.0/33"), "a CIDR such as 10.96.0.0/12 is expected"),
+        (("-f", "-", "--host-cidr", "10.0.0.0/33"), "a CIDR such as 10.1.0.0/16 is expected"),
     ],
 )
 def test_a_wrong_command_line(harness: ToolHarness, argv: tuple[str, ...], part: str) -> None:

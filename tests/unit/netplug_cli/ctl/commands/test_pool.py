@@ -213,7 +213,7 @@ def test_a_locked_datastore_is_refused(blue: ToolHarness) -> None:
         (("resize", "blue", "--successor", "green"), "Give --cidr, --block-size, or both."),
         (
             ("resize", "blue", "--successor", "green", "--cidr", "10.1.0.1/16"),
-            "10.1.0.0/16 is the prefix that holds it",
+            "10.1.0.0/16 is the prefix that holds it; a CIDR such as 10.1.0.0/16 is expected",
         ),
         (("resize", "blue", "--successor", "green", "--cidr", "10.1.0.0/16", "--timeout", "1s"), "--timeout is for"),
     ],
