@@ -30,8 +30,9 @@ def printed(folder: Path, *command: str, **variables: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a heading can be linked by."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    """What a heading can be linked by; a comment of a code block is none."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
