@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Each worker would compile every test again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test unit property integration faults nightly lint bench manifests man images constraints clean
+.PHONY: help demo test unit property integration faults nightly lint bench manifests man site images constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
@@ -15,12 +15,14 @@ DATASTORE ?= sqlite
 parallel := $(python) -m pytest -n $(shell expr $$(nproc) + 2) --dist loadgroup
 coverage = .venv/bin/coverage report --include='$(1)/*' --fail-under=$(2)
 # What `make lint` runs: all of it, whatever fails.
-linters := ruff-format ruff-check mypy pyright lint-imports
+linters := ruff-format ruff-check mypy pyright lint-imports sphinx
 lint.ruff-format := ruff format --check .
 lint.ruff-check := ruff check .
 lint.mypy := mypy --strict
 lint.pyright := pyright --pythonpath $(python) --warnings
 lint.lint-imports := lint-imports
+# All pages anew: of pages that it knows from before, Sphinx would not repeat the warnings.
+lint.sphinx := python -m sphinx --quiet --fail-on-warning --fresh-env --write-all -d dist/doctrees -c tools/site . dist/site
 # The other servers that the tests have to pass on, at night: the oldest and the newest etcd, and an older API server.
 other_etcds := etcd-debian etcd-v3.7.3
 other_apiservers := kube-apiserver-v1.35.4
@@ -107,7 +109,7 @@ nightly-dist:
 	$(step) 'nox: dist'
 	@.venv/bin/nox -s dist
 
-lint:                   ## format, style, types twice, import contracts
+lint:                   ## format, style, types twice, import contracts, the site with its links
 	@tools/prepare dev
 	@$(MAKE) --keep-going --jobs=2 --output-sync=target --no-print-directory $(linters)
 
@@ -131,6 +133,11 @@ man:                    ## write the man page of netplugctl and docs/netplugctl-
 	@tools/prepare dev
 	$(step) 'man page and reference'
 	@$(python) -m tools.reference
+
+site:                   ## the documentation as a site, in dist/site; a warning is an error
+	@tools/prepare dev
+	@rm -rf dist/site
+	@$(MAKE) --no-print-directory sphinx
 
 images:                 ## write the image of the nodes to dist/images, from Debian packages and .venv
 	@tools/prepare dev

@@ -81,6 +81,13 @@ def protobuf(session: nox.Session, protobuf: str) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as a site, in a folder of the session; a warning is an error."""
+    install(session)
+    session.run("python", "-m", "sphinx", "--fail-on-warning", "-c", "tools/site", ".", f"{session.create_tmp()}/site")
+
+
+@nox.session
 def dist(session: nox.Session) -> None:
     """Build what is published, install it, and run the tests of the source distribution on what was installed."""
     install_pinned(session)

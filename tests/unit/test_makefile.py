@@ -41,13 +41,14 @@ def test_where_a_server_cannot_be_made_it_says_what_becomes_of_the_tests(
     assert f"'tests that need what is missing {outcome}'" in made(tmp_path, "-n", target, ci=ci).stdout
 
 
-STEPS = ["ruff format --check .", "ruff check .", "mypy --strict", "pyright", "lint-imports"]
+STEPS = ["ruff format --check .", "ruff check .", "mypy --strict", "pyright", "lint-imports", "python -m sphinx"]
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A folder with tools that say that they ran, and succeed unless a file with their name and `.fails` is there."""
-    programs = ["tools/prepare", *(f".venv/bin/{name}" for name in ("ruff", "mypy", "pyright", "lint-imports"))]
+    linters = ("ruff", "mypy", "pyright", "lint-imports", "python")
+    programs = ["tools/prepare", *(f".venv/bin/{name}" for name in linters)]
     for program in programs:
         path = tmp_path / program
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,12 +62,12 @@ def ran(said: str) -> list[str]:
     return [step for step in STEPS if f"\nran {step}" in said]
 
 
-def test_lint_runs_its_five_tools(checkout: Path) -> None:
+def test_lint_runs_its_six_tools(checkout: Path) -> None:
     linted = made(checkout, "lint")
     assert (linted.returncode, ran(linted.stdout)) == (0, STEPS)
 
 
-@pytest.mark.parametrize("tool", ["ruff", "mypy", "pyright", "lint-imports"])
+@pytest.mark.parametrize("tool", ["ruff", "mypy", "pyright", "lint-imports", "python"])
 def test_lint_runs_all_of_them_when_one_fails_and_fails_at_the_end(checkout: Path, tool: str) -> None:
     (checkout / f"{tool}.fails").touch()
     linted = made(checkout, "lint")
