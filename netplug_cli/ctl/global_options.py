@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 import click
 
-__all__ = ["COMPLETE_VARIABLE", "OPTIONS_META_KEY", "global_options", "remember_option"]
+__all__ = [
+    "COMPLETE_VARIABLE", "LOG_LEVELS", "OPTIONS_META_KEY", "global_options", "remember_log_level", "remember_option",
+]  # fmt: skip
 
 COMPLETE_VARIABLE = "_NETPLUGCTL_COMPLETE"
 """The variable by which a shell asks for completions; click derives the name from the tool's."""
@@ -14,7 +17,8 @@ COMPLETE_VARIABLE = "_NETPLUGCTL_COMPLETE"
 OPTIONS_META_KEY = "netplugctl.options"
 """The member of click's ``meta`` with the values of the global options."""
 
-_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug")
+LOG_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug")
+"""The words that ``--log-level`` accepts."""
 
 
 def remember_option(context: click.Context, parameter: click.Parameter, value: object) -> None:
@@ -23,8 +27,16 @@ def remember_option(context: click.Context, parameter: click.Parameter, value: o
         context.meta.setdefault(OPTIONS_META_KEY, {})[parameter.name] = value
 
 
-def global_options(*, is_hidden: bool) -> list[click.Parameter]:
-    """The options that every command takes; the help of a command does not repeat them."""
+def remember_log_level(context: click.Context, level: str) -> None:
+    """Store a log level that a command was given by an option of its own."""
+    context.meta.setdefault(OPTIONS_META_KEY, {})["log_level"] = level
+
+
+def global_options(*, is_hidden: bool, taken: Collection[str] = ()) -> list[click.Parameter]:
+    """The options that every command takes; the help of a command does not repeat them.
+
+    ``taken`` are spellings that the command has options of its own for.
+    """
     option = partial(click.Option, expose_value=False, callback=remember_option, hidden=is_hidden)
     return [
         option(
@@ -35,8 +47,8 @@ def global_options(*, is_hidden: bool) -> list[click.Parameter]:
         ),
         option(["--context"], metavar="NAME", help="The context of the kubeconfig, in place of the current one."),
         option(
-            ["-l", "--log-level"],
-            type=click.Choice(_LEVELS, case_sensitive=False),
+            [spelling for spelling in ("-l", "--log-level") if spelling not in taken],
+            type=click.Choice(LOG_LEVELS, case_sensitive=False),
             help="How much to print: info shows which datastore is used, debug every call to it.  [default: panic]",
             metavar="LEVEL",
         ),

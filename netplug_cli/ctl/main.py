@@ -87,7 +87,8 @@ def _add_global_options(command: click.Command) -> None:
         for member in command.commands.values():
             _add_global_options(member)
     elif not any(parameter.callback is remember_option for parameter in command.params):
-        command.params = [*command.params, *global_options(is_hidden=True)]
+        taken = {spelling for parameter in command.params for spelling in parameter.opts}
+        command.params = [*command.params, *global_options(is_hidden=True, taken=taken)]
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - click's signature

@@ -25,7 +25,7 @@ from attrs import frozen
 
 __all__ = [
     "And", "ComparisonOperator", "Everything", "HasLabel", "LabelComparison", "Not", "Or", "Selector", "SelectorError",
-    "SetMembership", "SetOperator", "leaf_terms", "parse",
+    "SetMembership", "SetOperator", "TokenReader", "leaf_terms", "parse",
 ]  # fmt: skip
 
 # Pairs of parentheses inside one another, in the text as it is and in its canonical form: the bound of every recursion
@@ -130,7 +130,7 @@ def parse(text: str) -> Selector:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def _parse(text: str) -> Selector:
-    selector = _Parser(text).parse()
+    selector = _Parser(text, _TOKEN).parse()
     if (depth := _depth(selector)) > _MAX_DEPTH:
         raise SelectorError.at(1, found=f"groups {depth} deep", expected=_MAX_DEPTH_TEXT)
     return selector
@@ -180,12 +180,52 @@ _OPERATORS: dict[str, ComparisonOperator | SetOperator] = {
 _SECOND_WORDS = {"starts": "with", "ends": "with", "not": "in"}
 
 
-class _Parser:
-    """A parser that looks one token ahead. Each method reads one rule of the grammar and stops after it."""
+class TokenReader:
+    """A parser that looks one token ahead: what parsers of several grammars share.
 
-    def __init__(self, text: str) -> None:
-        self._tokens = _TOKEN.finditer(text)
+    ``pattern`` matches at every position. Its groups ``word``, ``unclosed`` and ``end`` are what they are called, and
+    every alternative is a named group.
+    """
+
+    def __init__(self, text: str, pattern: re.Pattern[str]) -> None:
+        self._tokens = pattern.finditer(text)
         self._advance()
+
+    def _label(self, expected: str) -> str:
+        if self._kind != "word":
+            raise self._error(expected)
+        label = self._text
+        if len(label) > _MAX_LABEL_LENGTH:
+            found = f"a label of {len(label)} characters"
+            raise SelectorError.at(self._position, found=found, expected=f"at most {_MAX_LABEL_LENGTH}")
+        self._advance()
+        return label
+
+    def _accept(self, text: str) -> bool:
+        """Whether the next token is this one; if so, it is consumed."""
+        is_here = self._text == text
+        if is_here:
+            self._advance()
+        return is_here
+
+    def _expect(self, text: str, expected: str) -> None:
+        if not self._accept(text):
+            raise self._error(expected)
+
+    def _advance(self) -> None:
+        token = next(self._tokens)
+        self._kind = str(token.lastgroup)  # there is always one: every alternative is a named group
+        self._text: str = token[self._kind]
+        self._position = token.start(self._kind) + 1
+
+    def _error(self, expected: str) -> SelectorError:
+        text = self._text if len(self._text) <= _MAX_QUOTED_LENGTH else f"{self._text[:_MAX_QUOTED_LENGTH]}..."
+        found = {"end": "the end", "unclosed": f"{text!r} that is never closed"}.get(self._kind, repr(text))
+        return SelectorError.at(self._position, found=found, expected=expected)
+
+
+class _Parser(TokenReader):
+    """Each method reads one rule of the grammar and stops after it."""
 
     def parse(self) -> Selector:
         if self._kind == "end":
@@ -262,35 +302,3 @@ class _Parser:
         quoted = self._text
         self._advance()
         return quoted[1:-1]
-
-    def _label(self, expected: str) -> str:
-        if self._kind != "word":
-            raise self._error(expected)
-        label = self._text
-        if len(label) > _MAX_LABEL_LENGTH:
-            found = f"a label of {len(label)} characters"
-            raise SelectorError.at(self._position, found=found, expected=f"at most {_MAX_LABEL_LENGTH}")
-        self._advance()
-        return label
-
-    def _accept(self, text: str) -> bool:
-        """Whether the next token is this one; if so, it is consumed."""
-        is_here = self._text == text
-        if is_here:
-            self._advance()
-        return is_here
-
-    def _expect(self, text: str, expected: str) -> None:
-        if not self._accept(text):
-            raise self._error(expected)
-
-    def _advance(self) -> None:
-        token = next(self._tokens)
-        self._kind = str(token.lastgroup)  # there is always one: every alternative is a named group
-        self._text: str = token[self._kind]
-        self._position = token.start(self._kind) + 1
-
-    def _error(self, expected: str) -> SelectorError:
-        text = self._text if len(self._text) <= _MAX_QUOTED_LENGTH else f"{self._text[:_MAX_QUOTED_LENGTH]}..."
-        found = {"end": "the end", "unclosed": f"{text!r} that is never closed"}.get(self._kind, repr(text))
-        return SelectorError.at(self._position, found=found, expected=expected)

@@ -4,6 +4,7 @@
 - Every selector answers for every set of labels, and answers as the truth table says, read as an outsider reads it.
 - Negation, and each way to join two selectors, means for whole selectors what it means for truth.
 - Any text at all is read or refused, and a refusal points into the text or just behind it.
+- A person may type a selector of a pool where Kubernetes' label selectors are taken: it selects the same.
 """
 
 import re
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from netplug_core.selectors.canonical import canonical_text, selector_uid
 from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import Selector, SelectorError, parse
+from netplug_core.selectors.requirements import parse_either
 from netplug_core.testing.strategies import label_sets, selectors
 
 Labels = Mapping[str, str]
@@ -183,3 +185,20 @@ terms = st.recursive(
 def test_a_selector_says_what_the_truth_table_says(judged: Judged, labels: list[Labels]) -> None:
     selector = parse(judged.text)
     assert [matches(selector, each) for each in labels] == [judged.holds(each) for each in labels]
+
+
+@given(text=selectors())
+def test_a_selector_of_a_pool_may_be_typed_where_kubernetes_selectors_are(text: str) -> None:
+    assert parse_either(text) == parse(text)
+
+
+@given(text=any_text)
+def test_any_text_that_is_typed_is_read_or_refused_with_its_position(text: str) -> None:
+    try:
+        selector = parse_either(text)
+    except SelectorError as error:
+        found = POSITION.fullmatch(str(error))
+        assert found
+        assert 1 <= int(found[1]) <= len(text) + 1
+    else:
+        assert parse(canonical_text(selector)) == selector

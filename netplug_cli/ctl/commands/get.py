@@ -7,10 +7,11 @@ from itertools import groupby
 from typing import TypedDict, Unpack, cast
 
 import click
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
 from netplug_cli.ctl.commands.options import FILES, KIND, NAMES
+from netplug_cli.ctl.commands.selection import SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
@@ -43,12 +44,14 @@ class _GetRequest:
     """What to show.
 
     ``kind`` is the kind that was named, None for files. ``keys`` are the resources that were named, None for all of the
-    kind: in one ``namespace``, or in every one if that is empty. ``is_export`` leaves out what belongs to this cluster.
+    kind: in one ``namespace``, or in every one if that is empty, and of these the ``selected``. ``is_export`` leaves
+    out what belongs to this cluster.
     """
 
     kind: ResourceKind | None
     keys: tuple[Key[Resource], ...] | None
     namespace: str = ""
+    selected: Selected = field(factory=Selected)
     is_export: bool = False
 
 
@@ -72,14 +75,17 @@ class _GetRequest:
     is_flag=True,
     help="Go on with every change, a row or a JSON object each, until Ctrl-C.",
 )
+@SELECTOR
 @click.pass_context
 def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
     """Show resources: all of a KIND, those with some NAMEs, or those of some files."""
-    files, output = options["files"], options["output"]
+    files, output, selected = options["files"], options["output"], selected_of(context)
     if bool(kind) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
     if options["is_watch"] and (files or output == "yaml" or options["is_export"]):
         raise click.UsageError("--watch needs a KIND, prints ps, wide or json, and does not go with --export.")
+    if selected.texts and (files or names):
+        raise click.UsageError("--selector selects among all of a KIND; leave out names and files.")
     session = session_of(context)
     if files:
         keys = tuple(key_of(manifest.resource) for manifest in require_manifests(files))
@@ -88,6 +94,7 @@ def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Un
         request = _make_get_request(
             parse_kind(kind, "get"), names, options["namespace"], is_export=options["is_export"]
         )
+        request = evolve(request, selected=selected)
     if options["is_watch"]:
         return _watch(session, request, output)
     found, missing = _read_records(session, request)
@@ -106,7 +113,8 @@ def _watch(session: Session, request: _GetRequest, output: str) -> int:
 
     keys = None if request.keys is None else frozenset(request.keys)
     row = cast("ResourceKind", request.kind)
-    return watch_resources(session, Selection(kind=row, keys=keys, namespace=request.namespace), output)
+    selection = Selection(kind=row, keys=keys, namespace=request.namespace, selector=request.selected.selector)
+    return watch_resources(session, selection, output, remark=request.selected.remark)
 
 
 def _make_get_request(
@@ -129,14 +137,21 @@ def _read_records(session: Session, request: _GetRequest) -> tuple[list[Record[R
             missing = [key for key, record in zip(request.keys, records, strict=True) if record is None]
             return [record for record in records if record is not None], missing
         row = cast("ResourceKind", request.kind)
-        return list(list_all(store, row, namespace=request.namespace, deadline=session.deadline())), []
+        found = list_all(
+            store,
+            row,
+            namespace=request.namespace,
+            selector=request.selected.selector,
+            deadline=session.deadline(),
+        )
+        return list(found), []
 
 
 def _print_tables(request: _GetRequest, found: Sequence[Record[Resource]], width: Width) -> None:
     if request.kind is not None and request.keys is None and not found:
         within = f" in namespace {request.namespace}; -A shows all namespaces" if request.namespace else ""
         _print_lines(format_resources(request.kind, (), width))
-        print_error(f"no {request.kind.name} found{within}")
+        print_error(f"no {request.kind.name}{request.selected.remark} found{within}")
     is_everywhere = request.keys is None and not request.namespace
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         row = get_kind(kind.name)

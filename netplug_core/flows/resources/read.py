@@ -10,8 +10,10 @@ from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.records import Get, Key, List, Record
 from netplug_core.resources.kinds import Resource, ResourceKind
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
+from netplug_core.selectors.evaluation import matches
+from netplug_core.selectors.grammar import Everything, Selector
 
-__all__ = ["find", "list_all", "with_defaults"]
+__all__ = ["find", "is_selected", "list_all", "with_defaults"]
 
 
 def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline) -> tuple[Record[Resource] | None, ...]:
@@ -25,15 +27,28 @@ def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline)
 
 
 def list_all(
-    store: Datastore, kind: ResourceKind, *, namespace: str = "", deadline: Deadline
+    store: Datastore,
+    kind: ResourceKind,
+    *,
+    namespace: str = "",
+    selector: Selector = Everything.ALL,
+    deadline: Deadline,
 ) -> tuple[Record[Resource], ...]:
     """All resources of a kind, sorted by name; with ``namespace``, only those of that namespace.
+
+    ``selector``: only those that it selects by the labels in their metadata.
 
     Raises:
         Unavailable: the store does not answer.
     """
     query = List(kind.kind, (namespace,) if namespace else ())
-    return with_defaults(kind, store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S)).list(query))
+    found = with_defaults(kind, store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S)).list(query))
+    return tuple(record for record in found if is_selected(record.value, selector))
+
+
+def is_selected(resource: Resource, selector: Selector) -> bool:
+    """Whether a selector selects a resource, by the labels in its metadata."""
+    return matches(selector, dict(resource.metadata.labels))
 
 
 def with_defaults(kind: ResourceKind, stored: Iterable[Record[Resource]]) -> tuple[Record[Resource], ...]:

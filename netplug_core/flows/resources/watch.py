@@ -17,10 +17,11 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.resources.read import with_defaults
+from netplug_core.flows.resources.read import is_selected, with_defaults
 from netplug_core.records import Key, Kind, List, Malformed, Record, Revision, WatchEvent, WatchExpired
 from netplug_core.resources.kinds import Resource, ResourceKind
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE
+from netplug_core.selectors.grammar import Everything, Selector
 
 __all__ = ["EventType", "ResourceEvent", "ResourceEvents", "Selection", "WatchProblem", "WatchResumed", "watch"]
 
@@ -72,12 +73,14 @@ WatchItem: TypeAlias = ResourceEvents | WatchProblem | WatchResumed
 class Selection:
     """The resources of a kind to watch.
 
-    ``keys`` None: all of them, in one ``namespace`` or in every one if that is empty.
+    ``keys`` None: all of them, in one ``namespace`` or in every one if that is empty. Of these, those whose labels the
+    ``selector`` selects: a resource that begins to be selected is added, and one that ceases to be is deleted.
     """
 
     kind: ResourceKind
     keys: frozenset[Key[Resource]] | None = None
     namespace: str = ""
+    selector: Selector = Everything.ALL
 
     def covers(self, key: Key[object]) -> bool:
         """Whether a resource of the kind is among them."""
@@ -173,7 +176,7 @@ class _Known:
 
     def _apply(self, event: WatchEvent[Resource]) -> ResourceEvent | None:
         before = self.records.pop(event.key, None)
-        if event.value is None:
+        if event.value is None or not is_selected(event.value, self.selection.selector):
             return ResourceEvent(EventType.DELETED, before) if before else None
         record = self.records[event.key] = Record(event.key, event.value, event.revision)
         return _compare(before, record)
@@ -182,8 +185,9 @@ class _Known:
         """List the selection; what cannot be understood."""
         query = List(self.selection.kind.kind, (self.selection.namespace,) if self.selection.namespace else ())
         snapshot = self.store.read([query], deadline=Deadline.after(self.clock, CALL_TIMEOUT_S))
-        found = with_defaults(self.selection.kind, snapshot.readable(query))
-        self.records = {record.key: record for record in found if self.selection.covers(record.key)}
+        selection, found = self.selection, with_defaults(self.selection.kind, snapshot.readable(query))
+        selected = (record for record in found if is_selected(record.value, selection.selector))
+        self.records = {record.key: record for record in selected if selection.covers(record.key)}
         self.position = snapshot.revision(query.kind)
         return tuple(
             error

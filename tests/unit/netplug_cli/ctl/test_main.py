@@ -129,7 +129,7 @@ def test_the_log_level_sets_how_much_is_logged(harness: ToolHarness) -> None:
     ]
     assert harness.run_command("get", "pools", "--log-level", "INFO") == 0
     assert harness.err.splitlines() == ["netplugctl: datastore memory: this process", "netplugctl: no IPPool found"]
-    assert harness.run_command("get", "pools", "-l", "loud") == 2
+    assert harness.run_command("ipam", "show", "-l", "loud") == 2
 
 
 def test_no_command_has_an_option_that_a_global_one_takes_away() -> None:

@@ -130,6 +130,17 @@ def test_a_name_that_does_not_exist_yet_is_waited_for(watched: WatchHarness) -> 
     assert watched.err == "netplugctl: resource does not exist: IPPool(a); waiting for it\n"
 
 
+def test_a_selector_is_watched_too(watched: WatchHarness) -> None:
+    other = evolve(make_pool("10.1.0.0/16", "b"), metadata=Metadata(name="b", labels=(("tier", "gold"),)))
+    steps: list[Step] = [
+        lambda: watched.put("a", "10.0.0.0/16"),
+        lambda: watched.store_records(Create(key_of(other), other)),
+    ]
+    assert watched.watch("pools", "--selector", "tier", steps=steps) == 0
+    assert [line.split()[:2] for line in watched.out.splitlines()] == [["EVENT", "NAME"], ["ADDED", "b"]]
+    assert watched.err == "netplugctl: no IPPool with labels that match 'tier' found; waiting for one\n"
+
+
 def test_every_namespace_has_a_column_and_one_has_a_hint(watched: WatchHarness) -> None:
     other = evolve(ENDPOINT, metadata=Metadata(name="w", namespace="shop"))
     watched.store_records(Create(key_of(other), other))

@@ -5,12 +5,14 @@ from netplug_core.records import Create
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import get_kind
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     Profile,
     profile_key,
 )
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.selectors.grammar import parse
 from tests.harness.resources import ResourceHarness, make_pool
 
 
@@ -42,3 +44,11 @@ def test_find_answers_in_the_order_asked(harness: ResourceHarness) -> None:
     missing, there = find(harness.store, [ippool_key("nope"), ippool_key("p")], deadline=harness.deadline)
     assert missing is None
     assert there is not None
+
+
+def test_a_selector_keeps_what_has_its_labels(harness: ResourceHarness) -> None:
+    for name, labels in (("a", (("rack", "r1"),)), ("b", (("rack", "r2"),)), ("c", ())):
+        harness.put(Create(node_key(name), Node(metadata=Metadata(name=name, labels=labels))))
+    selector = parse("rack != 'r1'")
+    found = list_all(harness.store, get_kind("node"), selector=selector, deadline=harness.deadline)
+    assert [record.key.name for record in found] == ["b", "c"]

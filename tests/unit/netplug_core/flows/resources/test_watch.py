@@ -30,7 +30,9 @@ from netplug_core.records import (
 from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
 from netplug_core.resources.kinds import get_kind, key_of
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE
+from netplug_core.selectors.grammar import parse
 from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.interrupted_store import InterruptedDatastore
 from tests.harness.resources import ENDPOINT, PROFILE, ResourceHarness, make_pool
@@ -143,6 +145,26 @@ def test_a_namespace_is_watched_alone(harness: ResourceHarness) -> None:
     item = next(watcher.items)
     assert isinstance(item, ResourceEvents)
     assert [event.record.key.path for event in item.events] == [("shop", "w")]
+
+
+def test_a_resource_comes_and_goes_as_its_labels_are_selected(harness: ResourceHarness) -> None:
+    def label_node(name: str, rack: str) -> None:
+        node = Node(metadata=Metadata(name=name, labels=(("rack", rack),)))
+        found = harness.find(node_key(name))
+        write = Update(found.key, node, found.revision) if found else Create(node_key(name), node)
+        harness.store.commit([write], deadline=harness.deadline)
+
+    label_node("a", "r1")
+    label_node("b", "r2")
+    watcher = Watcher.of(harness, Selection(kind=get_kind("node"), selector=parse("rack == 'r1'")))
+    assert watcher.next_events() == [("ADDED", "a")]
+    label_node("b", "r3")
+    label_node("b", "r1")
+    label_node("a", "r2")
+    label_node("a", "r3")
+    label_node("c", "r1")
+    seen = [watcher.next_events() for _ in range(3)]
+    assert seen == [[("ADDED", "b")], [("DELETED", "a")], [("ADDED", "c")]]
 
 
 def test_the_profile_that_allows_everything_is_shown_once_and_never_changes(harness: ResourceHarness) -> None:
