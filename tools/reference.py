@@ -36,7 +36,8 @@ _EXIT_STATUS = (
         "3",
         (
             "Of lint: an error was found, with --strict also a warning. Of pool drain and pool resize: the pool waits "
-            "for workloads. Of install validate --strict: there are warnings."
+            "for workloads. Of install validate --strict: there are warnings. Of support bundle: a part could not be "
+            "read."
         ),
     ),
 )

@@ -48,6 +48,7 @@ _COMMANDS = {
     "pool": ("netplug_cli.ctl.commands.pool", "pool", "Empty a pool and delete it, or replace it by another one."),
     "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
     "simulate": ("netplug_cli.ctl.commands.simulate", "simulate", "Simulate how pools serve generated nodes and pods."),
+    "support": ("netplug_cli.ctl.commands.support", "support", "Collect what those who help need to see."),
     "uninstall": ("netplug_cli.ctl.commands.install", "uninstall", "Take netplug off a machine."),
     "validate": (
         "netplug_cli.ctl.commands.resources",

@@ -13,10 +13,17 @@ from attrs import frozen
 
 from netplug_core.errors import NetplugError
 
-__all__ = ["CNIErrorObject", "collect_secrets", "describe_error", "render_error", "render_message"]
+__all__ = [
+    "HIDDEN", "SECRET_WORDS", "CNIErrorObject", "collect_secrets", "describe_error", "hide", "render_error",
+    "render_message",
+]  # fmt: skip
 
-_SECRET_WORDS = ("token", "password", "secret")
-_REDACTED = "<hidden>"
+SECRET_WORDS = ("token", "password", "secret")
+"""The value of a member is secret if one of these is in its name."""
+
+HIDDEN = "<hidden>"
+"""What stands in place of a secret."""
+
 _MAX_CHAIN_LENGTH = 16
 
 
@@ -49,9 +56,9 @@ def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObj
     beside = f" ({details})" if details and details != message else ""
     return CNIErrorObject(
         code=code,
-        message=_redact(message, secrets),
-        details=_redact(details, secrets),
-        log_text=_redact(f"the final result was an error, code {code}: {message}{beside}{trace}", secrets),
+        message=hide(message, secrets),
+        details=hide(details, secrets),
+        log_text=hide(f"the final result was an error, code {code}: {message}{beside}{trace}", secrets),
     )
 
 
@@ -93,14 +100,14 @@ def _secrets_in(document: object) -> Iterator[str]:
             continue
         waiting.extend(value.values())
         for key, member in value.items():
-            if isinstance(member, str) and member and any(word in key.lower() for word in _SECRET_WORDS):
+            if isinstance(member, str) and member and any(word in key.lower() for word in SECRET_WORDS):
                 yield member
 
 
-def _redact(text: str, secrets: tuple[str, ...]) -> str:
-    # The longest first: a secret may be part of another one.
+def hide(text: str, secrets: tuple[str, ...]) -> str:
+    """A text without some secrets. They come the longest first: a secret may be part of another one."""
     for secret in secrets:
-        text = text.replace(secret, _REDACTED)
+        text = text.replace(secret, HIDDEN)
     return text
 
 

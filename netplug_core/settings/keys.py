@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, cast
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from netplug_core.decoding.codecs import STRING, STRING_MAP, Codec, Refused, checked, exactly, number_in
 from netplug_core.decoding.tables import Field, Finish, Table
@@ -30,7 +30,7 @@ from netplug_core.settings.model import (
 
 __all__ = [
     "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "DEPRECATED_KEYS", "KUBERNETES_NETCONF_KEYS",
-    "LOCATION_VARIABLES",
+    "LOCATION_VARIABLES", "SECRET_SETTINGS", "SETTING_VARIABLES",
     "Setting", "SettingType", "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv", "settings_tables",
     "with_endpoints",
 ]  # fmt: skip
@@ -138,6 +138,27 @@ LOCATION_VARIABLES: Final = tuple(
     setting.variable for name, setting in {**_SETTINGS, **_KUBERNETES_SETTINGS}.items() if name in _LOCATIONS
 )
 """The environment variables that say which datastore, or where it is."""
+
+
+SETTING_VARIABLES: Final = tuple(
+    setting.variable for setting in (*_SETTINGS.values(), *_KUBERNETES_SETTINGS.values()) if setting.variable
+)
+"""The environment variables of all settings."""
+
+
+def _names_of(setting: Setting) -> tuple[str, ...]:
+    path = (setting.netconf,) if isinstance(setting.netconf, str) else setting.netconf
+    return tuple(name for name in (setting.file, setting.variable, path[-1], *setting.deprecated_netconf[-1:]) if name)
+
+
+SECRET_SETTINGS: Final = frozenset(
+    name
+    for cls, settings in ((DatastoreSettings, _SETTINGS), (KubernetesAccess, _KUBERNETES_SETTINGS))
+    for attribute in fields(cls)
+    if attribute.repr is False
+    for name in _names_of(settings[attribute.name])
+)
+"""The names, in every source, of the settings whose values are never shown."""
 
 
 def netconf_path(variable: str) -> tuple[str, ...]:

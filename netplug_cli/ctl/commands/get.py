@@ -114,7 +114,7 @@ def _watch(session: Session, request: _GetRequest, output: str) -> int:
     keys = None if request.keys is None else frozenset(request.keys)
     row = cast("ResourceKind", request.kind)
     selection = Selection(kind=row, keys=keys, namespace=request.namespace, selector=request.selected.selector)
-    return watch_resources(session, selection, output, remark=request.selected.remark)
+    return watch_resources(session, selection, output, clause=request.selected.clause)
 
 
 def _make_get_request(
@@ -151,7 +151,7 @@ def _print_tables(request: _GetRequest, found: Sequence[Record[Resource]], width
     if request.kind is not None and request.keys is None and not found:
         within = f" in namespace {request.namespace}; -A shows all namespaces" if request.namespace else ""
         _print_lines(format_resources(request.kind, (), width))
-        print_error(f"no {request.kind.name}{request.selected.remark} found{within}")
+        print_error(f"no {request.kind.name}{request.selected.clause} found{within}")
     is_everywhere = request.keys is None and not request.namespace
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         row = get_kind(kind.name)

@@ -27,7 +27,7 @@ class Selected:
     selector: Selector = Everything.ALL
 
     @property
-    def remark(self) -> str:
+    def clause(self) -> str:
         """What a message adds about them; empty without a selector."""
         return f" with labels that match {' and '.join(map(repr, self.texts))}" if self.texts else ""
 

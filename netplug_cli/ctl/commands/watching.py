@@ -30,12 +30,12 @@ from netplug_core.resources.kinds import Resource, ResourceScope
 __all__ = ["watch_resources"]
 
 
-def watch_resources(session: Session, selection: Selection, output: str, *, remark: str = "") -> int:
+def watch_resources(session: Session, selection: Selection, output: str, *, clause: str = "") -> int:
     """Print what is stored of a selection, then every change, until the person interrupts it; the exit status.
 
-    ``remark`` is what the message about an empty selection adds.
+    ``clause`` is what the message about an empty selection adds.
     """
-    printer = _Printer(selection, None if output == "json" else Width(output), remark)
+    printer = _Printer(selection, None if output == "json" else Width(output), clause)
     # An interruption is the usual end of a watch, so it is no failure.
     with suppress(KeyboardInterrupt), session.open_datastore() as store:
         for item in watch(store, selection, clock=session.clock, chance=session.chance):
@@ -57,7 +57,7 @@ class _Printer:
 
     selection: Selection
     width: Width | None
-    remark: str
+    clause: str
     _has_begun: bool = False
     _widths: tuple[int, ...] = ()
 
@@ -87,7 +87,7 @@ class _Printer:
         selection = self.selection
         if selection.keys is None and not found:
             within = f" in namespace {selection.namespace}; -A shows all namespaces" if selection.namespace else ""
-            print_error(f"no {selection.kind.name}{self.remark} found{within}; waiting for one")
+            print_error(f"no {selection.kind.name}{self.clause} found{within}; waiting for one")
         for key in sorted((selection.keys or frozenset()) - found):
             print_error(f"resource does not exist: {key}; waiting for it")
 

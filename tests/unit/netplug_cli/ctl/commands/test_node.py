@@ -1,49 +1,14 @@
 """``node status``: what is shown of a node process, and the exit status."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 from attrs import evolve
 
-from netplug_cli.node.http_server import Page, PageServer
-from netplug_cli.node.listening import listen
-from netplug_cli.node_status import (
-    STATUS_PATH,
-    CallFigures,
-    NodeDatastore,
-    NodeStatus,
-    encode_status,
-    status_socket_of,
-)
-from netplug_core.clock import SECOND_NS
+from netplug_cli.node_status import NodeDatastore, encode_status
 from tests.harness.ctl import ToolHarness
-from tests.harness.node_server import Lines
-
-STATUS = NodeStatus(
-    version="3.33.0",
-    pid=1742,
-    started_ns=1_767_225_600 * SECOND_NS,  # that of the clock of a harness
-    socket="/run/netplug/node.sock",
-    workers=16,
-    queue_limit=256,
-    calls=CallFigures(served=110, failed=2, refused=1, served_now=3, waiting=4),
-    release_records=5,
-)
-
-
-@contextmanager
-def running(path: Path, status: NodeStatus) -> Iterator[str]:
-    """A node process of this status; the path of its socket for calls."""
-    listener = listen(status_socket_of(str(path)))
-    page = Page(body=json.dumps(encode_status(status)).encode())
-    server = PageServer(listener.socket, {STATUS_PATH: lambda: page}, Lines())
-    server.start()
-    yield str(path)
-    server.stop()
-    listener.close()
+from tests.harness.node_status import NODE_STATUS, node_process_with_status
 
 
 def test_a_process_that_is_ready_is_shown(harness: ToolHarness, tmp_path: Path) -> None:
@@ -53,7 +18,7 @@ def test_a_process_that_is_ready_is_shown(harness: ToolHarness, tmp_path: Path) 
         NodeDatastore(name="kubernetes", location="https://api:6443"),
     )
     harness.clock.sleep(3601)
-    with running(tmp_path / "node.sock", evolve(STATUS, datastores=stores)) as path:
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, datastores=stores)) as path:
         assert harness.run_command("node", "status", "--socket", path) == 0
     assert harness.err == ""
     assert harness.out.splitlines() == [
@@ -75,19 +40,19 @@ def test_a_process_that_is_ready_is_shown(harness: ToolHarness, tmp_path: Path) 
 
 def test_one_that_is_not_ready_is_a_failure(harness: ToolHarness, tmp_path: Path) -> None:
     problems = ("a thread has ended", "the process does not serve calls")
-    with running(tmp_path / "node.sock", evolve(STATUS, problems=problems)) as path:
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, problems=problems)) as path:
         assert harness.run_command("node", "status", "--socket", path) == 1
     assert "Ready:           no: a thread has ended; the process does not serve calls\n" in harness.out
     assert harness.out.endswith("Release records: 5 wait\n")
 
 
 def test_the_socket_may_come_from_the_variable_of_the_executables(harness: ToolHarness, tmp_path: Path) -> None:
-    with running(tmp_path / "node.sock", STATUS) as path:
+    with node_process_with_status(tmp_path / "node.sock", NODE_STATUS) as path:
         harness.environ["NETPLUG_NODE_SOCKET"] = path
         assert harness.run_command("node", "status", "-o", "json") == 0
-        assert json.loads(harness.out) == encode_status(STATUS)
+        assert json.loads(harness.out) == encode_status(NODE_STATUS)
         assert harness.run_command("node", "status", "-o", "yaml") == 0
-        assert yaml.safe_load(harness.out) == encode_status(STATUS)
+        assert yaml.safe_load(harness.out) == encode_status(NODE_STATUS)
 
 
 def test_where_none_answers_the_exit_status_is_one(harness: ToolHarness, tmp_path: Path) -> None:
