@@ -9,10 +9,11 @@ from attrs import frozen
 from netplug_core.addressing import Address
 from netplug_core.clock import format_time
 from netplug_core.ipam.allocation.request import AssignRequest, Specific
-from netplug_core.ipam.model.affinity import host_owner, owner_node
+from netplug_core.ipam.model.affinity import owner_node
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.reporting.address_explanation import AddressExplanation
 from netplug_core.ipam.reporting.request_explanation import RequestExplanation
+from netplug_core.ipam.reporting.utilization import borrowing_node
 
 __all__ = ["Explanation", "explanation_document", "explanation_lines"]
 
@@ -108,8 +109,7 @@ def _block_rows(found: AddressExplanation) -> list[tuple[str, str]]:
 
 
 def _borrowing_node(found: AddressExplanation, block: Block) -> str:
-    node = found.allocation.attribute.owner_value("node") if found.allocation else ""
-    return node if block.owner and host_owner(node) != block.owner else ""
+    return borrowing_node(block, found.allocation.attribute) if found.allocation else ""
 
 
 def _address_document(found: AddressExplanation) -> dict[str, object]:

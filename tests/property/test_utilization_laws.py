@@ -4,6 +4,8 @@
 2. Of a pool, in use and available are the sums over its blocks, and what lies in no block and is not reserved.
 3. What is available is never more than what is not reserved, and reserved is at most all.
 4. Every block is counted exactly once.
+5. The rows of a map have every address of a pool once; what is free or unclaimed there is available here.
+6. At most as many rows of a pool as asked for have blocks, and every block is in one of them.
 """
 
 from hypothesis import given
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.reporting.address_map import AddressUse, MapBlock, MapGap, MapPool, make_address_map
 from netplug_core.ipam.reporting.utilization import utilization
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.strategies import prefixes
@@ -66,3 +69,27 @@ def test_counts_add_up(pools: list[IPPool], blocks: tuple[Block, ...], reserved:
         assert 0 <= usage.available <= usage.capacity - usage.reserved
     counted = sorted(inside.block.prefix for usage in usages for inside in usage.blocks)
     assert counted == sorted(block.prefix for block in blocks)
+
+
+@given(POOLS, STORED, RESERVED, st.integers(1, 4))
+def test_a_map_has_every_address_once(
+    pools: list[IPPool], blocks: tuple[Block, ...], reserved: Reserved, max_rows: int
+) -> None:
+    """Laws 5 and 6."""
+    usages = utilization(pools, blocks, reserved)
+    mapped = make_address_map(usages, reserved, max_rows=max_rows)
+    for usage, drawn in zip((usage for usage in usages if usage.pool), mapped, strict=False):
+        counts = dict(drawn.counts.present)
+        assert drawn.counts.total == usage.capacity
+        assert counts.get(AddressUse.FREE, 0) + counts.get(AddressUse.UNCLAIMED, 0) == usage.available
+        assert counts.get(AddressUse.COOLING, 0) == usage.cooling
+    for drawn in mapped:
+        with_blocks = [row for row in drawn.rows if not isinstance(row, MapGap)]
+        assert len(with_blocks) <= max_rows
+        assert sum(1 if isinstance(row, MapBlock) else row.block_count for row in with_blocks) == drawn.block_count
+        assert _starts(drawn) == sorted(_starts(drawn))
+    assert sum(drawn.block_count for drawn in mapped) == len(blocks)
+
+
+def _starts(drawn: MapPool) -> list[int]:
+    return [row.first.value if isinstance(row, MapGap) else row.prefix.base for row in drawn.rows]

@@ -16,12 +16,13 @@ from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.ipam.allocation.owners import AddressHolder
 from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.block import BLOCK, cooldown_ends_ns
+from netplug_core.ipam.reporting.address_map import MapPool, make_address_map
 from netplug_core.ipam.reporting.utilization import PoolUsage, utilization
 from netplug_core.records import List
 from netplug_core.resources.ippool import IPPOOL, ippool_key
 from netplug_core.resources.ipreservation import IPRESERVATION
 
-__all__ = ["AddressState", "find_address", "read_utilization"]
+__all__ = ["AddressState", "find_address", "read_address_map", "read_utilization"]
 
 _POOLS = List(IPPOOL)
 _BLOCKS = List(BLOCK)
@@ -50,14 +51,21 @@ def read_utilization(store: Datastore, selected: Sequence[str] = (), *, deadline
         ResourceMissing: no pool has that name or CIDR.
         Unavailable: the store does not answer.
     """
-    snapshot = store.read([_POOLS, _BLOCKS, _RESERVATIONS], deadline=deadline.capped(CALL_TIMEOUT_S))
-    reservations = (record.value.spec.reserved for record in snapshot.list(_RESERVATIONS))
-    usages = utilization(
-        (record.value for record in snapshot.list(_POOLS)),
-        (record.value for record in snapshot.list(_BLOCKS)),
-        Reserved.of(prefix for reserved in reservations for prefix in reserved),
-    )
-    return tuple(_select(usages, word) for word in selected) if selected else usages
+    usages, _reserved = _read_usages(store, selected, deadline)
+    return usages
+
+
+def read_address_map(
+    store: Datastore, selected: Sequence[str] = (), *, max_rows: int, deadline: Deadline
+) -> tuple[MapPool, ...]:
+    """The map of the same pools; at most ``max_rows`` rows of a pool have blocks.
+
+    Raises:
+        ResourceMissing: no pool has that name or CIDR.
+        Unavailable: the store does not answer.
+    """
+    usages, reserved = _read_usages(store, selected, deadline)
+    return make_address_map(usages, reserved, max_rows=max_rows)
 
 
 def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressState:
@@ -82,6 +90,20 @@ def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressSt
         ),
         cooldown_ends_ns=None if released_ns is None else cooldown_ends_ns(released_ns, cooldown_ns),
     )
+
+
+def _read_usages(
+    store: Datastore, selected: Sequence[str], deadline: Deadline
+) -> tuple[tuple[PoolUsage, ...], Reserved]:
+    snapshot = store.read([_POOLS, _BLOCKS, _RESERVATIONS], deadline=deadline.capped(CALL_TIMEOUT_S))
+    reservations = (record.value.spec.reserved for record in snapshot.list(_RESERVATIONS))
+    reserved = Reserved.of(prefix for reserved in reservations for prefix in reserved)
+    usages = utilization(
+        (record.value for record in snapshot.list(_POOLS)),
+        (record.value for record in snapshot.list(_BLOCKS)),
+        reserved,
+    )
+    return tuple(_select(usages, word) for word in selected) if selected else usages, reserved
 
 
 def _select(usages: Sequence[PoolUsage], word: str) -> PoolUsage:

@@ -73,6 +73,11 @@ class Reserved:
         """How many addresses of the prefix are reserved."""
         return self._below(_end(prefix)) - self._below(_start(prefix))
 
+    def count_between(self, first: Address, last: Address) -> int:
+        """How many addresses of a range are reserved, its ends among them; both ends are of one family."""
+        start = _FIRST_POSITION[first.family]
+        return self._below(start + last.value + 1) - self._below(start + first.value)
+
     def _below(self, position: int) -> int:
         run = bisect_right(self.starts, position) - 1
         if run < 0:

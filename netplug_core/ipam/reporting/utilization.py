@@ -9,10 +9,10 @@ from attrs import frozen
 from netplug_core.addressing import Family, Prefix
 from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.affinity import host_owner
-from netplug_core.ipam.model.block import Allocation, Block
+from netplug_core.ipam.model.block import Allocation, Attribute, Block
 from netplug_core.resources.ippool import IPPool
 
-__all__ = ["ORPHANS", "BlockUsage", "BorrowedAddress", "PoolUsage", "borrowed", "utilization"]
+__all__ = ["ORPHANS", "BlockUsage", "BorrowedAddress", "PoolUsage", "borrowed", "borrowing_node", "utilization"]
 
 ORPHANS = "orphaned allocation blocks"
 """The name of the group of blocks that are in no pool."""
@@ -112,10 +112,15 @@ def borrowed(blocks: Iterable[Block]) -> tuple[BorrowedAddress, ...]:
     return tuple(
         BorrowedAddress(allocation=held, node=node, block=block)
         for block in sorted(blocks, key=lambda block: block.prefix)
-        if block.owner
         for held in block.held()
-        if (node := held.attribute.owner_value("node")) and host_owner(node) != block.owner
+        if (node := borrowing_node(block, held.attribute))
     )
+
+
+def borrowing_node(block: Block, attribute: Attribute) -> str:
+    """The node that borrows the addresses of a block with that attribute; empty if none does."""
+    node = attribute.owner_value("node")
+    return node if block.owner and host_owner(node) != block.owner else ""
 
 
 def _of_block(block: Block, reserved: Reserved) -> BlockUsage:

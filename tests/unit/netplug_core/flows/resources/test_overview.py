@@ -5,7 +5,7 @@ import pytest
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.overview import AddressState, find_address, read_utilization
+from netplug_core.flows.resources.overview import AddressState, find_address, read_address_map, read_utilization
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.reporting.utilization import ORPHANS
 from netplug_core.records import Create
@@ -79,6 +79,19 @@ def test_a_selected_pool_has_to_exist(harness: ResourceHarness, word: str) -> No
     with pytest.raises(ResourceMissing) as caught:
         read_utilization(harness.store, ("four", word), deadline=harness.deadline)
     assert str(caught.value) == f"resource does not exist: IPPool({word})"
+
+
+def test_a_map_is_made_of_the_same_read(harness: ResourceHarness) -> None:
+    reads = harness.store.calls.reads
+    found = read_address_map(harness.store, max_rows=64, deadline=harness.deadline)
+    assert harness.store.calls.reads == reads + 1
+    usages = read_utilization(harness.store, deadline=harness.deadline)
+    assert [pool.pool for pool in found] == [usage.pool for usage in usages]
+    assert [pool.counts.total for pool in found] == [usage.capacity for usage in usages]
+    (six,) = read_address_map(harness.store, ["fd00::/64"], max_rows=64, deadline=harness.deadline)
+    assert six == found[1]
+    with pytest.raises(ResourceMissing):
+        read_address_map(harness.store, ["five"], max_rows=64, deadline=harness.deadline)
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5", "172.16.0.3"])

@@ -82,6 +82,22 @@ def test_what_lies_in_several_ranges_is_counted_in_all_of_them() -> None:
     assert three.count(Prefix.parse("10.0.1.0/25")) == 128
 
 
+@pytest.mark.parametrize(
+    "first, last, count",
+    [
+        ("10.0.0.0", "10.0.0.31", 0),
+        ("10.0.0.32", "10.0.0.32", 1),
+        ("10.0.0.33", "10.0.0.36", 3),
+        ("10.0.0.30", "10.0.1.9", 14),
+        ("0.0.0.0", "255.255.255.255", 260),
+        ("fd00::1", "ffff::", 1),
+    ],
+)
+def test_reserved_addresses_between_two_are_counted_with_both_ends(first: str, last: str, count: int) -> None:
+    found = reserved("10.0.0.32/30", "10.0.1.0/24", "fd00::/127")
+    assert found.count_between(Address.parse(first), Address.parse(last)) == count
+
+
 def test_the_families_are_kept_apart_where_they_meet() -> None:
     ends = reserved("255.255.255.255", "::/127")
     assert ends.count(Prefix.parse("255.255.255.254/31")) == 1
