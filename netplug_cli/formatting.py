@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import click
 
 __all__ = [
-    "DURATION_UNITS", "column_widths", "format_bool", "format_columns", "format_count", "format_duration", "format_row",
-    "print_error", "truncate",
+    "DURATION_UNITS", "column_widths", "escape_unprintable", "format_bool", "format_columns", "format_count",
+    "format_duration", "format_row", "print_error", "truncate",
 ]  # fmt: skip
 
 DURATION_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -60,6 +60,11 @@ def format_duration(seconds: float) -> str:
 def truncate(text: str, max_length: int) -> str:
     """A text of at most that many characters; a longer one ends in ``...``."""
     return text if len(text) <= max_length else f"{text[: max_length - len(_ELLIPSIS)]}{_ELLIPSIS}"
+
+
+def escape_unprintable(text: str) -> str:
+    """A text from outside that a terminal, XML and HTML can show: characters that control something are written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def print_error(text: str) -> None:

@@ -49,6 +49,7 @@ _FILES = (
 )
 _ENVIRONMENT = (
     ("DATASTORE_TYPE, ETCD_ENDPOINTS, KUBECONFIG, SQLITE_PATH", "The datastore; the manual has all of them."),
+    ("NO_COLOR", "If it is set, ipam map prints no colours."),
     ("VISUAL, EDITOR", "The editor of edit."),
     ("NETPLUG_NODE_SOCKET", "The socket of the node process."),
     ("NETPLUG_COMPLETION_SECONDS", "How long a completion may take; default 3."),

@@ -8,6 +8,7 @@ import click
 from attrs import evolve
 
 from netplug_cli.ctl.commands.explain import explain
+from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.options import FORCE
 from netplug_cli.ctl.ipam_tables import (
     address_lines,
@@ -54,6 +55,7 @@ def ipam() -> None:
 
 
 ipam.add_command(explain)
+ipam.add_command(ipam_map)
 
 
 @ipam.command(short_help="Show how full pools are, and who has which address.")
