@@ -72,7 +72,7 @@ nights := nightly-unit nightly-faults nightly-integration nightly-stress nightly
 deep = NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel)
 
 nightly:                ## every test as deep as a night allows; other servers; what is published
-	@tools/prepare dev
+	@tools/prepare dev --night
 	@tools/servers --all
 	@$(MAKE) --jobs=1 --keep-going --no-print-directory $(nights)
 

@@ -25,8 +25,8 @@ from tests.harness.servers.certificates import Certificates, issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
 from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
 
-collect_ignore = () if IS_DEEP else ("test_images.py", "test_quickstart_kubernetes.py")
-"""They take minutes, or need programs that only `make nightly` builds; named on the command line, they run."""
+collect_ignore = () if IS_DEEP else ("test_images.py", "test_map_in_browser.py", "test_quickstart_kubernetes.py")
+"""They take minutes, or need programs that only `make nightly` makes or installs; by name, they run at any time."""
 
 
 IS_SERVED_BY_NODE_PROCESS = os.environ.get("NETPLUG_SERVED_BY") == "node-process"

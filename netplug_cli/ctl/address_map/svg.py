@@ -17,9 +17,11 @@ _WIDTH = 480
 _MARGIN = 16
 _INNER = _WIDTH - 2 * _MARGIN
 _LEGEND_COLUMNS = 3
-_LINE_LENGTH = 72  # characters of the small font that fit
+# For each style of text: the height of a line, and how many of its characters, which are equally wide, fit.
+_LINES = {"small": (16, 66), "strong": (18, 56), "head": (24, 45)}
 _STYLE = f"""{STYLE}
-text{{font-family:sans-serif;font-size:11px;fill:var(--faint)}}
+text{{font-family:monospace}}
+.small{{font-size:11px;fill:var(--faint)}}
 .strong{{font-size:13px;font-weight:bold;fill:var(--ink)}}
 .head{{font-size:16px;font-weight:bold;fill:var(--ink)}}
 .sheet{{fill:var(--background)}}
@@ -29,7 +31,7 @@ text{{font-family:sans-serif;font-size:11px;fill:var(--faint)}}
 def render_svg(pools: Sequence[DrawnPool], title: str, explanation: str) -> str:
     """The text of an SVG file."""
     column = _Column()
-    column.write(title, style="head", height=24)
+    column.write(title, "head")
     column.write(explanation)
     column.add_legend()
     for pool in pools:
@@ -59,12 +61,12 @@ class _Column:
     def skip(self, height: int) -> None:
         self.y += height
 
-    def write(self, text: str, *, style: str = "", height: int = 16) -> None:
+    def write(self, text: str, style: str = "small") -> None:
         """Add a text, in as many lines as it needs."""
-        for line in _wrapped(text):
+        height, length = _LINES[style]
+        for line in _wrapped(text, length):
             self.y += height
-            shown = f' class="{style}"' if style else ""
-            self.elements.append(f'<text{shown} x="{_MARGIN}" y="{self.y - 4}">{escape(line)}</text>')
+            self.elements.append(f'<text class="{style}" x="{_MARGIN}" y="{self.y - 4}">{escape(line)}</text>')
 
     def add_bar(self, bar: Bar) -> None:
         self.elements.extend(bar_elements(bar, Frame(x=_MARGIN, y=self.y + 2, width=_INNER)))
@@ -75,12 +77,12 @@ class _Column:
             row, place = divmod(index, _LEGEND_COLUMNS)
             x, y = _MARGIN + place * _INNER // _LEGEND_COLUMNS, self.y + 8 + row * 20
             self.elements.append(legend_elements(use, Frame(x=x, y=y, width=20)))
-            self.elements.append(f'<text x="{x + 26}" y="{y + BAR_HEIGHT - 2}">{use.value}</text>')
+            self.elements.append(f'<text class="small" x="{x + 26}" y="{y + BAR_HEIGHT - 2}">{use.value}</text>')
         self.y += 8 + -(-len(AddressUse) // _LEGEND_COLUMNS) * 20
 
 
 def _add_pool(column: _Column, pool: DrawnPool) -> None:
-    column.write(pool.title, style="head", height=22)
+    column.write(pool.title, "head")
     column.write(pool.summary)
     column.add_bar(pool.bar)
     for note in pool.notes:
@@ -91,16 +93,17 @@ def _add_pool(column: _Column, pool: DrawnPool) -> None:
 
 def _add_row(column: _Column, row: DrawnRow) -> None:
     column.skip(6)
-    column.write(row.label, style="strong", height=18)
+    column.write(row.label, "strong")
     column.write(row.detail)
     if row.bar is not None:
         column.add_bar(row.bar)
 
 
-def _wrapped(text: str) -> Iterator[str]:
+def _wrapped(text: str, length: int) -> Iterator[str]:
+    """The lines of a text; a word that is longer than a line has one of its own."""
     line = ""
     for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > _LINE_LENGTH:
+        if line and len(line) + 1 + len(word) > length:
             yield line
             line = word
         else:

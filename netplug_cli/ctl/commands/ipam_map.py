@@ -26,8 +26,8 @@ _FORMATS = ("text", "svg", "html")
 _DEFAULT_ROWS = 64
 _MAX_ROWS = 4096
 _PICTURE_EXPLANATION = (
-    "Each bar has the addresses of a range, side by side. A bar of at most 64 addresses has a cell for each; a larger "
-    "one has shares, and what there is has one at least."
+    "A bar has the addresses of a range, side by side. That of a block of at most 64 addresses has a cell for each; "
+    "every other bar has shares, and what there is has one at least."
 )
 
 
@@ -93,8 +93,8 @@ def _render(pools: Sequence[DrawnPool], output: str, taken_at: str, colour: Text
 
 
 def _format_of(file: str) -> str:
-    ending = os.path.splitext(file)[1].lower().removeprefix(".")
-    return {"htm": "html"}.get(ending, ending) if ending in (*_FORMATS, "htm") else "text"
+    suffix = os.path.splitext(file)[1].lower().removeprefix(".")
+    return {"htm": "html"}.get(suffix, suffix) if suffix in (*_FORMATS, "htm") else "text"
 
 
 def _target_of(file: str) -> str:

@@ -314,7 +314,7 @@ def test_a_picture_has_every_pool_and_row_and_refers_nowhere(used: ToolHarness) 
     assert {"10.66.0.1 - 10.66.0.4: in use", "10.66.0.7 - 10.66.0.13: free"} <= {*titles}
     bottoms = [float(element.attrib["y"]) for element in root.iter(f"{SVG}text")]
     assert bottoms[-1] < float(root.attrib["height"])
-    assert max(map(len, words)) <= 72
+    assert max(map(len, words)) <= 66
 
 
 def test_the_bars_of_a_picture_fill_their_width(used: ToolHarness) -> None:
