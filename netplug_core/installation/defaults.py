@@ -179,6 +179,8 @@ def _provider(spec: InstallationSpec, facts: ClusterFacts) -> KubernetesProvider
 
 
 def _default_cni(provider: KubernetesProvider, facts: ClusterFacts) -> CNIType:
+    if facts.recorded_cni is not None:
+        return facts.recorded_cni
     if facts.has_aws_node:
         return CNIType.AMAZON_VPC
     return _CNI_OF_PROVIDER.get(provider, CNIType.NETPLUG)

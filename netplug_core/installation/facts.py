@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
+from netplug_core.installation.selection import CNIType
 from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.resources.ippool import IPPool
 
@@ -15,11 +16,13 @@ __all__ = ["ClusterFacts"]
 class ClusterFacts:
     """The facts that defaults and rules depend on; without arguments, a new cluster of which nothing is known.
 
-    ``provider`` is the detected one. ``pools`` are the pools of the cluster.
+    ``provider`` is the detected one. ``recorded_cni`` is what an earlier look at this cluster has decided, and goes
+    before every default. ``pools`` are the pools of the cluster.
     ``platform_prefixes`` are the pod CIDRs that the platform was set up with, in its order.
     """
 
     provider: KubernetesProvider = KubernetesProvider.OTHER
     has_aws_node: bool = False
+    recorded_cni: CNIType | None = None
     pools: tuple[IPPool, ...] = ()
     platform_prefixes: tuple[Prefix, ...] = ()

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.selection import CNIType
 from netplug_core.operator.crd_mode import CRDMode, ModeEvidence
 from netplug_core.operator.objects import Json, ObjectRef, find_text
 from netplug_core.resources.installation import OPERATOR_GROUP
 
-__all__ = ["FINALIZER", "ClusterState", "OperatorSettings", "Shipped", "recorded_mode"]
+__all__ = ["FINALIZER", "ClusterState", "OperatorSettings", "Shipped", "recorded_cni", "recorded_mode"]
 
 FINALIZER = f"{OPERATOR_GROUP}/operator-cleanup"
 """Keeps an Installation until everything that it installed is gone."""
@@ -69,3 +70,9 @@ def recorded_mode(installation: Json | None) -> CRDMode | None:
     """The mode in the status of an Installation; None if there is none yet."""
     text = find_text(installation, "status", "crdMode")
     return next((mode for mode in CRDMode if mode.value == text), None)
+
+
+def recorded_cni(installation: Json | None) -> CNIType | None:
+    """The CNI plugin in the computed settings of an Installation; None if there is none yet."""
+    text = find_text(installation, "status", "computed", "cni", "type")
+    return next((cni for cni in CNIType if cni.value == text), None)

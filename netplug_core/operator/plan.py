@@ -17,9 +17,9 @@ from netplug_core.installation.document import InstallationDocument, read_instal
 from netplug_core.installation.overlay import overlaid
 from netplug_core.installation.pool_plan import PoolAction, PoolStep
 from netplug_core.installation.render import RenderedInstallation, render
-from netplug_core.installation.selection import find_selection_problems
+from netplug_core.installation.selection import CNIType, find_selection_problems, select
 from netplug_core.operator.actions import Action, ApplyObject, ChangePool, SetFinalizer
-from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSettings, Shipped
+from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSettings, Shipped, recorded_cni
 from netplug_core.operator.conditions import Reason, Report
 from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
 from netplug_core.operator.nodes import rollout_of
@@ -67,13 +67,14 @@ def _plan_installation(
     missing = sorted(shipped.definitions[mode].keys() - state.served_resources)
     if missing:
         return Plan(actions=first, report=_without_definitions(missing, settings, mode))
+    facts = evolve(state.facts, recorded_cni=recorded_cni(installation))
     try:
-        checked = check(_read(installation, state.overlay), state.facts)
+        checked = check(_read(installation, state.overlay), facts)
     except ConfigurationError as error:
         return Plan(actions=first, report=_degraded(Reason.INVALID, str(error)))
     if checked.problems:
         return Plan(actions=first, report=_degraded(Reason.INVALID, _describe_problems(checked)))
-    rendered = render(checked.document, state.facts, version=settings.version, api_group=mode.api_group)
+    rendered = render(checked.document, facts, version=settings.version, api_group=mode.api_group)
     then = _plan_rendered(checked, rendered, state, shipped)
     return evolve(then, actions=(*first, *then.actions), report=_with_pending(then.report, (*first, *then.actions)))
 
@@ -88,6 +89,8 @@ def _plan_rendered(
     report = Report(degraded=troubled, notes=checked.warnings)
     if checked.resolved is not None and not checked.resolved.is_netplug:
         deletions, awaited = plan_removal(state, shipped)
+        if (deletions or awaited) and select(checked.document).cni.value is None:
+            return Plan(report=_degraded(Reason.INVALID, _describe_derived_plugin(checked.resolved.cni)))
         notes = (*checked.warnings, f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
         progress = (Reason.NOT_READY, awaited) if awaited else None
         report = evolve(report, notes=notes, progressing=progress)
@@ -165,6 +168,14 @@ def _read_object(found: Json) -> InstallationDocument:
 def _describe_problems(checked: CheckedInstallation) -> str:
     first, more = checked.problems[0], len(checked.problems) - 1
     return f"{first} ({more} more: netplugctl install validate shows all)" if more else str(first)
+
+
+def _describe_derived_plugin(derived: CNIType) -> str:
+    """Netplug is installed, no status says that it was chosen, and the cluster looks like that of another plugin."""
+    return (
+        f"the default CNI plugin of this cluster is {derived.value}, but netplug is installed; nothing is removed "
+        f"unless spec.cni.type says so: set it to {CNIType.NETPLUG.value} to keep netplug, or to {derived.value}"
+    )
 
 
 def _troubled_pools(steps: Sequence[PoolStep]) -> tuple[str, str] | None:

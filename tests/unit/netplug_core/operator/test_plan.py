@@ -8,14 +8,14 @@ from attrs import evolve
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
 from netplug_core.names import MANAGED_BY
-from netplug_core.operator.cluster import FINALIZER, OperatorSettings
+from netplug_core.operator.cluster import FINALIZER
 from netplug_core.operator.crd_mode import CRDMode
 from netplug_core.operator.objects import IGNORE, ObjectRef
 from netplug_core.operator.platform import KUBEADM_CONFIG
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF, installed_refs
-from netplug_core.resources.ippool import IPPool
 from tests.harness.installations import make_pool, network
-from tests.harness.operator_cluster import SHIPPED, VERSION, MemoryCluster, MemoryPools, make_loop, settle
+from tests.harness.operator_cluster import SHIPPED, VERSION, make_loop, settle
+from tests.harness.operator_scene import Scene
 
 V4 = "10.244.0.0/16"
 PLAIN = {"encapsulation": "None", "natOutgoing": "Disabled"}
@@ -23,33 +23,10 @@ SPEC = network(ipPools=[{"cidr": V4, **PLAIN}], bgp="Enabled")
 ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "netplug-cni-plugin")
 
 
-class Scene:
-    """A cluster and its operator."""
-
-    def __init__(self, *pools: IPPool, **settings: object) -> None:
-        self.cluster = MemoryCluster()
-        self.pools = MemoryPools(self.cluster, pools)
-        self.settings = evolve(OperatorSettings(version=VERSION), **settings)  # type: ignore[arg-type]
-
-    def settle(self) -> list[str]:
-        """The writes until nothing is left to do."""
-        self.cluster.writes.clear()
-        settle(make_loop(self.cluster, self.pools, settings=self.settings))
-        return list(self.cluster.writes)
-
-    def condition(self, kind: str) -> tuple[str, str, str]:
-        return self.cluster.conditions()[kind]
-
-
 @pytest.fixture
 def scene() -> Scene:
     """A cluster with an Installation that is ready."""
-    made = Scene()
-    made.cluster.install(SPEC)
-    made.settle()
-    made.cluster.roll_out()
-    made.settle()
-    return made
+    return Scene.ready(SPEC)
 
 
 def test_the_order_of_a_first_installation() -> None:
