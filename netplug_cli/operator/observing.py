@@ -16,7 +16,7 @@ from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shippe
 from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
 from netplug_core.operator.objects import Json, ObjectRef, ref_of
 from netplug_core.operator.platform import KUBEADM_CONFIG, platform_prefixes
-from netplug_core.operator.wanted import installed_refs
+from netplug_core.operator.wanted import STATIC_DAEMONSET_REF, installed_refs
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_KIND,
@@ -90,6 +90,6 @@ class Observer:
         definitions: Iterable[Json] = ()
         if self.settings.manages_definitions:
             definitions = (*self.shipped.operator_definitions, *self.shipped.definitions[mode].values())
-        refs = (*map(ref_of, definitions), *installed_refs(self.shipped))
+        refs = (*map(ref_of, definitions), *installed_refs(self.shipped), STATIC_DAEMONSET_REF)
         found = ((ref, self.cluster.find(ref, deadline=deadline)) for ref in refs)
         return {ref: one for ref, one in found if one is not None}

@@ -7,6 +7,7 @@ actions that are left. A plan without actions is the end, until the cluster chan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -25,13 +26,17 @@ from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, find_text, is_being_deleted, needs_apply, ref_of
 from netplug_core.operator.removal import plan_removal
-from netplug_core.operator.wanted import DAEMONSET_REF, wanted_definitions, wanted_objects
+from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF, wanted_definitions, wanted_objects
 
 __all__ = ["Plan", "plan"]
 
 _CHANGING = (PoolAction.CREATE, PoolAction.UPDATE)
 _TROUBLED = (PoolAction.WAIT, PoolAction.REFUSE)
 _NOTHING_TO_REPORT = Report()
+_STATIC: Final = (
+    f"netplug is installed by a static manifest: {STATIC_DAEMONSET_REF} is there, and an Installation would take the "
+    "rights of its plugin away; delete that DaemonSet, and the Installation takes over, or delete the Installation"
+)
 
 
 @frozen(kw_only=True)
@@ -57,6 +62,8 @@ def plan(state: ClusterState, shipped: Shipped, settings: OperatorSettings) -> P
         return Plan(mode=mode, actions=_definition_actions(state, shipped, settings, mode))
     if is_being_deleted(state.installation):
         return evolve(_plan_removal(state.installation, state, shipped), mode=mode)
+    if STATIC_DAEMONSET_REF in state.objects:
+        return Plan(mode=mode, report=_degraded(Reason.MIGRATION, _STATIC))
     return evolve(_plan_installation(state.installation, state, shipped, settings, mode), mode=mode)
 
 

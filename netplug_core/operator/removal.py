@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from netplug_core.operator.actions import DeleteObject
 from netplug_core.operator.cluster import ClusterState, Shipped
 from netplug_core.operator.objects import ObjectRef, find_text, is_being_deleted, is_ours, ref_of
-from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF
+from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF, STATIC_DAEMONSET_REF
 
 __all__ = ["plan_removal"]
 
@@ -20,9 +20,10 @@ def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[DeleteObj
     """The next deletions, and what is awaited; nothing of both if all is gone.
 
     Objects without the operator's label belong to others, and stay. The namespace goes last, with everything that
-    others have put into it; its end is not awaited.
+    others have put into it; its end is not awaited. The cluster role of the plugin and its binding stay while the
+    DaemonSet of a static manifest uses them too.
     """
-    for stage in _stages(shipped):
+    for stage in _stages(shipped, has_static_pods=STATIC_DAEMONSET_REF in state.objects):
         present = {ref: state.objects[ref] for ref in stage if ref in state.objects and is_ours(state.objects[ref])}
         standing = {ref: found for ref, found in present.items() if not is_being_deleted(found)}
         if standing:
@@ -35,8 +36,9 @@ def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[DeleteObj
     return (), ""
 
 
-def _stages(shipped: Shipped) -> Iterator[tuple[ObjectRef, ...]]:
+def _stages(shipped: Shipped, *, has_static_pods: bool) -> Iterator[tuple[ObjectRef, ...]]:
+    plugin_refs = reversed(tuple(map(ref_of, shipped.plugin_accounts)))
     yield (DAEMONSET_REF,)
     yield (CONFIG_MAP_REF, *reversed(tuple(map(ref_of, shipped.node_accounts))))
-    yield tuple(reversed(tuple(map(ref_of, shipped.plugin_accounts))))
+    yield tuple(ref for ref in plugin_refs if ref.namespace or not has_static_pods)
     yield (NAMESPACE_REF,)

@@ -6,17 +6,21 @@ from typing import Final
 
 from netplug_core.installation.node_daemonset import CONFIG_MAP, NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE, RenderedInstallation
+from netplug_core.installation.static_manifest import STATIC_NAMESPACE
 from netplug_core.operator.cluster import Shipped
 from netplug_core.operator.crd_mode import CRDMode
 from netplug_core.operator.objects import Json, ObjectRef, marked, ref_of
 
 __all__ = [
-    "CONFIG_MAP_REF", "DAEMONSET_REF", "NAMESPACE_REF", "installed_refs", "wanted_definitions", "wanted_objects",
+    "CONFIG_MAP_REF", "DAEMONSET_REF", "NAMESPACE_REF", "STATIC_DAEMONSET_REF", "installed_refs", "wanted_definitions",
+    "wanted_objects",
 ]  # fmt: skip
 
 NAMESPACE_REF: Final = ObjectRef("v1", "Namespace", SYSTEM_NAMESPACE)
 CONFIG_MAP_REF: Final = ObjectRef("v1", "ConfigMap", CONFIG_MAP, SYSTEM_NAMESPACE)
 DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, SYSTEM_NAMESPACE)
+STATIC_DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, STATIC_NAMESPACE)
+"""The DaemonSet of a static manifest. Its plugin has its rights by the cluster role that an Installation has too."""
 
 
 def wanted_objects(rendered: RenderedInstallation, shipped: Shipped) -> tuple[Json, ...]:
