@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_cli.operator.world import Cluster, Pools
 from netplug_core.clock import Clock, Deadline
@@ -14,7 +14,7 @@ from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shipped
 from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
-from netplug_core.operator.objects import Json, ObjectRef, ref_of
+from netplug_core.operator.objects import Json, ObjectRef, is_being_deleted, ref_of
 from netplug_core.operator.platform import KUBEADM_CONFIG, platform_prefixes
 from netplug_core.operator.wanted import STATIC_DAEMONSET_REF, installed_refs
 from netplug_core.resources.installation import (
@@ -71,11 +71,13 @@ class Observer:
             mode = decide_mode(state.evidence(self.settings.asked_mode))
         except ModeRefused:
             return state  # nothing is done in such a cluster, so nothing else is read
+        if is_being_deleted(installation):
+            return self._observe_removal(state, deadline)
         served = self.cluster.find_resources(mode, deadline=deadline)
         return ClusterState(
             installation=installation,
             overlay=self.cluster.find(_OVERLAY, deadline=deadline),
-            objects=self._objects(mode, deadline),
+            objects=self._objects((*self._definitions(mode), *self._installed()), deadline),
             served_modes=state.served_modes,
             served_resources=served,
             facts=ClusterFacts(
@@ -83,13 +85,24 @@ class Observer:
                 pools=self.pools.read(mode, deadline=deadline) if _POOLS in served else (),
                 platform_prefixes=platform_prefixes(self.cluster.find(KUBEADM_CONFIG, deadline=deadline)),
             ),
-            pods=self.cluster.list_pods(SYSTEM_NAMESPACE, f"k8s-app={NODE_ACCOUNT}", deadline=deadline),
+            pods=self._pods(deadline),
         )
 
-    def _objects(self, mode: CRDMode, deadline: Deadline) -> dict[ObjectRef, Json]:
-        definitions: Iterable[Json] = ()
-        if self.settings.manages_definitions:
-            definitions = (*self.shipped.operator_definitions, *self.shipped.definitions[mode].values())
-        refs = (*map(ref_of, definitions), *installed_refs(self.shipped), STATIC_DAEMONSET_REF)
+    def _observe_removal(self, state: ClusterState, deadline: Deadline) -> ClusterState:
+        """Only what a removal depends on: a pool that cannot be read does not keep an Installation for ever."""
+        return evolve(state, objects=self._objects(self._installed(), deadline), pods=self._pods(deadline))
+
+    def _definitions(self, mode: CRDMode) -> tuple[ObjectRef, ...]:
+        if not self.settings.manages_definitions:
+            return ()
+        return tuple(map(ref_of, (*self.shipped.operator_definitions, *self.shipped.definitions[mode].values())))
+
+    def _installed(self) -> tuple[ObjectRef, ...]:
+        return (*installed_refs(self.shipped), STATIC_DAEMONSET_REF)
+
+    def _objects(self, refs: Iterable[ObjectRef], deadline: Deadline) -> dict[ObjectRef, Json]:
         found = ((ref, self.cluster.find(ref, deadline=deadline)) for ref in refs)
         return {ref: one for ref, one in found if one is not None}
+
+    def _pods(self, deadline: Deadline) -> tuple[Json, ...]:
+        return self.cluster.list_pods(SYSTEM_NAMESPACE, f"k8s-app={NODE_ACCOUNT}", deadline=deadline)

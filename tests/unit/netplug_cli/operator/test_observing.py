@@ -1,0 +1,51 @@
+"""What is read of a cluster, and what is not, because nothing depends on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from netplug_cli.operator.observing import INSTALLATION
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.objects import Json, ObjectRef
+from netplug_core.operator.platform import KUBEADM_CONFIG
+from netplug_core.operator.wanted import installed_refs
+from netplug_core.resources.ippool import IPPool
+from tests.harness.installations import network
+from tests.harness.operator_cluster import SHIPPED, MemoryCluster, MemoryPools, make_loop, settle
+
+SPEC = network(ipPools=[{"cidr": "10.0.0.0/16", "encapsulation": "VXLAN"}])
+OVERLAY = ObjectRef("operator.projectnetplug.org/v1", "Installation", "overlay")
+AWS_NODE = ObjectRef("apps/v1", "DaemonSet", "aws-node", "kube-system")
+
+
+class Closed(MemoryCluster):
+    """A cluster that refuses to show some objects."""
+
+    closed: frozenset[ObjectRef] = frozenset()
+
+    def find(self, ref: ObjectRef, *, deadline: Deadline) -> Json | None:
+        if ref in self.closed:
+            raise Unavailable("kubernetes API", f"{ref} is closed")
+        return super().find(ref, deadline=deadline)
+
+
+class Damaged(MemoryPools):
+    """Pools of which one cannot be read."""
+
+    def read(self, mode: CRDMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
+        raise Unavailable("kubernetes API", "IPPool(p) cannot be read")
+
+
+@pytest.mark.parametrize("ref", [KUBEADM_CONFIG, AWS_NODE, OVERLAY])
+def test_a_removal_reads_only_what_it_needs(ref: ObjectRef) -> None:
+    cluster = Closed()
+    cluster.install(SPEC)
+    settle(make_loop(cluster, MemoryPools(cluster)))
+    cluster.remove(INSTALLATION)
+    cluster.closed = frozenset({ref})
+    settle(make_loop(cluster, Damaged(cluster)))
+    cluster.end_namespace()
+    assert INSTALLATION not in cluster.objects
+    assert not set(installed_refs(SHIPPED)) & cluster.objects.keys()
