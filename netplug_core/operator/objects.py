@@ -15,8 +15,8 @@ from netplug_core.names import MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP
 
 __all__ = [
-    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_being_deleted", "is_ours", "marked", "needs_apply",
-    "ref_of",
+    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_being_deleted", "marked", "may_delete",
+    "needs_apply", "ref_of",
 ]  # fmt: skip
 
 Json: TypeAlias = Mapping[str, object]
@@ -26,7 +26,7 @@ APPLIED_HASH: Final = f"hash.{OPERATOR_GROUP}/applied"
 """The annotation that changes with what is applied, so that a setting that is left out is removed too."""
 
 IGNORE: Final = f"unsupported.{OPERATOR_GROUP}/ignore"
-"""The annotation of an object that the operator does not change as long as its text is ``true``."""
+"""The annotation of an object that the operator neither changes nor deletes as long as its text is ``true``."""
 
 
 @frozen(order=True)
@@ -71,18 +71,22 @@ def needs_apply(found: Json | None, wanted: Json) -> bool:
     """Whether an object has to be applied: it is missing, or not as it is wanted, and not to be ignored."""
     if found is None:
         return True
-    return find_text(found, "metadata", "annotations", IGNORE) != "true" and not contains(found, wanted)
+    return not _is_ignored(found) and not contains(found, wanted)
 
 
-def is_ours(found: Json) -> bool:
-    """Whether an object has the operator's label."""
+def may_delete(found: Json) -> bool:
+    """Whether the operator may delete an object: it has the operator's label, and is not to be ignored."""
     label, text = MANAGED_BY
-    return find_text(found, "metadata", "labels", label) == text
+    return find_text(found, "metadata", "labels", label) == text and not _is_ignored(found)
 
 
 def is_being_deleted(found: Json | None) -> bool:
     """Whether an object is being deleted."""
     return bool(find_text(found, "metadata", "deletionTimestamp"))
+
+
+def _is_ignored(found: Json) -> bool:
+    return find_text(found, "metadata", "annotations", IGNORE) == "true"
 
 
 def _members(found: Json, *path: str) -> Json:

@@ -1,0 +1,50 @@
+"""What a removal leaves to others."""
+
+from __future__ import annotations
+
+import pytest
+
+from netplug_cli.operator.observing import INSTALLATION
+from netplug_core.operator.objects import IGNORE, ObjectRef
+from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF
+from tests.harness.installations import network
+from tests.harness.operator_scene import Scene
+
+ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "netplug-cni-plugin")
+SPEC = network(ipPools=[{"cidr": "10.244.0.0/16", "encapsulation": "None", "natOutgoing": "Disabled"}])
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """A cluster with an Installation that is ready."""
+    return Scene.ready(SPEC)
+
+
+def ignore(scene: Scene, ref: ObjectRef) -> None:
+    scene.cluster.objects[ref]["metadata"]["annotations"][IGNORE] = "true"  # type: ignore[index]
+
+
+def give_away(scene: Scene, ref: ObjectRef) -> None:
+    del scene.cluster.objects[ref]["metadata"]["labels"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("leave", [ignore, give_away])
+@pytest.mark.parametrize("ref", [ROLE, CONFIG_MAP_REF, DAEMONSET_REF])
+def test_what_is_left_to_others_stays_with_its_namespace(scene: Scene, leave: object, ref: ObjectRef) -> None:
+    leave(scene, ref)  # type: ignore[operator]
+    scene.cluster.pods = ({"metadata": {"name": "a"}},) if ref == DAEMONSET_REF else ()
+    scene.cluster.remove(INSTALLATION)
+    scene.settle()
+    scene.cluster.end_namespace()
+    assert INSTALLATION not in scene.cluster.objects
+    kept = {found for found in scene.cluster.objects if found.kind != "CustomResourceDefinition"}
+    assert kept == ({ref, NAMESPACE_REF} if ref.namespace else {ref})
+
+
+def test_pods_of_a_daemonset_of_ours_are_awaited(scene: Scene) -> None:
+    scene.cluster.pods = ({"metadata": {"name": "a"}},)
+    scene.cluster.remove(INSTALLATION)
+    scene.settle()
+    assert DAEMONSET_REF not in scene.cluster.objects
+    assert CONFIG_MAP_REF in scene.cluster.objects
+    assert scene.condition("Progressing")[2] == "1 pods of netplug-node are ending"
