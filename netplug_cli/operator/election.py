@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final
@@ -37,13 +38,17 @@ _MICROSECONDS: Final = 1_000_000
 
 @define(kw_only=True)
 class Election:
-    """Whether this process acts. ``identity`` is its name in the Lease; ``on_change`` is called when that changes."""
+    """Whether this process acts. ``identity`` is its name in the Lease; ``on_change`` is called when that changes.
+
+    ``on_crash`` is called if the thread ends by an error: without it the process would wait for the Lease for ever.
+    """
 
     cluster: Cluster
     identity: str
     clock: Clock
     log: Log
     on_change: Callable[[], None]
+    on_crash: Callable[[], None]
     _seen: SeenLease | None = field(default=None, init=False)
     _trusted_until: float = field(default=0.0, init=False)
     _was_leading: bool = field(default=False, init=False)
@@ -95,9 +100,13 @@ class Election:
             self.on_change()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            self.look()
-            self._stopping.wait(RENEW_EVERY_S)
+        try:
+            while not self._stopping.is_set():
+                self.look()
+                self._stopping.wait(RENEW_EVERY_S)
+        except Exception:  # noqa: BLE001  # the process ends, and is started again
+            self.log(Level.ERROR, f"the election has ended\n{traceback.format_exc()}")
+            self.on_crash()
 
     def _look(self) -> None:
         began_s = self.clock.monotonic()

@@ -107,7 +107,10 @@ def _serve(options: OperatorArguments, settings: OperatorSettings, environ: Mapp
             clock=clock,
             log=log,
         )
-        election = Election(cluster=cluster, identity=_identity(environ), clock=clock, log=log, on_change=loop.wake)
+        name, on_change = _identity(environ), loop.wake
+        election = Election(
+            cluster=cluster, identity=name, on_change=on_change, on_crash=end_after_crash, clock=clock, log=log
+        )
         election.start()
         loop.start()
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 from netplug_cli.operator.election import LEASE, Election
 from netplug_core.errors import Unavailable
 from netplug_core.operator.lease import LEASE_S, RENEW_EVERY_S, TRUSTED_S
@@ -19,12 +21,20 @@ class Scene:
 
     def __init__(self) -> None:
         self.cluster, self.clock, self.log, self.changes = MemoryCluster(), ManualClock(), Lines(), 0
+        self.crashed = Event()
 
     def process(self, name: str) -> Election:
         def changed() -> None:
             self.changes += 1
 
-        return Election(cluster=self.cluster, identity=name, clock=self.clock, log=self.log, on_change=changed)
+        return Election(
+            cluster=self.cluster,
+            identity=name,
+            clock=self.clock,
+            log=self.log,
+            on_change=changed,
+            on_crash=self.crashed.set,
+        )
 
     def holder(self) -> str:
         return find_text(self.cluster.objects.get(LEASE), "spec", "holderIdentity")
@@ -83,6 +93,17 @@ def test_who_is_slower_does_not_act() -> None:
     one.cluster = Slow(objects=scene.cluster.objects)
     one.look()
     assert (one.is_leading, other.is_leading) == (False, True)
+
+
+def test_an_election_that_crashes_ends_the_process() -> None:
+    scene = Scene()
+    scene.cluster.error = ValueError("a mistake of ours")  # type: ignore[assignment]
+    one = scene.process("one")
+    one.start()
+    wait_until(scene.crashed.is_set, "the process is told to end")
+    wait_until(lambda: not one.is_alive, "the thread ends")
+    assert scene.log.texts[-1].startswith("ERROR the election has ended\nTraceback")
+    assert not one.is_leading
 
 
 def test_a_process_that_ends_gives_the_lease_up() -> None:
