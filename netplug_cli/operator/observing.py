@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from attrs import evolve, frozen
 
@@ -14,9 +14,10 @@ from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shipped
 from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
+from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, ObjectRef, is_being_deleted, ref_of
 from netplug_core.operator.platform import KUBEADM_CONFIG, platform_prefixes
-from netplug_core.operator.wanted import STATIC_DAEMONSET_REF, installed_refs
+from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF, installed_refs
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_KIND,
@@ -74,10 +75,11 @@ class Observer:
         if is_being_deleted(installation):
             return self._observe_removal(state, deadline)
         served = self.cluster.find_resources(mode, deadline=deadline)
+        objects = self._objects((*self._definitions(mode), *self._installed()), deadline)
         return ClusterState(
             installation=installation,
             overlay=self.cluster.find(_OVERLAY, deadline=deadline),
-            objects=self._objects((*self._definitions(mode), *self._installed()), deadline),
+            objects=objects,
             served_modes=state.served_modes,
             served_resources=served,
             facts=ClusterFacts(
@@ -85,12 +87,13 @@ class Observer:
                 pools=self.pools.read(mode, deadline=deadline) if _POOLS in served else (),
                 platform_prefixes=platform_prefixes(self.cluster.find(KUBEADM_CONFIG, deadline=deadline)),
             ),
-            pods=self._pods(deadline),
+            pods=self._pods(objects, deadline) if installation is not None else (),
         )
 
     def _observe_removal(self, state: ClusterState, deadline: Deadline) -> ClusterState:
         """Only what a removal depends on: a pool that cannot be read does not keep an Installation for ever."""
-        return evolve(state, objects=self._objects(self._installed(), deadline), pods=self._pods(deadline))
+        objects = self._objects(self._installed(), deadline)
+        return evolve(state, objects=objects, pods=self._pods(objects, deadline))
 
     def _definitions(self, mode: CRDMode) -> tuple[ObjectRef, ...]:
         if not self.settings.manages_definitions:
@@ -104,5 +107,8 @@ class Observer:
         found = ((ref, self.cluster.find(ref, deadline=deadline)) for ref in refs)
         return {ref: one for ref, one in found if one is not None}
 
-    def _pods(self, deadline: Deadline) -> tuple[Json, ...]:
+    def _pods(self, objects: Mapping[ObjectRef, Json], deadline: Deadline) -> tuple[Json, ...]:
+        """The pods of the nodes, of which there may be thousands: none if every node has its pod."""
+        if not rollout_of(objects.get(DAEMONSET_REF), ()).progress:
+            return ()
         return self.cluster.list_pods(SYSTEM_NAMESPACE, f"k8s-app={NODE_ACCOUNT}", deadline=deadline)

@@ -25,17 +25,20 @@ from netplug_core.operator.objects import Json
 from netplug_core.operator.plan import Plan, plan
 from netplug_core.operator.status import has_status, report_failure, status_of
 
-__all__ = ["RESYNC_S", "OperatorLoop"]
+__all__ = ["REST_S", "RESYNC_S", "OperatorLoop"]
 
 RESYNC_S: Final = 300.0
 """How long after a look the next one comes, if no change is noticed."""
 
-_FIRST_RETRY_S: Final = 1.0
+REST_S: Final = 2.0
+"""The least time from a look to the next one: each pod of a rollout is an event, and so is our own status."""
+
+_FIRST_RETRY_S: Final = REST_S
 _LONGEST_RETRY_S: Final = 30.0
 _AWAITED_S: Final = 10.0
 """The pause while pods start or end: they are not watched."""
 
-_NOT_LEADING_S: Final = 1.0
+_NOT_LEADING_S: Final = REST_S
 _STUCK_S: Final = 300.0
 """No action takes as long as that."""
 
@@ -53,7 +56,7 @@ class OperatorLoop:
     clock: Clock
     log: Log
     _wakeup: Event = field(factory=Event, init=False)
-    _is_stopping: bool = field(default=False, init=False)
+    _stopping: Event = field(factory=Event, init=False)
     _thread: Thread | None = field(default=None, init=False)
     _moved_at: float = field(default=0.0, init=False)
     _retry_s: float = field(default=_FIRST_RETRY_S, init=False)
@@ -68,12 +71,12 @@ class OperatorLoop:
         self._thread.start()
 
     def wake(self) -> None:
-        """Look now, or again after the look that lasts."""
+        """Look soon: at most ``REST_S`` after the last look, or after the one that lasts."""
         self._wakeup.set()
 
     def stop(self) -> bool:
         """End after the action that lasts; whether it has ended."""
-        self._is_stopping = True
+        self._stopping.set()
         self.wake()
         if self._thread is not None:
             self._thread.join(_END_S)
@@ -112,13 +115,13 @@ class OperatorLoop:
     # --- one look --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pause_s = 0.0
         try:
-            while not self._is_stopping:
-                self._wakeup.wait(pause_s)
+            while not self._stopping.is_set():
                 self._wakeup.clear()
                 self._moved_at = self.clock.monotonic()
                 pause_s = self.look()
+                self._stopping.wait(REST_S)
+                self._wakeup.wait(max(0.0, pause_s - REST_S))
         except Exception:  # noqa: BLE001  # the process ends, and is started again
             self.log(Level.ERROR, f"the loop has ended\n{traceback.format_exc()}")
             self.on_crash()
@@ -126,7 +129,7 @@ class OperatorLoop:
     def _act(self, found: Plan) -> tuple[str, NetplugError] | None:
         """Do everything of a plan; what failed, and how, if anything did. The rest is then not done."""
         for action in found.actions:
-            if self._is_stopping or not self.is_leading() or found.mode is None:
+            if self._stopping.is_set() or not self.is_leading() or found.mode is None:
                 return None
             self._moved_at = self.clock.monotonic()
             self.log(Level.INFO, describe(action))
@@ -139,7 +142,7 @@ class OperatorLoop:
     def _write_status(self, state: ClusterState, found: Plan) -> bool:
         """Whether the status says what was found; also if there is no Installation any more."""
         is_gone = any(isinstance(action, SetFinalizer) and not action.is_held for action in found.actions)
-        if state.installation is None or is_gone or self._is_stopping or not self.is_leading():
+        if state.installation is None or is_gone or self._stopping.is_set() or not self.is_leading():
             return True
         return self._write(state.installation, found)
 

@@ -48,10 +48,11 @@ class OperatorSettings:
 class ClusterState:
     """One reading of the cluster.
 
-    ``objects`` are those with the names of the operator's, and the DaemonSet of a static manifest; ``installation`` and ``overlay`` are None if they do not
-    exist. ``served_resources`` are the names under which the objects of the cluster's mode can be listed; the pools of
-    ``facts`` are known if ``ippools`` is one of them. ``pods`` are those of the DaemonSet. While the Installation is being
-    deleted, only the modes, the objects without the definitions, and the pods are read.
+    ``objects`` are those with the names of the operator's, and the DaemonSet of a static manifest; ``installation``
+    and ``overlay`` are None if they do not exist. ``served_resources`` are the names under which the objects of the
+    cluster's mode can be listed; the pools of ``facts`` are known if ``ippools`` is one of them. ``pods`` are those of
+    the DaemonSet, if it is missing or not every node has its pod. While the Installation is being deleted, only the
+    modes, the objects without the definitions, and the pods are read.
     """
 
     installation: Json | None = field(default=None, hash=False)

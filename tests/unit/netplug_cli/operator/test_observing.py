@@ -49,3 +49,31 @@ def test_a_removal_reads_only_what_it_needs(ref: ObjectRef) -> None:
     cluster.end_namespace()
     assert INSTALLATION not in cluster.objects
     assert not set(installed_refs(SHIPPED)) & cluster.objects.keys()
+
+
+class Counting(MemoryCluster):
+    """Counts the lists of pods."""
+
+    lists = 0
+
+    def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        self.lists += 1
+        return super().list_pods(namespace, label, deadline=deadline)
+
+
+def test_pods_are_listed_only_while_something_is_awaited() -> None:
+    cluster = Counting()
+    loop = make_loop(cluster, MemoryPools(cluster))
+    settle(loop)
+    assert cluster.lists == 0
+    cluster.install(SPEC)
+    settle(loop)
+    assert cluster.lists > 0
+    cluster.roll_out()
+    cluster.lists = 0
+    settle(loop)
+    assert cluster.conditions()["Ready"][0] == "True"
+    assert cluster.lists == 0
+    cluster.roll_out(available=1)
+    settle(loop)
+    assert cluster.lists > 0

@@ -277,6 +277,7 @@ def test_pods_that_fail_are_named(scene: Scene) -> None:
         }
         for number in range(5)
     )
+    scene.cluster.roll_out(nodes=5, available=0)
     scene.settle()
     assert scene.condition("Degraded") == (
         "True",
