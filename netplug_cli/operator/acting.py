@@ -17,7 +17,11 @@ from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTAL
 __all__ = ["Actor"]
 
 _WRITE_S: Final = 5.0
-"""How long a write may take: with it, what was begun ends before another operator acts."""
+"""How long the write of an object may take: with it, one that was begun ends before another operator acts.
+
+A change of a pool may take longer (``world.Pools``). It may end while another operator acts, so it relies on the
+revisions of what it has read, and on nothing else.
+"""
 
 
 @frozen(kw_only=True)

@@ -46,7 +46,11 @@ class Cluster(Protocol):
 
 
 class Pools(Protocol):
-    """The pools of the cluster. Every method raises NetplugError if it cannot be done."""
+    """The pools of the cluster. Every method raises NetplugError if it cannot be done.
+
+    A change may last longer than the Lease, because of the blocks of a pool. Two operators may then make changes at
+    once; each write is refused if another one was faster.
+    """
 
     def read(self, mode: CRDMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
         """All pools."""

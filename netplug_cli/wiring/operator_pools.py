@@ -26,6 +26,7 @@ from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 __all__ = ["StoredPools", "change_pool"]
 
 _CHANGE_S = 60.0
+"""Longer than a Lease lasts: the deletion of a pool relinquishes its blocks one by one."""
 
 
 @define
