@@ -35,19 +35,6 @@ FIELD_MANAGER: Final = "netplug-operator"
 _APPLY_TYPE: Final = "application/apply-patch+yaml"
 _QPS, _BURST = 20.0, 40
 _CONFLICT, _NOT_FOUND = 409, 404
-_PLURALS: Final = {
-    "ClusterRole": "clusterroles",
-    "ClusterRoleBinding": "clusterrolebindings",
-    "ConfigMap": "configmaps",
-    "CustomResourceDefinition": "customresourcedefinitions",
-    "DaemonSet": "daemonsets",
-    "Installation": "installations",
-    "Lease": "leases",
-    "Namespace": "namespaces",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-    "ServiceAccount": "serviceaccounts",
-}
 
 
 def open_cluster_objects(access: KubernetesAccess, environ: Mapping[str, str], *, clock: Clock) -> ClusterObjects:
@@ -149,7 +136,7 @@ class ClusterObjects:
 def _path_of(ref: ObjectRef) -> str:
     root = "/api/v1" if ref.api_version == "v1" else f"/apis/{ref.api_version}"
     place = f"/namespaces/{path_segment(ref.namespace)}" if ref.namespace else ""
-    return f"{root}{place}/{_PLURALS[ref.kind]}/{path_segment(ref.name)}"
+    return f"{root}{place}/{ref.plural}/{path_segment(ref.name)}"
 
 
 @frozen(kw_only=True)

@@ -15,17 +15,15 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.installation.methods import Method
 from netplug_core.installation.node_daemonset import NODE_ACCOUNT
+from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static_manifest import STATIC_NAMESPACE, render_static
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
 __all__ = [
-    "SYSTEM_NAMESPACE", "definitions", "etcd_plugin_role", "flannel_role", "node_role", "operator_definitions",
-    "plugin_role", "static_manifest",
+    "definitions", "etcd_plugin_role", "flannel_role", "node_role", "operator_definitions", "plugin_role",
+    "static_manifest",
 ]  # fmt: skip
-
-SYSTEM_NAMESPACE = "netplug-system"
-"""The namespace of netplug's own accounts and pods."""
 
 _PLUGIN_ACCOUNT = "netplug-cni-plugin"
 

@@ -84,7 +84,7 @@ class Watched:
         """The API version and the plural of each kind."""
         names: dict[tuple[str, str], set[str]] = {}
         for ref in refs:
-            names.setdefault((ref.api_version, f"{ref.kind.lower()}s"), set()).add(ref.name)
+            names.setdefault((ref.api_version, ref.plural), set()).add(ref.name)
         self.names = names
         """The API version and the plural of further kinds, and which of their objects."""
         self.namespace = namespace

@@ -22,6 +22,7 @@ from netplug_core.resources.ippool import IPPool
 __all__ = ["SYSTEM_NAMESPACE", "RenderedInstallation", "render"]
 
 SYSTEM_NAMESPACE: Final = "netplug-system"
+"""The namespace of netplug's own accounts and pods."""
 
 
 @frozen(kw_only=True)

@@ -38,6 +38,11 @@ class ObjectRef:
     name: str
     namespace: str = ""
 
+    @property
+    def plural(self) -> str:
+        """The name under which the API has the objects of the kind. Every kind of the operator's objects is regular."""
+        return f"{self.kind.lower()}s"
+
     def __str__(self) -> str:
         place = f"{self.namespace}/" if self.namespace else ""
         return f"{self.kind} {place}{self.name}"

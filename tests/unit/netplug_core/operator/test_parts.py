@@ -9,7 +9,9 @@ from netplug_core.operator.actions import Action, ApplyObject, ChangePool, Delet
 from netplug_core.operator.conditions import Reason, Report, conditions_of
 from netplug_core.operator.objects import APPLIED_HASH, ObjectRef, find_text, marked, needs_apply
 from netplug_core.operator.platform import platform_prefixes
+from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from tests.harness.installations import make_pool
+from tests.harness.operator_cluster import SHIPPED
 
 POOL = make_pool("10.0.0.0/16")
 
@@ -37,6 +39,18 @@ def test_what_is_left_out_changes_the_hash() -> None:
     assert needs_apply(one, other)
     assert not needs_apply({**one, "z": 3}, one)
     assert needs_apply(None, one)
+
+
+def test_the_plurals_are_those_of_the_api() -> None:
+    kinds = ("ClusterRoleBinding", "DaemonSet", "CustomResourceDefinition")
+    plurals = [ObjectRef("v1", kind, "a").plural for kind in kinds]
+    assert plurals == ["clusterrolebindings", "daemonsets", "customresourcedefinitions"]
+
+
+def test_the_plural_of_an_own_kind_is_that_of_its_definition() -> None:
+    (definition,) = SHIPPED.operator_definitions
+    names = definition["spec"]["names"]  # type: ignore[index]
+    assert ObjectRef(INSTALLATION_API_VERSION, names["kind"], "default").plural == names["plural"]
 
 
 @pytest.mark.parametrize(
