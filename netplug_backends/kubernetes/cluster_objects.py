@@ -23,7 +23,7 @@ from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.names import CrdMode, namespaced_path, path_segment
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import ObjectRef, ref_of
 from netplug_core.settings.model import KubernetesAccess
 
@@ -68,12 +68,12 @@ class ClusterObjects:
         request = ApiRequest("GET", namespaced_path(namespace, "pods"), {"labelSelector": label})
         return tuple(list_objects(self._client, request, deadline=deadline)[0])
 
-    def find_modes(self, *, deadline: Deadline) -> frozenset[CRDMode]:
+    def find_modes(self, *, deadline: Deadline) -> frozenset[ClusterMode]:
         """The API groups for netplug's resources that the server offers."""
         names = set(self._names("/apis", "groups", deadline))
-        return frozenset(mode for mode in CRDMode if CrdMode[mode.name].group in names)
+        return frozenset(mode for mode in ClusterMode if CrdMode[mode.name].group in names)
 
-    def find_resources(self, mode: CRDMode, *, deadline: Deadline) -> frozenset[str]:
+    def find_resources(self, mode: ClusterMode, *, deadline: Deadline) -> frozenset[str]:
         """The names under which the server lists the objects of a group; none if it does not offer the group."""
         return frozenset(self._names(f"/apis/{CrdMode[mode.name].value}", "resources", deadline))
 

@@ -10,7 +10,7 @@ from netplug_cli.operator.world import Cluster, Pools
 from netplug_core.clock import Clock, Deadline
 from netplug_core.operator.actions import Action, ApplyObject, ChangePool, DeleteObject, SetFinalizer
 from netplug_core.operator.cluster import FINALIZER
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, find_text
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
@@ -32,7 +32,7 @@ class Actor:
     pools: Pools
     clock: Clock
 
-    def act(self, action: Action, mode: CRDMode) -> None:
+    def act(self, action: Action, mode: ClusterMode) -> None:
         """Do what an action says."""
         deadline = Deadline.after(self.clock, _WRITE_S)
         match action:

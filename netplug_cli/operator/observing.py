@@ -13,7 +13,7 @@ from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shipped
-from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
+from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, ObjectRef, is_being_deleted, ref_of
 from netplug_core.operator.platform import KUBEADM_CONFIG, platform_prefixes
@@ -95,7 +95,7 @@ class Observer:
         objects = self._objects(self._installed(), deadline)
         return evolve(state, objects=objects, pods=self._pods(objects, deadline))
 
-    def _definitions(self, mode: CRDMode) -> tuple[ObjectRef, ...]:
+    def _definitions(self, mode: ClusterMode) -> tuple[ObjectRef, ...]:
         if not self.settings.manages_definitions:
             return ()
         return tuple(map(ref_of, (*self.shipped.operator_definitions, *self.shipped.definitions[mode].values())))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from netplug_core.clock import Deadline
 from netplug_core.installation.pool_plan import PoolStep
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef
 from netplug_core.resources.ippool import IPPool
 
@@ -24,11 +24,11 @@ class Cluster(Protocol):
         """The pods of a namespace with a label, such as ``k8s-app=netplug-node``."""
         ...
 
-    def find_modes(self, *, deadline: Deadline) -> frozenset[CRDMode]:
+    def find_modes(self, *, deadline: Deadline) -> frozenset[ClusterMode]:
         """The API groups for netplug's resources that the server offers."""
         ...
 
-    def find_resources(self, mode: CRDMode, *, deadline: Deadline) -> frozenset[str]:
+    def find_resources(self, mode: ClusterMode, *, deadline: Deadline) -> frozenset[str]:
         """The names under which the server lists the objects of a group."""
         ...
 
@@ -52,10 +52,10 @@ class Pools(Protocol):
     once; each write is refused if another one was faster.
     """
 
-    def read(self, mode: CRDMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
+    def read(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
         """All pools."""
         ...
 
-    def change(self, mode: CRDMode, step: PoolStep) -> None:
+    def change(self, mode: ClusterMode, step: PoolStep) -> None:
         """Create, update or delete a pool, as it was last read."""
         ...

@@ -29,7 +29,7 @@ from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.log import Level
 from netplug_core.names import API_VERSION
 from netplug_core.operator.cluster import OperatorSettings, Shipped
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import ref_of
 from netplug_core.operator.wanted import installed_refs
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
@@ -42,7 +42,7 @@ __all__ = ["main", "run", "shipped_objects"]
 
 _LIBRARY = "kopf"
 _LOGIN_S = 30.0
-_MODES = {"": None, API_VERSION: CRDMode.V3, CrdMode.V1.value: CRDMode.V1}
+_MODES = {"": None, API_VERSION: ClusterMode.V3, CrdMode.V1.value: ClusterMode.V1}
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def shipped_objects() -> Shipped:
     return Shipped(
         node_accounts=node_role(),
         plugin_accounts=plugin_role(),
-        definitions={mode: dict(definitions(CrdMode[mode.name])) for mode in CRDMode},
+        definitions={mode: dict(definitions(CrdMode[mode.name])) for mode in ClusterMode},
         operator_definitions=tuple(definition for _, definition in operator_definitions()),
     )
 
@@ -154,7 +154,7 @@ def _watched(shipped: Shipped) -> Watched:
     from netplug_cli.operator.watching import Watched
 
     pools = ((mode.value, "ippools") for mode in CrdMode)
-    crds = (definition for mode in CRDMode for definition in shipped.definitions[mode].values())
+    crds = (definition for mode in ClusterMode for definition in shipped.definitions[mode].values())
     refs = (*installed_refs(shipped), *map(ref_of, (*shipped.operator_definitions, *crds)))
     return Watched(((INSTALLATION_API_VERSION, "installations"), *pools), refs, SYSTEM_NAMESPACE)
 

@@ -17,7 +17,7 @@ from netplug_core.flows.resources.create import create
 from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.read import list_all
 from netplug_core.installation.pool_plan import PoolAction, PoolStep
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import get_kind
 from netplug_core.resources.manifest import Manifest
@@ -35,7 +35,7 @@ class StoredPools:
 
     access: KubernetesAccess
     clock: Clock
-    _stores: dict[CRDMode, Datastore] = field(factory=dict, init=False)
+    _stores: dict[ClusterMode, Datastore] = field(factory=dict, init=False)
     _opened: ExitStack = field(factory=ExitStack, init=False)
     _revisions: dict[str, str] = field(factory=dict, init=False)
 
@@ -43,18 +43,18 @@ class StoredPools:
         """Close what was opened."""
         self._opened.close()
 
-    def read(self, mode: CRDMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
+    def read(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
         """All pools."""
         found = list_all(self._store(mode), get_kind("IPPool"), deadline=deadline)
         self._revisions = {record.key.name: record.revision for record in found}
         return tuple(record.value for record in found if isinstance(record.value, IPPool))
 
-    def change(self, mode: CRDMode, step: PoolStep) -> None:
+    def change(self, mode: ClusterMode, step: PoolStep) -> None:
         """Create, update or delete a pool."""
         revision = self._revisions.get(step.pool.metadata.name, "")
         change_pool(self._store(mode), step, revision=revision, clock=self.clock)
 
-    def _store(self, mode: CRDMode) -> Datastore:
+    def _store(self, mode: ClusterMode) -> Datastore:
         if mode not in self._stores:
             group = CrdMode[mode.name].value
             settings = DatastoreSettings(type="kubernetes", kubernetes=self.access, api_group=group)

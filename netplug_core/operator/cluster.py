@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.selection import CNIType
-from netplug_core.operator.crd_mode import CRDMode, ModeEvidence
+from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence
 from netplug_core.operator.objects import Json, ObjectRef, find_text
 from netplug_core.resources.installation import OPERATOR_GROUP
 
@@ -31,7 +31,7 @@ class Shipped:
 
     node_accounts: tuple[Json, ...] = field(hash=False)
     plugin_accounts: tuple[Json, ...] = field(hash=False)
-    definitions: Mapping[CRDMode, Mapping[str, Json]] = field(hash=False)
+    definitions: Mapping[ClusterMode, Mapping[str, Json]] = field(hash=False)
     operator_definitions: tuple[Json, ...] = field(hash=False)
 
 
@@ -41,7 +41,7 @@ class OperatorSettings:
 
     version: str
     manages_definitions: bool = True
-    asked_mode: CRDMode | None = None
+    asked_mode: ClusterMode | None = None
 
 
 @frozen(kw_only=True)
@@ -58,20 +58,20 @@ class ClusterState:
     installation: Json | None = field(default=None, hash=False)
     overlay: Json | None = field(default=None, hash=False)
     objects: Mapping[ObjectRef, Json] = field(factory=dict, hash=False)
-    served_modes: frozenset[CRDMode] = frozenset()
+    served_modes: frozenset[ClusterMode] = frozenset()
     served_resources: frozenset[str] = frozenset()
     facts: ClusterFacts = _NEW_CLUSTER
     pods: tuple[Json, ...] = field(default=(), hash=False)
 
-    def evidence(self, asked: CRDMode | None) -> ModeEvidence:
+    def evidence(self, asked: ClusterMode | None) -> ModeEvidence:
         """What is known of the mode."""
         return ModeEvidence(asked=asked, served=self.served_modes, recorded=recorded_mode(self.installation))
 
 
-def recorded_mode(installation: Json | None) -> CRDMode | None:
+def recorded_mode(installation: Json | None) -> ClusterMode | None:
     """The mode in the status of an Installation; None if there is none yet."""
     text = find_text(installation, "status", "crdMode")
-    return next((mode for mode in CRDMode if mode.value == text), None)
+    return next((mode for mode in ClusterMode if mode.value == text), None)
 
 
 def recorded_cni(installation: Json | None) -> CNIType | None:

@@ -12,11 +12,14 @@ from attrs import frozen
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
 
-__all__ = ["CRDMode", "ModeEvidence", "ModeRefused", "decide_mode"]
+__all__ = ["ClusterMode", "ModeEvidence", "ModeRefused", "decide_mode"]
 
 
-class CRDMode(enum.Enum):
-    """The group: ``crd.projectnetplug.org/v1``, or ``projectnetplug.org/v3``."""
+class ClusterMode(enum.Enum):
+    """The group: ``crd.projectnetplug.org/v1``, or ``projectnetplug.org/v3``; the value is what a status records.
+
+    The store of Kubernetes has the groups themselves, under the same names, in its ``CrdMode``.
+    """
 
     V1 = "v1"
     V3 = "v3"
@@ -24,21 +27,21 @@ class CRDMode(enum.Enum):
     @property
     def api_group(self) -> str:
         """The group as the settings of the plugin name it; that of v1 is the empty text."""
-        return API_VERSION if self is CRDMode.V3 else ""
+        return API_VERSION if self is ClusterMode.V3 else ""
 
 
 @frozen(kw_only=True)
 class ModeEvidence:
     """What is known: what the administrator asks for, the groups that are served, and what the status has recorded."""
 
-    asked: CRDMode | None = None
-    served: frozenset[CRDMode] = frozenset()
-    recorded: CRDMode | None = None
+    asked: ClusterMode | None = None
+    served: frozenset[ClusterMode] = frozenset()
+    recorded: ClusterMode | None = None
 
     @property
-    def present(self) -> CRDMode | None:
+    def present(self) -> ClusterMode | None:
         """The mode of the definitions that are there. With both it is v1: v3 is then a server in front of it."""
-        return next((mode for mode in CRDMode if mode in self.served), None)
+        return next((mode for mode in ClusterMode if mode in self.served), None)
 
 
 class ModeRefused(ConfigurationError):
@@ -48,7 +51,7 @@ class ModeRefused(ConfigurationError):
         return f"{self.where}: {self.value} is not accepted; {self.accepted}"
 
 
-def decide_mode(evidence: ModeEvidence) -> CRDMode:
+def decide_mode(evidence: ModeEvidence) -> ClusterMode:
     """The mode of a cluster. On a new one it is v1, unless v3 is asked for.
 
     Raises:
@@ -65,4 +68,4 @@ def decide_mode(evidence: ModeEvidence) -> CRDMode:
     if asked is not None and known is not None and asked is not known:
         accepted = f"the cluster has {known.value}, with its data, and is never switched; unset the variable"
         raise ModeRefused("NETPLUG_API_GROUP", asked.value, accepted)
-    return known or asked or CRDMode.V1
+    return known or asked or ClusterMode.V1

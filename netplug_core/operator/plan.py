@@ -22,7 +22,7 @@ from netplug_core.installation.selection import CNIType, find_selection_problems
 from netplug_core.operator.actions import Action, ApplyObject, ChangePool, SetFinalizer
 from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSettings, Shipped, recorded_cni
 from netplug_core.operator.conditions import Reason, Report
-from netplug_core.operator.crd_mode import CRDMode, ModeRefused, decide_mode
+from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, find_text, is_being_deleted, needs_apply, ref_of
 from netplug_core.operator.removal import plan_removal
@@ -48,7 +48,7 @@ class Plan:
 
     actions: tuple[Action, ...] = ()
     report: Report = _NOTHING_TO_REPORT
-    mode: CRDMode | None = None
+    mode: ClusterMode | None = None
     checked: CheckedInstallation | None = None
 
 
@@ -68,7 +68,7 @@ def plan(state: ClusterState, shipped: Shipped, settings: OperatorSettings) -> P
 
 
 def _plan_installation(
-    installation: Json, state: ClusterState, shipped: Shipped, settings: OperatorSettings, mode: CRDMode
+    installation: Json, state: ClusterState, shipped: Shipped, settings: OperatorSettings, mode: ClusterMode
 ) -> Plan:
     first = (*_definition_actions(state, shipped, settings, mode), *_finalizer_actions(installation))
     missing = sorted(shipped.definitions[mode].keys() - state.served_resources)
@@ -128,7 +128,7 @@ def _plan_removal(installation: Json, state: ClusterState, shipped: Shipped) -> 
 
 
 def _definition_actions(
-    state: ClusterState, shipped: Shipped, settings: OperatorSettings, mode: CRDMode
+    state: ClusterState, shipped: Shipped, settings: OperatorSettings, mode: ClusterMode
 ) -> tuple[Action, ...]:
     if not settings.manages_definitions:
         return ()
@@ -194,7 +194,7 @@ def _troubled_pools(steps: Sequence[PoolStep]) -> tuple[str, str] | None:
     return troubled[0].action.value, "\n".join(texts)
 
 
-def _without_definitions(missing: Sequence[str], settings: OperatorSettings, mode: CRDMode) -> Report:
+def _without_definitions(missing: Sequence[str], settings: OperatorSettings, mode: ClusterMode) -> Report:
     what = f"the cluster does not serve {', '.join(missing)}"
     if settings.manages_definitions:
         return Report(progressing=(Reason.NOT_READY, f"{what} yet"))

@@ -8,7 +8,7 @@ from netplug_core.installation.node_daemonset import CONFIG_MAP, NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE, RenderedInstallation
 from netplug_core.installation.static_manifest import STATIC_NAMESPACE
 from netplug_core.operator.cluster import Shipped
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef, marked, ref_of
 
 __all__ = [
@@ -30,7 +30,7 @@ def wanted_objects(rendered: RenderedInstallation, shipped: Shipped) -> tuple[Js
     return tuple(marked(one) for one in objects if one is not None)
 
 
-def wanted_definitions(mode: CRDMode, shipped: Shipped) -> tuple[Json, ...]:
+def wanted_definitions(mode: ClusterMode, shipped: Shipped) -> tuple[Json, ...]:
     """The definitions of a mode, and those of the operator's own kinds before them."""
     return tuple(map(marked, (*shipped.operator_definitions, *shipped.definitions[mode].values())))
 

@@ -22,7 +22,7 @@ from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.pool_plan import PoolStep, pools_afterwards
 from netplug_core.operator.cluster import OperatorSettings, Shipped
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
 from netplug_core.operator.wanted import DAEMONSET_REF, NAMESPACE_REF
 from netplug_core.resources.ippool import IPPool
@@ -55,7 +55,7 @@ def _names_of(definition: Json) -> Json:
 SHIPPED = _trimmed()
 """What a release brings."""
 
-_GROUPS = {"crd.projectnetplug.org": CRDMode.V1, "projectnetplug.org": CRDMode.V3}
+_GROUPS = {"crd.projectnetplug.org": ClusterMode.V1, "projectnetplug.org": ClusterMode.V3}
 
 
 class Killed(BaseException):
@@ -91,11 +91,11 @@ class MemoryCluster:
         assert (namespace, label) == ("netplug-system", "k8s-app=netplug-node")
         return self.pods
 
-    def find_modes(self, *, deadline: Deadline) -> frozenset[CRDMode]:
+    def find_modes(self, *, deadline: Deadline) -> frozenset[ClusterMode]:
         groups = {self._spec(found).get("group") for ref, found in self._definitions()}
         return frozenset(mode for group, mode in _GROUPS.items() if group in groups)
 
-    def find_resources(self, mode: CRDMode, *, deadline: Deadline) -> frozenset[str]:
+    def find_resources(self, mode: ClusterMode, *, deadline: Deadline) -> frozenset[str]:
         specs = [self._spec(found) for _, found in self._definitions()]
         names = [cast("Mapping[str, str]", spec["names"]) for spec in specs if _GROUPS.get(str(spec["group"])) is mode]
         return frozenset(name["plural"] for name in names)
@@ -227,10 +227,10 @@ class MemoryPools:
     cluster: MemoryCluster
     pools: tuple[IPPool, ...] = ()
 
-    def read(self, mode: CRDMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
+    def read(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
         return self.pools
 
-    def change(self, mode: CRDMode, step: PoolStep) -> None:
+    def change(self, mode: ClusterMode, step: PoolStep) -> None:
         self.cluster._begin_write(f"{step.action.value} pool {step.pool.metadata.name}")  # noqa: SLF001  of one module
         self.pools = pools_afterwards(ClusterFacts(pools=self.pools), [step])
 

@@ -11,7 +11,7 @@ from netplug_backends.kubernetes.cluster_objects import log_in, open_cluster_obj
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.operator.world import Cluster
 from netplug_core.errors import ConfigurationError
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef, find_text
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.operator_cluster import MemoryCluster
@@ -101,8 +101,8 @@ def test_what_the_server_offers(api_server: ApiServer) -> None:
     install_definitions(api_server, CrdMode.V1)
     access = KubernetesAccess(kubeconfig=api_server.write_kubeconfig())
     cluster = open_cluster_objects(access, {}, clock=SystemClock())
-    assert CRDMode.V1 in cluster.find_modes(deadline=deadline_in())
-    assert {"ippools", "ipamblocks"} <= cluster.find_resources(CRDMode.V1, deadline=deadline_in())
+    assert ClusterMode.V1 in cluster.find_modes(deadline=deadline_in())
+    assert {"ippools", "ipamblocks"} <= cluster.find_resources(ClusterMode.V1, deadline=deadline_in())
     assert cluster.list_pods("netplug-system", "k8s-app=netplug-node", deadline=deadline_in()) == ()
     cluster.close()
     login = log_in(access, {}, deadline=deadline_in())

@@ -7,7 +7,7 @@ import pytest
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef
 from netplug_core.operator.platform import KUBEADM_CONFIG
 from netplug_core.operator.wanted import installed_refs
@@ -34,7 +34,7 @@ class Closed(MemoryCluster):
 class Damaged(MemoryPools):
     """Pools of which one cannot be read."""
 
-    def read(self, mode: CRDMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
+    def read(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
         raise Unavailable("kubernetes API", "IPPool(p) cannot be read")
 
 

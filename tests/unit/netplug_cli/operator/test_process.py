@@ -13,7 +13,7 @@ from netplug_cli.operator.process import RESYNC_S, OperatorLoop
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.operator.cluster import OperatorSettings
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import network
@@ -161,7 +161,7 @@ def test_a_loop_that_stands_still_or_crashes_is_seen() -> None:
 def test_why_it_is_degraded_is_one_line_also_without_an_installation() -> None:
     cluster, log = MemoryCluster(), Lines()
     settle(make_loop(cluster, MemoryPools(cluster)))
-    settings = OperatorSettings(version="1.2.3", asked_mode=CRDMode.V3)
+    settings = OperatorSettings(version="1.2.3", asked_mode=ClusterMode.V3)
     loop = make_loop(cluster, MemoryPools(cluster), settings=settings, log=log)
     assert [settle(loop), settle(loop)] == [10.0, 10.0]
     (line,) = log.texts

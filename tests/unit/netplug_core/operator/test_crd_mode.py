@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_core.operator.crd_mode import CRDMode, ModeEvidence, ModeRefused, decide_mode
+from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence, ModeRefused, decide_mode
 
-V1, V3 = CRDMode.V1, CRDMode.V3
+V1, V3 = ClusterMode.V1, ClusterMode.V3
 
 
-def evidence(asked: CRDMode | None, served: set[CRDMode], recorded: CRDMode | None) -> ModeEvidence:
+def evidence(asked: ClusterMode | None, served: set[ClusterMode], recorded: ClusterMode | None) -> ModeEvidence:
     return ModeEvidence(asked=asked, served=frozenset(served), recorded=recorded)
 
 
@@ -26,7 +26,9 @@ def evidence(asked: CRDMode | None, served: set[CRDMode], recorded: CRDMode | No
         (None, {V1, V3}, V1, V1),
     ],
 )
-def test_the_mode(asked: CRDMode | None, served: set[CRDMode], recorded: CRDMode | None, mode: CRDMode) -> None:
+def test_the_mode(
+    asked: ClusterMode | None, served: set[ClusterMode], recorded: ClusterMode | None, mode: ClusterMode
+) -> None:
     assert decide_mode(evidence(asked, served, recorded)) is mode
 
 
@@ -40,11 +42,13 @@ def test_the_mode(asked: CRDMode | None, served: set[CRDMode], recorded: CRDMode
         (None, {V1, V3}, V3, "definitions of the cluster: v1 is not accepted; this installation was made with v3"),
     ],
 )
-def test_it_is_never_switched(asked: CRDMode | None, served: set[CRDMode], recorded: CRDMode | None, text: str) -> None:
+def test_it_is_never_switched(
+    asked: ClusterMode | None, served: set[ClusterMode], recorded: ClusterMode | None, text: str
+) -> None:
     with pytest.raises(ModeRefused) as raised:
         decide_mode(evidence(asked, served, recorded))
     assert str(raised.value).startswith(text)
 
 
 def test_the_plugin_knows_v1_by_no_group() -> None:
-    assert [mode.api_group for mode in CRDMode] == ["", "projectnetplug.org/v3"]
+    assert [mode.api_group for mode in ClusterMode] == ["", "projectnetplug.org/v3"]

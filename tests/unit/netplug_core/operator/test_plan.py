@@ -9,7 +9,7 @@ from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
 from netplug_core.names import MANAGED_BY
 from netplug_core.operator.cluster import FINALIZER
-from netplug_core.operator.crd_mode import CRDMode
+from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import IGNORE, ObjectRef
 from netplug_core.operator.platform import KUBEADM_CONFIG
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF, installed_refs
@@ -323,7 +323,7 @@ def test_definitions_of_others_are_left_to_them() -> None:
 
 
 def test_the_mode_is_never_switched(scene: Scene) -> None:
-    scene.settings = evolve(scene.settings, asked_mode=CRDMode.V3)
+    scene.settings = evolve(scene.settings, asked_mode=ClusterMode.V3)
     assert scene.settle() == ["apply Installation default status"]
     assert scene.condition("Degraded") == (
         "True",
@@ -336,7 +336,7 @@ def test_the_mode_is_never_switched(scene: Scene) -> None:
 
 
 def test_a_new_cluster_has_the_mode_that_is_asked_for() -> None:
-    made = Scene(asked_mode=CRDMode.V3)
+    made = Scene(asked_mode=ClusterMode.V3)
     made.cluster.install(SPEC)
     made.settle()
     assert made.cluster.objects[INSTALLATION]["status"]["crdMode"] == "v3"  # type: ignore[index]
