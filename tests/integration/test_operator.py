@@ -34,6 +34,7 @@ PLAIN = {"encapsulation": "None", "natOutgoing": "Disabled"}
 POOL = {"cidr": "10.244.0.0/16", **PLAIN}
 SPEC = network(ipPools=[POOL], bgp="Enabled")
 ROLE = OPERATOR_PATHS["plugin role"]
+DAEMONSETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 BLOCKS = "/apis/crd.projectnetplug.org/v1/ipamblocks"
 
 
@@ -131,6 +132,25 @@ def test_a_deleted_installation_leaves_definitions_and_data(ready: OperatorClust
     assert ready.names(POOLS) == ["default-ipv4-ippool"]
     assert ready.names(BLOCKS) == ["10-244-0-0-26"]
     ready.request("DELETE", BLOCKS)
+
+
+def test_beside_a_static_manifest_nothing_is_written(cluster: OperatorCluster) -> None:
+    labels = {"k8s-app": "netplug-node"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "node", "image": "example.org/node"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": pod}
+    daemonset = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "netplug-node"}, "spec": spec}
+    cluster.server.create(DAEMONSETS, daemonset)
+    try:
+        cluster.start()
+        cluster.wait_for_definitions()
+        cluster.install(SPEC)
+        found = cluster.wait_for("Degraded", "True", words="DaemonSet kube-system/netplug-node is there")
+        assert found["reason"] == "ResourceMigrationError"
+        assert not any(map(cluster.find, OPERATOR_PATHS.values()))
+        assert "finalizers" not in cluster.installation()["metadata"]  # type: ignore[operator]
+    finally:
+        cluster.request("DELETE", f"{DAEMONSETS}/netplug-node")
+    cluster.wait_for_objects()
 
 
 def test_killed_at_random_it_converges(cluster: OperatorCluster) -> None:
