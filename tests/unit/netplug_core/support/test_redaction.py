@@ -15,7 +15,7 @@ TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2lnbmF0dXJl"  # noqa: S105  # 
 @pytest.mark.parametrize(
     "name",
     [
-        *SECRET_SETTINGS,
+        *sorted(SECRET_SETTINGS),
         "token", "k8s_auth_token", "K8S_API_TOKEN", "etcdPassword", "ETCD_PASSWORD", "client-key-data",
         "certificate-authority-data", "client-certificate-data", "x.io/api-key", "aws_secret_access_key",
         "Authorization",
