@@ -1,11 +1,12 @@
-"""Objects of the cluster as the operator reads and writes them: applied on the server, deleted by their uid.
+"""Objects of the cluster as they are installed: read, applied on the server, deleted by their uid.
 
-``netplug_cli.operator`` calls it. The pools are written through the datastore, because blocks depend on them.
+``netplug_cli.operator`` calls it, and ``cluster`` for ``netplugctl install``. The pools are written through the
+datastore, because blocks depend on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from attrs import define, frozen
@@ -13,7 +14,7 @@ from attrs import define, frozen
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.credentials import TlsVerification
-from netplug_backends.kubernetes.client.messages import ApiRequest, Json
+from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
     error_of_reply,
     get_object,
@@ -22,9 +23,11 @@ from netplug_backends.kubernetes.client.objects import (
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.names import CrdMode, namespaced_path, path_segment
 from netplug_core.clock import Clock, Deadline
-from netplug_core.errors import ConfigurationError
+from netplug_core.decoding.tables import find_member
+from netplug_core.errors import ConfigurationError, excerpt
+from netplug_core.installation.cluster import FieldConflict, Ownership, Writing
 from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import ObjectRef, ref_of
+from netplug_core.operator.objects import ObjectRef, find_text, ref_of
 from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["FIELD_MANAGER", "ClusterObjects", "Login", "log_in", "open_cluster_objects"]
@@ -48,6 +51,7 @@ class ClusterObjects:
     """Single objects, by their names."""
 
     _client: ApiClient
+    _manager: str = FIELD_MANAGER
 
     def close(self) -> None:
         """Close the connections."""
@@ -77,22 +81,41 @@ class ClusterObjects:
         """The names under which the server lists the objects of a group; none if it does not offer the group."""
         return frozenset(self._names(f"/apis/{CrdMode[mode.name].value}", "resources", deadline))
 
-    def apply(self, wanted: Json, *, deadline: Deadline, subresource: str = "") -> Json:
-        """Make some fields of an object as they are wanted, also those of other owners; the rest stays. The new object.
+    def apply(
+        self,
+        wanted: Json,
+        *,
+        deadline: Deadline,
+        subresource: str = "",
+        ownership: Ownership = Ownership.TAKEN,
+        writing: Writing = Writing.STORED,
+    ) -> Json:
+        """Make some fields of an object as they are wanted; the rest stays. The new object.
 
         A ``uid`` in the metadata is a condition: an object with another one is not touched, and none is created.
 
         Raises:
+            FieldConflict: fields belong to another manager, and ownership is respected.
             ConfigurationError: the server refuses the object, or it has another uid.
         """
         path = _path_of(ref_of(wanted)) + (f"/{subresource}" if subresource else "")
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        query = {"fieldManager": self._manager}
+        if ownership is Ownership.TAKEN:
+            query["force"] = "true"
+        if writing is Writing.TRIED:
+            query["dryRun"] = "All"
         request = ApiRequest("PATCH", path, query, body=wanted, content_type=_APPLY_TYPE)
         reply = self._client.send(request, deadline=deadline)
         if reply.status == _CONFLICT:
+            if conflicts := list(_field_conflicts(reply)):
+                raise FieldConflict(
+                    str(ref_of(wanted)), excerpt("; ".join(conflicts)), "leave the fields to it, or take them over"
+                )
             raise ConfigurationError(self._client.describe(request), ref_of(wanted).name, reply.message)
         if not reply.is_success:
             raise error_of_reply(self._client, request, reply)
+        if writing is Writing.TRIED:
+            return reply.object  # one that is not stored has no resourceVersion
         return get_object(self._client, request, reply)
 
     def delete(self, ref: ObjectRef, uid: str, *, deadline: Deadline) -> None:
@@ -131,6 +154,14 @@ class ClusterObjects:
         if not isinstance(listed, list):
             raise self._client.unusable_reply(request, f"it has no list of {member}")
         return [str(one.get("name")) for one in listed if isinstance(one, Mapping)]
+
+
+def _field_conflicts(reply: ApiReply) -> Iterator[str]:
+    """Each field that belongs to another manager: its path, and the server's words about who that is."""
+    causes = find_member(reply.object, "details", "causes")
+    for cause in causes if isinstance(causes, list) else ():
+        if find_text(cause, "reason") == "FieldManagerConflict":
+            yield f"{find_text(cause, 'field')}: {find_text(cause, 'message')}"
 
 
 def _path_of(ref: ObjectRef) -> str:

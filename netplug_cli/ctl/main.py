@@ -38,7 +38,7 @@ _COMMANDS = {
     "diff": ("netplug_cli.ctl.commands.diff", "diff", "Show what apply would change."),
     "edit": ("netplug_cli.ctl.commands.edit", "edit", "Change a resource in an editor."),
     "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
-    "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine; check an Installation."),
+    "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine or into a cluster."),
     "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show, check and configure IP address management."),
     "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),

@@ -17,12 +17,13 @@ from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.resources.cluster import refuse_older_client
-from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, MEMORY_DATASTORE, MissingFile
+from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, KUBERNETES_DATASTORE, MEMORY_DATASTORE, MissingFile
 
 if TYPE_CHECKING:
     import click
 
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.installation.cluster import Cluster
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["DEFAULT_CONFIG_FILE", "GlobalOptions", "Session", "VersionCheck", "session_of"]
@@ -67,13 +68,16 @@ class Session:
     report each step as a line, the first also which client to install: ``static``, ``python``, or ``built`` for the
     static one if it was built before. ``install_node`` and ``uninstall_node`` get a folder for the node process and one
     for its units, and report likewise; ``find_host_problems`` gets that folder and says what else the host lacks.
-    ``default_config_file`` is the configuration that is read when
-    none is named; empty for none. ``missing_file`` is what opening the datastore does about a file that is missing.
+    ``open_backend_of_cluster`` opens the cluster that settings lead to. ``default_config_file`` is the configuration
+    that is read when none is named; empty for none. ``datastore_type`` is the type of the datastore if the
+    configuration does not decide; empty if it does. ``missing_file`` is what opening the datastore does about a file
+    that is missing.
     """
 
     environ: Mapping[str, str] = field(repr=False)
     open_backend: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
     open_memory_datastore: Callable[[Clock], AbstractContextManager[Datastore]]
+    open_backend_of_cluster: Callable[[DatastoreSettings], AbstractContextManager[Cluster]]
     require_trusted_environment: Callable[[], None]
     install_executables: Callable[[str, str, Callable[[str], None]], None]
     uninstall_executables: Callable[[str, Callable[[str], None]], None]
@@ -84,6 +88,7 @@ class Session:
     chance: Callable[[], float]
     new_uid: Callable[[], str]
     default_config_file: str = ""
+    datastore_type: str = ""
     missing_file: MissingFile = MissingFile.REFUSED
     options: GlobalOptions = field(factory=GlobalOptions)
 
@@ -98,6 +103,14 @@ class Session:
     def for_creation(self) -> Session:
         """The same run for a command that creates the datastore's file if it is missing."""
         return evolve(self, missing_file=MissingFile.CREATED)
+
+    def for_cluster(self) -> Session:
+        """The same run with the datastore in the API server that the configuration leads to, whatever type it names."""
+        return evolve(self, datastore_type=KUBERNETES_DATASTORE)
+
+    def open_cluster(self) -> AbstractContextManager[Cluster]:
+        """The cluster that the configuration leads to; nothing is sent before the first call."""
+        return self.open_backend_of_cluster(self.settings())
 
     @contextmanager
     def open_datastore(self) -> Iterator[Datastore]:
@@ -135,6 +148,8 @@ class Session:
         """
         options = self.options
         settings = read_settings(self.environ, config_file=options.config, default_file=self.default_config_file)
+        if self.datastore_type:
+            settings = evolve(settings, type=self.datastore_type)
         if not options.context:
             return settings
         if not settings.is_kubernetes:

@@ -16,7 +16,7 @@ from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shippe
 from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, ObjectRef, is_being_deleted, ref_of
-from netplug_core.operator.platform import KUBEADM_CONFIG, platform_prefixes
+from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes
 from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF, installed_refs
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
@@ -29,7 +29,6 @@ __all__ = ["INSTALLATION", "Observer", "Unreadable"]
 
 INSTALLATION = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME)
 _OVERLAY = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, OVERLAY_NAME)
-_AWS_NODE = ObjectRef("apps/v1", "DaemonSet", "aws-node", "kube-system")
 _POOLS = "ippools"
 _TIMEOUT_S = 30.0
 
@@ -83,7 +82,7 @@ class Observer:
             served_modes=state.served_modes,
             served_resources=served,
             facts=ClusterFacts(
-                has_aws_node=self.cluster.find(_AWS_NODE, deadline=deadline) is not None,
+                has_aws_node=self.cluster.find(AWS_NODE, deadline=deadline) is not None,
                 pools=self.pools.read(mode, deadline=deadline) if _POOLS in served else (),
                 platform_prefixes=platform_prefixes(self.cluster.find(KUBEADM_CONFIG, deadline=deadline)),
             ),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.installation.cluster import Cluster
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["main", "make_session"]
 
@@ -46,6 +48,7 @@ def make_session() -> Session:
         environ=os.environ,
         open_backend=open_datastore,
         open_memory_datastore=_open_memory_datastore,
+        open_backend_of_cluster=_open_cluster,
         require_trusted_environment=_require_trusted_environment,
         install_executables=_install_executables,
         uninstall_executables=_uninstall_executables,
@@ -64,6 +67,13 @@ def _open_memory_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
     from netplug_core.settings.model import DatastoreSettings
 
     return open_registry().open_datastore("memory", DatastoreSettings(type="memory"), clock)
+
+
+def _open_cluster(settings: DatastoreSettings) -> AbstractContextManager[Cluster]:
+    from netplug_backends.host.machine import SystemClock
+    from netplug_backends.kubernetes.cluster import open_cluster
+
+    return open_cluster(settings, SystemClock())
 
 
 def _require_trusted_environment() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from attrs import frozen
@@ -10,7 +10,7 @@ from attrs import frozen
 from netplug_core.decoding.tables import find_member
 from netplug_core.operator.objects import Json, find_text
 
-__all__ = ["Rollout", "rollout_of"]
+__all__ = ["ContainerFailure", "Rollout", "failures_of", "rollout_of"]
 
 _FAILING: Final = frozenset(
     {
@@ -37,6 +37,24 @@ class Rollout:
     failures: tuple[str, ...] = ()
 
 
+@frozen(kw_only=True)
+class ContainerFailure:
+    """A container that waits and will not run by itself.
+
+    The ``message`` is the kubelet's, and changes while it tries again; ``last_status`` is how the container ended
+    before, if it ran.
+    """
+
+    container: str
+    reason: str
+    message: str = ""
+    last_status: int | None = None
+
+    def __str__(self) -> str:
+        ended = "" if self.last_status is None else f", it ended with status {self.last_status} before"
+        return f"{self.container}: {self.reason}{ended}"
+
+
 def rollout_of(daemonset: Json | None, pods: Iterable[Json]) -> Rollout:
     """The state of a DaemonSet and of its pods."""
     failures = tuple(dict.fromkeys(failure for pod in pods for failure in _failures(pod)))
@@ -60,20 +78,26 @@ def _progress(daemonset: Json | None) -> str:
     return ""
 
 
-def _failures(pod: Json) -> Iterator[str]:
-    """What is wrong with the containers of a pod."""
-    where = f"pod {find_text(pod, 'metadata', 'name')} on node {find_text(pod, 'spec', 'nodeName')}"
+def failures_of(pod: Json) -> Iterator[ContainerFailure]:
+    """The containers of a pod that will not run by themselves, the first ones first."""
     for member in ("initContainerStatuses", "containerStatuses"):
         containers = find_member(pod, "status", member)
         for container in containers if isinstance(containers, list) else ():
             reason = find_text(container, "state", "waiting", "reason")
             if reason in _FAILING:
-                yield f"{where}: container {find_text(container, 'name')}: {reason}{_last_end(container)}"
+                code = find_member(container, "lastState", "terminated", "exitCode")
+                yield ContainerFailure(
+                    container=find_text(container, "name"),
+                    reason=reason,
+                    message=find_text(container, "state", "waiting", "message"),
+                    last_status=code if isinstance(code, int) else None,
+                )
 
 
-def _last_end(container: Mapping[str, object]) -> str:
-    code = find_member(container, "lastState", "terminated", "exitCode")
-    return f", it ended with status {code} before" if isinstance(code, int) else ""
+def _failures(pod: Json) -> Iterator[str]:
+    """What is wrong with the containers of a pod."""
+    where = f"pod {find_text(pod, 'metadata', 'name')} on node {find_text(pod, 'spec', 'nodeName')}"
+    return (f"{where}: container {failure}" for failure in failures_of(pod))
 
 
 def _count(found: Json, *path: str) -> int:

@@ -15,7 +15,7 @@ from netplug_core.names import MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP
 
 __all__ = [
-    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_being_deleted", "marked", "may_delete",
+    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_being_deleted", "is_ours", "marked", "may_delete",
     "needs_apply", "ref_of",
 ]  # fmt: skip
 
@@ -79,10 +79,15 @@ def needs_apply(found: Json | None, wanted: Json) -> bool:
     return not _is_ignored(found) and not contains(found, wanted)
 
 
+def is_ours(found: Json) -> bool:
+    """Whether an object has the operator's label."""
+    label, text = MANAGED_BY
+    return find_text(found, "metadata", "labels", label) == text
+
+
 def may_delete(found: Json) -> bool:
     """Whether the operator may delete an object: it has the operator's label, and is not to be ignored."""
-    label, text = MANAGED_BY
-    return find_text(found, "metadata", "labels", label) == text and not _is_ignored(found)
+    return is_ours(found) and not _is_ignored(found)
 
 
 def is_being_deleted(found: Json | None) -> bool:

@@ -1,7 +1,7 @@
 """The tool over a store in memory: what a person types, and what comes back."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -14,12 +14,18 @@ from netplug_cli.ctl.session import Session
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
+from netplug_core.installation.cluster import Cluster
 from netplug_core.records import Create, Get, Key, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import Fault, FaultyDatastore
+
+
+def open_no_cluster(settings: DatastoreSettings) -> AbstractContextManager[Cluster]:
+    """What opens the cluster of a tool that has none."""
+    raise Unavailable(settings.type, "this tool has no cluster")
 
 
 @define
@@ -58,6 +64,7 @@ class ToolHarness:
             environ={"SQLITE_PATH": "/nowhere", "ETCD_PASSWORD": "hunter2", **self.environ},
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
+            open_backend_of_cluster=open_no_cluster,
             require_trusted_environment=lambda: None,
             install_executables=lambda folder, client, report: report(f"installed {folder}, {client}"),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),

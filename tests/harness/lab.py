@@ -27,6 +27,7 @@ from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.workload.endpoint import NewObjectMetadata, endpoint_upsert
 from netplug_core.workload.identity import WorkloadIdentity
+from tests.harness.ctl import open_no_cluster
 
 __all__ = ["ADD_OUTPUT", "KernelError", "LabHarness"]
 
@@ -194,6 +195,7 @@ class LabHarness:
             environ={},
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
+            open_backend_of_cluster=open_no_cluster,
             require_trusted_environment=lambda: None,
             install_executables=lambda folder, _client, report: self.install(folder, report),
             find_host_problems=lambda _folder: (),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from netplug_cli.ctl.commands.install_apply import apply
+from netplug_cli.ctl.commands.install_status import status
 from netplug_cli.ctl.commands.installation import render, validate
 from netplug_cli.ctl.session import session_of
 from netplug_core.errors import NetplugError
@@ -22,11 +24,11 @@ _UNIT_DIR = click.option(
 
 @click.group()
 def install() -> None:
-    """Put netplug onto a machine, or check how it is to be installed in a cluster."""
+    """Put netplug onto a machine or into a cluster, and show whether it works there."""
 
 
-install.add_command(validate)
-install.add_command(render)
+for command in (validate, render, apply, status):
+    install.add_command(command)
 
 
 @install.command("host")

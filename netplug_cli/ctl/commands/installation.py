@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 from attrs import frozen
 
+from netplug_cli.ctl.commands.found_cluster import explained, find_cluster
 from netplug_cli.ctl.commands.options import FILES
 from netplug_cli.ctl.documents import read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
@@ -28,28 +30,43 @@ from netplug_core.names import API_VERSION
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.installation import INSTALLATION_KIND, INSTALLATION_NAME
 
-__all__ = ["render", "validate"]
+__all__ = ["ACCOUNTS", "API_GROUPS", "INVALID", "CheckedFiles", "check_files", "render", "static_objects", "validate"]
 
-_INVALID = 2
+INVALID = 2
+"""The exit status if a rule is broken."""
+
 _WARNED = 3
 _PARTS = ("conflist", "pools", "environment", "daemonset")
-_ACCOUNTS = ("rbac/cni-plugin.yaml", "rbac/node.yaml")
-_API_GROUPS = {"v1": "", "v3": API_VERSION}
+ACCOUNTS = ("rbac/cni-plugin.yaml", "rbac/node.yaml")
+"""The shipped files with the accounts and their rights."""
+
+API_GROUPS = {"v1": "", "v3": API_VERSION}
+"""The API group in what is rendered, by the version of the cluster's CRDs."""
+
 _NO_DEFINITIONS = "none"
 
 
 @click.command()
 @FILES
 @click.option("--strict", "is_strict", is_flag=True, help=f"End with status {_WARNED} if there are only warnings.")
-def validate(files: tuple[str, ...], *, is_strict: bool) -> int:
-    """Check the Installations of some files by every rule that needs no cluster.
+@click.option("--cluster", "is_in_cluster", is_flag=True, help="Check them for the cluster of the kubeconfig too.")
+@click.pass_context
+def validate(context: click.Context, files: tuple[str, ...], *, is_strict: bool, is_in_cluster: bool) -> int:
+    """Check the Installations of some files by every rule that needs no cluster, or with --cluster by all rules.
 
-    The cluster is taken as a new one. With an Installation named overlay, default is also checked with its settings.
-    The exit status is 2 if a rule is broken. Each problem and each warning is a line on standard error.
+    Without --cluster, the cluster is taken as a new one. With an Installation named overlay, default is also checked
+    with its settings. The exit status is 2 if a rule is broken. Each problem and each warning is a line on standard
+    error.
     """
-    checked = _check_files(files)
+    if not is_in_cluster:
+        checked = check_files(files)
+    else:
+        session = session_of(context).for_cluster()
+        with session.open_cluster() as cluster, explained():
+            found = find_cluster(session, cluster)
+        checked = check_files(files, found.check)
     if not checked.is_valid:
-        return _INVALID
+        return INVALID
     for one in checked.all:
         click.echo(f"{one.document.where}: valid")
     return _WARNED if is_strict and any(one.warnings for one in checked.all) else 0
@@ -67,7 +84,7 @@ def validate(files: tuple[str, ...], *, is_strict: bool) -> int:
 @click.option(
     "--crds",
     "mode",
-    type=click.Choice((*_API_GROUPS, _NO_DEFINITIONS)),
+    type=click.Choice((*API_GROUPS, _NO_DEFINITIONS)),
     default="v1",
     show_default=True,
     help="The cluster's CRDs; none leaves them out of a static manifest.",
@@ -96,13 +113,11 @@ def render(
         return _render_static(Method(method_name), changes, has_definitions=mode != _NO_DEFINITIONS)
     if changes or mode == _NO_DEFINITIONS:
         raise click.UsageError("--set and --crds none go with --method.")
-    checked = _check_files(files)
+    checked = check_files(files)
     if not checked.is_valid:
-        return _INVALID
-    if len(checked.defaults) != 1 or len(checked.overlaid) > 1:
-        raise click.UsageError("Give one Installation, and one overlay of it at most.")
-    document = checked.all[-1].document
-    rendered = render_installation(document, ClusterFacts(), version=__version__, api_group=_API_GROUPS[mode])
+        return INVALID
+    document = checked.document
+    rendered = render_installation(document, ClusterFacts(), version=__version__, api_group=API_GROUPS[mode])
     if rendered.no_conflist_reason and part in (None, "conflist", "daemonset"):
         print_error(f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
     click.echo(_format(rendered, part), nl=False)
@@ -111,21 +126,30 @@ def render(
 
 def _render_static(method: Method, changes: Sequence[str], *, has_definitions: bool) -> int:
     """Print a published manifest with other settings."""
-    from netplug_cli.ctl.manifests import STATIC_FOLDER, read_shipped, render_manifest
+    from netplug_cli.ctl.manifests import render_manifest
+
+    objects = static_objects(method, changes)
+    if objects is None:
+        return INVALID
+    shown = [found for found in objects if has_definitions or found["kind"] != "CustomResourceDefinition"]
+    click.echo(render_manifest(shown), nl=False)
+    return 0
+
+
+def static_objects(method: Method, changes: Sequence[str]) -> Sequence[Mapping[str, object]] | None:
+    """A published manifest with other settings; None if one is wrong, which is printed then."""
+    from netplug_cli.ctl.manifests import STATIC_FOLDER, read_shipped
 
     pairs = {key: value for key, _, value in (change.partition("=") for change in changes)}
     try:
         settings = configure(method, pairs)
     except ConfigurationError as error:
         print_error(str(error))
-        return _INVALID
-    objects = [
+        return None
+    return [
         {**found, "data": {**_data_of(found), **settings}} if found["kind"] == "ConfigMap" else found
         for found in read_shipped(f"{STATIC_FOLDER}/{method.value}.yaml")
-        if has_definitions or found["kind"] != "CustomResourceDefinition"
     ]
-    click.echo(render_manifest(objects), nl=False)
-    return 0
 
 
 def _data_of(config_map: Mapping[str, object]) -> Mapping[str, object]:
@@ -148,7 +172,7 @@ def _format(rendered: RenderedInstallation, part: str | None) -> str:
         return _documents(pools)
     from netplug_cli.ctl.manifests import read_shipped
 
-    accounts = [document for name in _ACCOUNTS for document in read_shipped(name)]
+    accounts = [document for name in ACCOUNTS for document in read_shipped(name)]
     return _documents([rendered.namespace, *accounts, *pools, rendered.config_map, rendered.daemonset])
 
 
@@ -157,7 +181,7 @@ def _documents(objects: Sequence[object]) -> str:
 
 
 @frozen(kw_only=True)
-class _Checked:
+class CheckedFiles:
     """The Installations of some files: those named default, and each with an overlay.
 
     ``unreadable`` has what cannot be read or put together, as texts.
@@ -177,8 +201,21 @@ class _Checked:
         """Whether no rule is broken."""
         return not self.unreadable and not any(one.problems for one in self.all)
 
+    @property
+    def document(self) -> InstallationDocument:
+        """The one Installation, with its overlay if there is one.
 
-def _check_files(files: Sequence[str]) -> _Checked:
+        Raises:
+            UsageError: there are several.
+        """
+        if len(self.defaults) != 1 or len(self.overlaid) > 1:
+            raise click.UsageError("Give one Installation, and one overlay of it at most.")
+        return self.all[-1].document
+
+
+def check_files(
+    files: Sequence[str], judge: Callable[[InstallationDocument], CheckedInstallation] = check
+) -> CheckedFiles:
     """The Installations of some files, judged; problems and warnings are printed."""
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
@@ -193,8 +230,8 @@ def _check_files(files: Sequence[str]) -> _Checked:
             unreadable.append(f"{overlay.where}: one {INSTALLATION_KIND}({INSTALLATION_NAME}) is needed beside it")
         elif not any(find_selection_problems(defaults[0])):
             whole.append(overlaid(defaults[0], overlay))
-    checked = _Checked(
-        defaults=tuple(map(check, defaults)), overlaid=tuple(map(check, whole)), unreadable=tuple(unreadable)
+    checked = CheckedFiles(
+        defaults=tuple(map(judge, defaults)), overlaid=tuple(map(judge, whole)), unreadable=tuple(unreadable)
     )
     for line in (*checked.unreadable, *_lines(checked.all)):
         print_error(line)

@@ -8,7 +8,7 @@ from netplug_core.installation.pool_plan import PoolAction, PoolStep
 from netplug_core.operator.actions import Action, ApplyObject, ChangePool, DeleteObject, SetFinalizer, describe
 from netplug_core.operator.conditions import Reason, Report, conditions_of
 from netplug_core.operator.objects import APPLIED_HASH, ObjectRef, find_text, marked, needs_apply
-from netplug_core.operator.platform import platform_prefixes
+from netplug_core.operator.platform import platform_prefixes, service_prefixes
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from tests.harness.installations import make_pool
 from tests.harness.operator_cluster import SHIPPED
@@ -66,6 +66,11 @@ def test_the_plural_of_an_own_kind_is_that_of_its_definition() -> None:
 )
 def test_the_prefixes_of_kubeadm(config: dict[str, object] | None, prefixes: list[str]) -> None:
     assert [str(prefix) for prefix in platform_prefixes(config)] == prefixes
+
+
+def test_the_addresses_of_services_of_kubeadm() -> None:
+    config = {"data": {"a": "networking:\n  podSubnet: 10.0.0.0/16\n  serviceSubnet: 10.96.0.0/12\n"}}
+    assert [str(prefix) for prefix in service_prefixes(config)] == ["10.96.0.0/12"]
 
 
 @pytest.mark.parametrize(
