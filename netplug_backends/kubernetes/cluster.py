@@ -42,7 +42,7 @@ from netplug_core.installation.static_manifest import STATIC_CONFIG_MAP, STATIC_
 from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence
 from netplug_core.operator.objects import ObjectRef, find_text, is_ours, ref_of
 from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes, service_prefixes
-from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF
+from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, STATIC_DAEMONSET_REF
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME
 from netplug_core.settings.model import DatastoreSettings
 
@@ -57,13 +57,12 @@ _INSTALLATIONS = f"/apis/{INSTALLATION_API_VERSION}/installations"
 _SERVICES = ApiRequest("GET", "/api/v1/services", accept=METADATA_TYPE)
 _LINUX_NODES = ApiRequest("GET", NODES_PATH, {"labelSelector": "kubernetes.io/os=linux"})
 _INSTALLATION = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME)
-_STATIC_DAEMONSET = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, STATIC_NAMESPACE)
 _STATIC_CONFIG_MAP = ObjectRef("v1", "ConfigMap", STATIC_CONFIG_MAP, STATIC_NAMESPACE)
 
 # Each DaemonSet that netplug may have, with the object and its key that have the conflist.
 _ROLLOUTS = (
     (DAEMONSET_REF, CONFIG_MAP_REF, CONFIG_MAP_KEY),
-    (_STATIC_DAEMONSET, _STATIC_CONFIG_MAP, TEMPLATE_KEY),
+    (STATIC_DAEMONSET_REF, _STATIC_CONFIG_MAP, TEMPLATE_KEY),
 )
 # What others than the one who applies an object change.
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
