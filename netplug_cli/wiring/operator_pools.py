@@ -12,18 +12,15 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.apply import apply
-from netplug_core.flows.resources.create import create
-from netplug_core.flows.resources.delete import delete
+from netplug_core.flows.resources.pool_step import change_pool
 from netplug_core.flows.resources.read import list_all
-from netplug_core.installation.pool_plan import PoolAction, PoolStep
+from netplug_core.installation.pool_plan import PoolStep
 from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import get_kind
-from netplug_core.resources.manifest import Manifest
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
-__all__ = ["StoredPools", "change_pool"]
+__all__ = ["StoredPools"]
 
 _CHANGE_S = 60.0
 """Longer than a Lease lasts: the deletion of a pool relinquishes its blocks one by one."""
@@ -52,7 +49,8 @@ class StoredPools:
     def change(self, mode: ClusterMode, step: PoolStep) -> None:
         """Create, update or delete a pool."""
         revision = self._revisions.get(step.pool.metadata.name, "")
-        change_pool(self._store(mode), step, revision=revision, clock=self.clock)
+        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, _CHANGE_S), chance=random.random)
+        change_pool(self._store(mode), step, revision=revision, pace=pace, new_uid=HostMachine().new_uid)
 
     def _store(self, mode: ClusterMode) -> Datastore:
         if mode not in self._stores:
@@ -63,20 +61,3 @@ class StoredPools:
             )
             self._stores[mode] = self._opened.enter_context(opened)
         return self._stores[mode]
-
-
-def change_pool(store: Datastore, step: PoolStep, *, revision: str, clock: Clock) -> None:
-    """Carry out a step about a pool that was read with that revision, which is empty if there was none.
-
-    Raises:
-        ResourceExists: another program has made the pool since then.
-        ResourceOutdated: it was changed since then.
-    """
-    pool, new_uid = step.pool, HostMachine().new_uid
-    pace = Pace(clock=clock, deadline=Deadline.after(clock, _CHANGE_S), chance=random.random)
-    if step.action is PoolAction.DELETE:
-        delete(store, pool.key, revision=revision, pace=pace)
-    elif step.action is PoolAction.CREATE:
-        create(store, Manifest(resource=pool), pace=pace, new_uid=new_uid)
-    else:
-        apply(store, Manifest(resource=pool, revision=revision), pace=pace, new_uid=new_uid)

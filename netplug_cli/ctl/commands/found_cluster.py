@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from netplug_core.installation.cluster import ClusterInventory, FieldConflict
 from netplug_core.installation.cluster_rules import check_in_cluster, facts_of
 from netplug_core.installation.document import InstallationDocument
 from netplug_core.installation.facts import ClusterFacts
-from netplug_core.records import List
+from netplug_core.records import List, Record
 from netplug_core.resources.ippool import IPPOOL, IPPool
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class FoundCluster:
 
     inventory: ClusterInventory
     facts: ClusterFacts
+    revisions: Mapping[str, str]
+    """The revision of each pool, by its name."""
 
     def check(self, document: InstallationDocument) -> CheckedInstallation:
         """Judge a document for this cluster."""
@@ -47,15 +49,18 @@ def find_cluster(session: Session, cluster: Cluster) -> FoundCluster:
     """
     inventory = cluster.read_inventory(deadline=session.deadline())
     pools = read_pools(session) if inventory.has_pools else ()
-    return FoundCluster(inventory=inventory, facts=facts_of(inventory, pools))
+    return FoundCluster(
+        inventory=inventory,
+        facts=facts_of(inventory, tuple(record.value for record in pools)),
+        revisions={record.key.name: record.revision for record in pools},
+    )
 
 
-def read_pools(session: Session) -> tuple[IPPool, ...]:
+def read_pools(session: Session) -> tuple[Record[IPPool], ...]:
     """The pools of the session's datastore; errors are those of ``Session.open_datastore``."""
     with session.open_datastore() as store:
         query = List(IPPOOL)
-        found = store.read([query], deadline=session.deadline()).list(query)
-    return tuple(record.value for record in found)
+        return store.read([query], deadline=session.deadline()).list(query)
 
 
 def advice_on(error: NetplugError) -> str:

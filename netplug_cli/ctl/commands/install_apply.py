@@ -18,9 +18,8 @@ from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.resources.apply import apply as apply_resource
 from netplug_core.flows.resources.cluster import ensure_initialized
-from netplug_core.flows.resources.delete import delete as delete_resource
+from netplug_core.flows.resources.pool_step import change_pool
 from netplug_core.installation.cluster import ApplyEffect, Cluster, FieldConflict, Ownership, Writing
 from netplug_core.installation.cluster_rules import find_obstacle
 from netplug_core.installation.methods import Method
@@ -28,7 +27,6 @@ from netplug_core.installation.pool_plan import PoolAction, PoolStep
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.installation.render import render as render_installation
 from netplug_core.installation.static_manifest import STATIC_NAMESPACE
-from netplug_core.resources.manifest import Manifest
 
 if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
@@ -144,14 +142,17 @@ class _Applying:
         from netplug_cli.ctl.manifests import CRD_BUNDLES, read_shipped
 
         accounts = [wanted for name in ACCOUNTS for wanted in read_shipped(name)]
+        pool_step = partial(self._pool_step, revisions=found.revisions)
         pools = [step for step in rendered.steps if step.action is not PoolAction.LEAVE]
         return [
             self._object_step(rendered.namespace),
             *self._definition_steps(read_shipped(CRD_BUNDLES[mode]), mode),
             *map(self._object_step, accounts),
-            *(self._pool_step(step) for step in pools if step.action is not PoolAction.DELETE),
+            *(pool_step(step) for step in pools if step.action is not PoolAction.DELETE),
             *map(self._object_step, (rendered.config_map, rendered.daemonset)),
-            *(self._pool_step(step) for step in pools if step.action is PoolAction.DELETE),  # takes long
+            *(
+                pool_step(step) for step in pools if step.action is PoolAction.DELETE
+            ),  # takes long
         ]
 
     def steps_of_method(self, method: Method, changes: Sequence[str]) -> Sequence[_Step] | None:
@@ -193,8 +194,9 @@ class _Applying:
     def _object_step(self, wanted: Json) -> _Step:
         return _Step(_label(wanted), partial(self._apply_object, wanted))
 
-    def _pool_step(self, step: PoolStep) -> _Step:
-        return _Step(str(step.pool.key), partial(self._apply_pool, step))
+    def _pool_step(self, step: PoolStep, revisions: Mapping[str, str]) -> _Step:
+        revision = revisions.get(step.pool.metadata.name, "")
+        return _Step(str(step.pool.key), partial(self._apply_pool, step, revision))
 
     def _apply_object(self, wanted: Json) -> str:
         if _name(wanted, "namespace") in self._missing_namespaces:
@@ -214,13 +216,13 @@ class _Applying:
             self.session.clock.sleep(_POLL_S)
         return "served"
 
-    def _apply_pool(self, step: PoolStep) -> str:
+    def _apply_pool(self, step: PoolStep, revision: str) -> str:
         if self.writing is Writing.TRIED:
             return f"{step.action.value}: {step.reason}"
         session = self.session
         with session.open_datastore() as store:
             ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
-            return _write_pool(session, store, step)
+            return _write_pool(session, store, step, revision)
 
 
 def _is_refused(inventory: ClusterInventory, namespace: str, definitions: str = "") -> bool:
@@ -236,11 +238,8 @@ def _print_rest(steps: Sequence[_Step], index: int) -> None:
     print_error(f"{index} of {len(steps)} are done; not done: {rest}; the same command continues")
 
 
-def _write_pool(session: Session, store: Datastore, step: PoolStep) -> str:
-    if step.action is PoolAction.DELETE:
-        outcome = delete_resource(store, step.pool.key, pace=session.pace())
-    else:
-        outcome = apply_resource(store, Manifest(resource=step.pool), pace=session.pace(), new_uid=session.new_uid)
+def _write_pool(session: Session, store: Datastore, step: PoolStep, revision: str) -> str:
+    outcome = change_pool(store, step, revision=revision, pace=session.pace(), new_uid=session.new_uid)
     for warning in outcome.warnings:
         print_error(f"warning: {warning}")
     return outcome.effect.value

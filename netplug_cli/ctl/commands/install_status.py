@@ -75,7 +75,8 @@ def _find_pools(session: Session, state: ClusterState) -> PoolsFound:
     try:
         if has_etcd and session.settings().type != ETCD_DATASTORE:
             raise ConfigurationError("DATASTORE_TYPE", session.settings().type, "the pools are in etcd; name it")
-        return PoolsFound(pools=read_pools(session if has_etcd else session.for_cluster()))
+        found = read_pools(session if has_etcd else session.for_cluster())
+        return PoolsFound(pools=tuple(record.value for record in found))
     except NetplugError as error:
         return PoolsFound(failure=str(error))
 

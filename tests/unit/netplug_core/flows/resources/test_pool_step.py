@@ -1,12 +1,12 @@
-"""How the operator changes pools, beside people who do the same."""
+"""The steps of an Installation about pools, beside people who change the same pools."""
 
 from __future__ import annotations
 
 import pytest
 
 from netplug_backends.memory.datastore import MemoryMode
-from netplug_cli.wiring.operator_pools import change_pool
 from netplug_core.flows.resources.outcome import ResourceExists, ResourceOutdated
+from netplug_core.flows.resources.pool_step import change_pool
 from netplug_core.installation.pool_plan import PoolAction, PoolStep
 from netplug_core.resources.ippool import IPPool
 from tests.harness.resources import ResourceHarness, make_pool
@@ -21,7 +21,7 @@ def harness() -> ResourceHarness:
 
 def change(harness: ResourceHarness, action: PoolAction, pool: IPPool, revision: str = "") -> None:
     step = PoolStep(action=action, pool=pool, reason="a test")
-    change_pool(harness.store, step, revision=revision, clock=harness.clock)
+    change_pool(harness.store, step, revision=revision, pace=harness.pace, new_uid=harness.new_uid)
 
 
 def test_a_pool_that_another_program_has_made_is_not_overwritten(harness: ResourceHarness) -> None:
