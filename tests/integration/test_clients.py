@@ -67,7 +67,11 @@ def test_the_node_process_is_asked_and_its_reply_printed(
 
 
 @pytest.mark.parametrize("status", [0, 1, 255])
-@pytest.mark.parametrize("stdout,stderr", [(b"", b""), (b"{}", b""), (b"", b"line"), (b"x" * 2**20, b"y" * 2**20)])
+@pytest.mark.parametrize(
+    "stdout,stderr",
+    [(b"", b""), (b"{}", b""), (b"", b"line"), (b"x" * 2**20, b"y" * 2**20)],
+    ids=["nothing", "reply", "line", "megabytes"],
+)
 def test_any_reply_is_printed_as_it_is(
     client: InstalledClient, socket_path: str, status: int, stdout: bytes, stderr: bytes
 ) -> None:
@@ -88,7 +92,10 @@ def test_what_follows_a_reply_is_not_read(client: InstalledClient, socket_path: 
 
 
 @pytest.mark.parametrize(
-    "stdin", [b"", b"\0", b"{}\0\0\xff\n", bytes(range(256)) * 8192, b"x" * (MAX_BODY_LENGTH // 2)]
+    "stdin",
+    [b"", b"\0", b"{}\0\0\xff\n", bytes(range(256)) * 8192, b"x" * (MAX_BODY_LENGTH // 2)],
+    # pytest puts the name of a test into the environment, and no program can be started with one as long as these
+    ids=["empty", "zero", "no text", "every byte", "half of the limit"],
 )
 def test_standard_input_arrives_as_it_is(client: InstalledClient, socket_path: str, stdin: bytes) -> None:
     with opened_server(socket_path, answering()) as server:

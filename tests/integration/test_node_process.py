@@ -205,9 +205,10 @@ def test_two_hundred_calls_leave_nothing_in_the_process(
 
     rounds(2)
     wait_until(lambda: process.connections == 0, "the connections are closed")
-    before = (process.descriptors, process.threads, process.memory_kib)
+    # A housekeeping task may have a file open when one looks.
+    before = (min(process.descriptors for _ in range(100)), process.threads, process.memory_kib)
     rounds(20)
-    wait_until(lambda: process.descriptors == before[0], "no descriptor stays open")
+    wait_until(lambda: process.descriptors <= before[0], "no descriptor stays open")
     assert process.threads == before[1]
     assert process.memory_kib - before[2] < MAX_GROWTH_KIB
     own = os.readlink(f"/proc/{node.pid}/ns/net")
