@@ -314,3 +314,19 @@ def test_a_write_and_a_requirement_about_what_is_not_old_are_relied_on(lasting: 
 
 def test_a_store_that_checks_requirements_needs_no_such_distinction(library: CacheHarness) -> None:
     assert library.warm.may_rely_on([Require(ATLAS, ABSENT)])
+
+
+@pytest.mark.parametrize(
+    "writes, count",
+    [
+        ((Delete(SOME_LOAN, Revision("1")), Delete(ATLAS, Revision("1"))), 1),
+        ((Require(ATLAS, ABSENT), Delete(SOME_LOAN, Revision("1"))), 2),
+        ((Delete(ATLAS, Revision("1")), Delete(SOME_LOAN, Revision("1"))), 0),
+        ((Update(SOME_LOAN, "x", Revision("1")),), 0),
+        ((Require(ATLAS, ABSENT), RequireUnchanged(SHELF, Revision("1"))), 0),
+        ((), 0),
+    ],
+    ids=["a deletion", "after a requirement", "after another change", "an update", "no change", "nothing"],
+)
+def test_only_a_deletion_that_comes_first_may_confirm(writes: tuple[Write, ...], count: int) -> None:
+    assert Lasting(records=frozenset((LOAN,)), proving=frozenset((LOAN,))).count_proving(writes) == count
