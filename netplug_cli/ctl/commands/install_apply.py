@@ -150,9 +150,7 @@ class _Applying:
             *map(self._object_step, accounts),
             *(pool_step(step) for step in pools if step.action is not PoolAction.DELETE),
             *map(self._object_step, (rendered.config_map, rendered.daemonset)),
-            *(
-                pool_step(step) for step in pools if step.action is PoolAction.DELETE
-            ),  # takes long
+            *(pool_step(step) for step in pools if step.action is PoolAction.DELETE),  # takes long
         ]
 
     def steps_of_method(self, method: Method, changes: Sequence[str]) -> Sequence[_Step] | None:
