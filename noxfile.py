@@ -15,8 +15,8 @@ MUTMUT = "mutmut==3.8.1"
 
 
 def install_pinned(session: nox.Session) -> None:
-    """Install what is pinned for development, by its hashes."""
-    session.install("--require-hashes", "-r", "constraints/dev.txt")
+    """Install what is pinned for development, by its hashes; as in `tools/prepare`, pip resolves nothing."""
+    session.install("--no-deps", "--require-hashes", "-r", "constraints/dev.txt")
 
 
 def install(session: nox.Session) -> None:
