@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from netplug_core.operator.deployment import HEALTH_PORT
+
 __all__ = ["OperatorArguments", "parse_arguments"]
 
 _MAX_PORT = 65_535
-_DEFAULT_PORT = 9471
 
 
 @frozen(kw_only=True)
@@ -35,7 +36,7 @@ def parse_arguments(arguments: Sequence[str]) -> OperatorArguments:
     parser.add_argument(
         "--health-port",
         type=_port,
-        default=_DEFAULT_PORT,
+        default=HEALTH_PORT,
         metavar="N",
         help="serve /livez at this port of 127.0.0.1 (default: %(default)s)",
     )

@@ -14,6 +14,7 @@ from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
 from netplug_core.operator.lease import (
+    LEASE,
     RENEW_EVERY_S,
     TRUSTED_S,
     LeaseRecord,
@@ -25,12 +26,9 @@ from netplug_core.operator.lease import (
     released_record,
     see,
 )
-from netplug_core.operator.objects import Json, ObjectRef, find_text
+from netplug_core.operator.objects import Json, find_text
 
-__all__ = ["LEASE", "Election"]
-
-LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", "kube-system")
-"""One for the whole cluster, in a namespace that every cluster has."""
+__all__ = ["Election"]
 
 _REQUEST_S: Final = 5.0
 _MICROSECONDS: Final = 1_000_000

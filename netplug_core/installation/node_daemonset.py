@@ -9,6 +9,14 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
+from netplug_core.installation.containers import (
+    endpoint_override,
+    field_variable,
+    fixed_variables,
+    health_probe,
+    host_volume,
+    key_variable,
+)
 from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.images import NODE_IMAGE, image_reference
 from netplug_core.installation.installer_settings import DEFAULT_CONF_NAME
@@ -16,8 +24,8 @@ from netplug_core.installation.kubeconfig import FILE_NAME
 from netplug_core.resources.installation import OPERATOR_GROUP, InstallMode, KubernetesProvider, NodeUpdate
 
 __all__ = [
-    "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "daemonset_of", "host_volume", "host_volumes",
-    "install_container", "key_variable", "node_container", "render_daemonset",
+    "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "daemonset_of", "host_volumes", "install_container",
+    "node_container", "render_daemonset",
 ]  # fmt: skip
 
 CONFIG_MAP: Final = "cni-config"
@@ -28,7 +36,6 @@ NODE_ACCOUNT: Final = "netplug-node"
 CONFIG_HASH: Final = f"hash.{OPERATOR_GROUP}/cni-config"
 """The annotation that changes with the conflist, so that the pods are replaced then."""
 
-_ENDPOINT_OVERRIDE: Final = "kubernetes-services-endpoint"
 _HOST_ROOT: Final = "/host"
 _HEALTH_PORT: Final = 9470
 _HELPER_PLUGINS: Final = ("bandwidth", "flannel", "host-local", "loopback", "portmap", "tuning")
@@ -136,17 +143,17 @@ def node_container(
         "command": ["netplug-node"],
         "args": [f"--host-root={_HOST_ROOT}", f"--metrics-port={_HEALTH_PORT}"],
         "env": [
-            *_fixed(variables),
+            *fixed_variables(variables),
             *further,
-            _field("NODENAME", "spec.nodeName"),
-            _field("NAMESPACE", "metadata.namespace"),
+            field_variable("NODENAME", "spec.nodeName"),
+            field_variable("NAMESPACE", "metadata.namespace"),
         ],
-        **_endpoint_override(),
+        **endpoint_override(),
         "securityContext": _as_root(),
         "resources": {"requests": {"cpu": "100m", "memory": "96Mi"}},
-        "startupProbe": {**_probe("/livez"), "periodSeconds": 2, "failureThreshold": 150},
-        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 10},
-        "livenessProbe": {**_probe("/livez"), "periodSeconds": 10, "failureThreshold": 6},
+        "startupProbe": {**health_probe("/livez", _HEALTH_PORT), "periodSeconds": 2, "failureThreshold": 150},
+        "readinessProbe": {**health_probe("/readyz", _HEALTH_PORT), "periodSeconds": 10},
+        "livenessProbe": {**health_probe("/livez", _HEALTH_PORT), "periodSeconds": 10, "failureThreshold": 6},
         "volumeMounts": [{"name": "host-root", "mountPath": _HOST_ROOT}],
     }
 
@@ -174,11 +181,11 @@ def install_container(
         **image,
         "command": ["netplug-install"],
         "env": [
-            *_fixed(variables),
+            *fixed_variables(variables),
             *further,
-            _field("KUBERNETES_NODE_NAME", "spec.nodeName"),
+            field_variable("KUBERNETES_NODE_NAME", "spec.nodeName"),
         ],
-        **_endpoint_override(),
+        **endpoint_override(),
         "securityContext": _as_root(),  # with SELinux no other container may write to a folder of the host
         "volumeMounts": [
             {"name": "cni-bin-dir", "mountPath": f"{_HOST_ROOT}/opt/cni/bin"},
@@ -200,30 +207,3 @@ def host_volumes(resolved: ResolvedInstallation) -> list[Json]:
         host_volume("cni-bin-dir", resolved.bin_dir, "DirectoryOrCreate"),
         host_volume("cni-net-dir", resolved.conf_dir, "DirectoryOrCreate"),
     ]
-
-
-def host_volume(name: str, path: str, kind: str) -> Json:
-    """A volume that is a folder or a file of the host."""
-    return {"name": name, "hostPath": {"path": path, "type": kind}}
-
-
-def key_variable(name: str, config_map: str, key: str) -> Json:
-    """A variable with the text of a key of a ConfigMap."""
-    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": key}}}
-
-
-def _fixed(variables: Mapping[str, str]) -> list[Json]:
-    return [{"name": name, "value": value} for name, value in sorted(variables.items())]
-
-
-def _field(name: str, path: str) -> Json:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-def _endpoint_override() -> Json:
-    """Where the API server is, if the Service of it cannot be reached from the nodes."""
-    return {"envFrom": [{"configMapRef": {"name": _ENDPOINT_OVERRIDE, "optional": True}}]}
-
-
-def _probe(path: str) -> Json:
-    return {"httpGet": {"host": "127.0.0.1", "port": _HEALTH_PORT, "path": path}, "timeoutSeconds": 5}

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from netplug_core.installation.containers import host_volume, key_variable
 from netplug_core.installation.defaults import ResolvedInstallation, resolve
 from netplug_core.installation.document import read_installation
 from netplug_core.installation.facts import ClusterFacts
@@ -25,10 +26,8 @@ from netplug_core.installation.methods import (
 )
 from netplug_core.installation.node_daemonset import (
     daemonset_of,
-    host_volume,
     host_volumes,
     install_container,
-    key_variable,
     node_container,
 )
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME

@@ -12,12 +12,15 @@ from typing import Final
 from attrs import evolve, frozen
 
 from netplug_core.decoding.tables import find_member
-from netplug_core.operator.objects import Json, find_text
+from netplug_core.operator.objects import Json, ObjectRef, find_text
 
 __all__ = [
-    "LEASE_S", "RENEW_EVERY_S", "TRUSTED_S", "LeaseRecord", "LeaseStep", "SeenLease", "decide_lease", "next_record",
-    "read_lease", "released_record", "see",
+    "LEASE", "LEASE_S", "RENEW_EVERY_S", "TRUSTED_S", "LeaseRecord", "LeaseStep", "SeenLease", "decide_lease",
+    "next_record", "read_lease", "released_record", "see",
 ]  # fmt: skip
+
+LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", "kube-system")
+"""One for the whole cluster, in a namespace that every cluster has."""
 
 LEASE_S: Final = 15
 """How long a record that is not renewed keeps others away."""

@@ -8,18 +8,21 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import define, field
 
+from netplug_backends.kubernetes.names import CrdMode
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions
 from tests.harness.servers.ports import reserve_port
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 __all__ = [
     "DAEMONSET", "INSTALLATIONS", "LEASE", "OPERATOR_PATHS", "POOLS", "OperatorCluster", "OperatorProcess", "condition",
-    "text_at",
+    "open_operator_cluster", "text_at",
 ]  # fmt: skip
 
 ROOT = str(Path(__file__).parents[2])
@@ -91,6 +94,18 @@ class OperatorProcess:
                 return error.code
         except urllib.error.URLError:
             return 0
+
+
+@contextmanager
+def open_operator_cluster(server: ApiServer, folder: Path) -> Iterator[OperatorCluster]:
+    """A server with definitions and no operator yet; at the end nothing of one is left but definitions."""
+    install_definitions(server, CrdMode.V1)
+    delete_custom_objects(server, CrdMode.V1)  # of other tests on this server
+    opened = OperatorCluster(server, folder)
+    try:
+        yield opened
+    finally:
+        opened.stop()
 
 
 @define

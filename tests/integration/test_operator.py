@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.kubernetes.names import CrdMode
 from tests.harness.installations import network
 from tests.harness.operator_process import (
     DAEMONSET,
@@ -22,10 +21,10 @@ from tests.harness.operator_process import (
     POOLS,
     OperatorCluster,
     condition,
+    open_operator_cluster,
     text_at,
 )
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.apiserver
@@ -40,13 +39,8 @@ BLOCKS = "/apis/crd.projectnetplug.org/v1/ipamblocks"
 
 @pytest.fixture
 def cluster(api_server: ApiServer, tmp_path: Path) -> Iterator[OperatorCluster]:
-    install_definitions(api_server, CrdMode.V1)
-    delete_custom_objects(api_server, CrdMode.V1)  # of other tests on this server
-    opened = OperatorCluster(api_server, tmp_path)
-    try:
+    with open_operator_cluster(api_server, tmp_path) as opened:
         yield opened
-    finally:
-        opened.stop()
 
 
 @pytest.fixture

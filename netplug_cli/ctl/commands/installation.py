@@ -1,6 +1,6 @@
 """``netplugctl install validate`` and ``render``: an Installation, judged and shown without a cluster.
 
-``render --method`` shows a static manifest instead, with the settings of ``--set``.
+``render --method`` shows a static manifest instead, with the settings of ``--set``, or that of the operator.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ API_GROUPS = {"v1": "", "v3": API_VERSION}
 """The API group in what is rendered, by the version of the cluster's CRDs."""
 
 _NO_DEFINITIONS = "none"
+_OPERATOR = "operator"
 
 
 @click.command()
@@ -92,8 +93,8 @@ def validate(context: click.Context, files: tuple[str, ...], *, is_strict: bool,
 @click.option(
     "--method",
     "method_name",
-    type=click.Choice([method.value for method in Method]),
-    help="Print a static manifest, for a cluster without an operator, and no Installation.",
+    type=click.Choice([*(method.value for method in Method), _OPERATOR]),
+    help="Print a static manifest, for a cluster without an operator, or that of the operator; and no Installation.",
 )
 @click.option(
     "--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting of a static manifest; may be repeated."
@@ -104,9 +105,14 @@ def render(
     """Print what an Installation installs in a new cluster, as YAML: namespace, accounts, DaemonSet, IPPools.
 
     The CRDs are not printed. Problems and warnings are those of validate. With --method, print a static manifest, CRDs
-    included; its settings are the keys of the ConfigMap netplug-config. The exit status is 2 if a rule is broken or a
-    setting is refused; nothing is printed then.
+    included; its settings are the keys of the ConfigMap netplug-config. The manifest of the operator has neither CRDs,
+    which it applies itself, nor settings. The exit status is 2 if a rule is broken or a setting is refused; nothing is
+    printed then.
     """
+    if method_name == _OPERATOR:
+        if files or part or changes or mode == "v3":
+            raise click.UsageError("--method operator goes with no other option.")
+        return _render_operator()
     if method_name is not None:
         if files or part or mode == "v3":
             raise click.UsageError("--method goes with --set and --crds none only.")
@@ -121,6 +127,14 @@ def render(
     if rendered.no_conflist_reason and part in (None, "conflist", "daemonset"):
         print_error(f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
     click.echo(_format(rendered, part), nl=False)
+    return 0
+
+
+def _render_operator() -> int:
+    """Print the published manifest of the operator."""
+    from netplug_cli.ctl.manifests import OPERATOR_MANIFEST, read_shipped, render_manifest
+
+    click.echo(render_manifest(read_shipped(OPERATOR_MANIFEST)), nl=False)
     return 0
 
 

@@ -32,6 +32,7 @@ ADMIN_TOKEN = "the-token-of-the-administrator"  # noqa: S105  # of a server that
 # Emergency stops, far above what a busy machine needs.
 _READY_S = 300.0
 _STOP_S = 120.0
+_CREATED, _FORBIDDEN = 201, 403
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -131,11 +132,26 @@ class ApiServer:
         """The path and query of each of these requests."""
         return [str(event["requestURI"]) for event in self._audited_events(agent)]
 
+    def audited_rights(self, user: str) -> set[tuple[str, str, str]]:
+        """The rights that an account has used so far: API group, resource and verb of what was not refused.
+
+        An apply that made an object has used the right to create it, too.
+        """
+        used = set()
+        for event in self._events():
+            target, code = event.get("objectRef") or {}, event.get("responseStatus", {}).get("code", 0)
+            if event["user"]["username"] != user or "resource" not in target or code == _FORBIDDEN:
+                continue
+            resource = "/".join(filter(None, (target["resource"], target.get("subresource"))))
+            verbs = [event["verb"], *(["create"] if code == _CREATED else [])]
+            used |= {(str(target.get("apiGroup", "")), resource, str(verb)) for verb in verbs}
+        return used
+
     def _audited_events(self, agent: str) -> Iterator[dict[str, Any]]:
-        for line in (self.folder / "audit.log").read_text().splitlines():
-            event = json.loads(line)
-            if str(event.get("userAgent", "")).startswith(agent):
-                yield event
+        return (event for event in self._events() if str(event.get("userAgent", "")).startswith(agent))
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        return (json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines())
 
     def start(self) -> None:
         """Start what is not running, and wait until it answers."""

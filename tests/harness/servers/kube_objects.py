@@ -28,6 +28,7 @@ from tests.harness.waiting import EMERGENCY_STOP_S
 
 __all__ = [
     "SAMPLES",
+    "account_token",
     "apply_object",
     "delete_custom_objects",
     "install_definitions",
@@ -38,6 +39,7 @@ __all__ = [
     "make_pod",
     "open_client",
     "open_store",
+    "without_right",
 ]
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -142,10 +144,8 @@ def install_role(
     """
     account, role, binding = objects
     namespace = make_namespace(server, _name(account, "namespace"))
-    rules = role["rules"]
-    assert isinstance(rules, list)
     if without is not None:
-        role = dict(role) | {"rules": [part for rule in rules for part in _without_verb(rule, *without)]}
+        role = without_right(role, *without)
     for path, body in (
         (f"/api/v1/namespaces/{namespace}/serviceaccounts", account),
         (f"{_ROLES}/clusterroles", role),
@@ -153,8 +153,13 @@ def install_role(
     ):
         target = f"{path}/{_name(body)}?fieldManager=tests&force=true"
         server.request("PATCH", target, body, content_type="application/apply-patch+yaml")
+    return account_token(server, namespace, _name(account))
+
+
+def account_token(server: ApiServer, namespace: str, name: str) -> str:
+    """A token of an account that is there."""
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    reply = server.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{_name(account)}/token", request)
+    reply = server.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
     status = reply["status"]
     assert isinstance(status, dict)
     return str(status["token"])
@@ -188,6 +193,13 @@ def _create_if_absent(server: ApiServer, path: str, body: object) -> None:
     except RequestRefused as error:
         if error.code != 409:  # it exists
             raise
+
+
+def without_right(role: Mapping[str, object], resource: str, verb: str) -> Mapping[str, object]:
+    """A role without one verb on one resource, whichever of its rules give it."""
+    rules = role["rules"]
+    assert isinstance(rules, list)
+    return {**role, "rules": [part for rule in rules for part in _without_verb(rule, resource, verb)]}
 
 
 def _without_verb(rule: Mapping[str, list[str]], resource: str, verb: str) -> Iterator[dict[str, object]]:

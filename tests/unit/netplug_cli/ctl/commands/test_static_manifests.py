@@ -30,6 +30,12 @@ def test_without_endpoints_of_etcd_nothing_is_printed(harness: ToolHarness, meth
     assert "etcd_endpoints: 'http://<ETCD_IP>:<ETCD_PORT>' is not accepted" in harness.err
 
 
+def test_the_operator_is_printed_as_it_is_published(harness: ToolHarness) -> None:
+    assert harness.run_command("install", "render", "--method", "operator") == 0
+    assert harness.out == (PUBLISHED / "operator.yaml").read_text().partition("\n")[2]
+    assert harness.err == ""
+
+
 def test_definitions_can_be_left_out(harness: ToolHarness) -> None:
     assert harness.run_command("install", "render", "--method", "manifest-kdd", "--crds", "none") == 0
     kinds = [one["kind"] for one in yaml.safe_load_all(harness.out)]
@@ -44,7 +50,9 @@ def test_definitions_can_be_left_out(harness: ToolHarness) -> None:
         (("--method", "manifest-kdd", "--only", "pools"), "--method goes with --set and --crds none only"),
         (("--set", "veth_mtu=1"), "--set and --crds none go with --method"),
         (("--crds", "none"), "--set and --crds none go with --method"),
-        (("--method", "operator"), "'operator' is not one of 'manifest-kdd'"),
+        (("--method", "chart"), "'chart' is not one of 'manifest-kdd'"),
+        (("--method", "operator", "--set", "veth_mtu=1"), "--method operator goes with no other option"),
+        (("--method", "operator", "--crds", "v3"), "--method operator goes with no other option"),
     ],
 )
 def test_options_that_do_not_go_together(harness: ToolHarness, arguments: tuple[str, ...], text: str) -> None:

@@ -1,0 +1,92 @@
+"""The rights that the operator uses: those of its own requests, and those that it gives to others. Pure.
+
+An API server lets an account give no right that it does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
+
+from netplug_core.decoding.tables import find_member
+from netplug_core.operator.cluster import Shipped
+from netplug_core.operator.lease import LEASE
+from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
+from netplug_core.operator.wanted import installed_refs
+from netplug_core.resources.installation import INSTALLATION_NAME, OPERATOR_GROUP
+
+__all__ = ["given_rules", "lease_rules", "operator_rules", "own_rules"]
+
+_READ: Final = ("get", "list", "watch")
+_POOLS: Final = "ippools"
+_POOL_WRITES: Final = {
+    _POOLS: ("create", "delete", "get", "list", "update", "watch"),
+    "ipamblocks": ("create", "delete", "get", "list", "update"),
+    "blockaffinities": ("create", "delete", "get", "list", "update"),
+}
+"""What it takes to make, change and delete a pool with its blocks, by the name of the resource."""
+
+
+def operator_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
+    """The rules for the whole cluster."""
+    return [*own_rules(shipped, manages_definitions=manages_definitions), *given_rules(shipped)]
+
+
+def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
+    """The rules that its own requests need, but for the Lease."""
+    definitions = (found for mode in shipped.definitions.values() for found in mode.values())
+    refs = [
+        *installed_refs(shipped),
+        *(map(ref_of, (*shipped.operator_definitions, *definitions)) if manages_definitions else ()),
+    ]
+    return [
+        *_object_rules(refs),
+        _rule([OPERATOR_GROUP], ["installations"], _READ),
+        _rule([OPERATOR_GROUP], ["installations", "installations/status"], ["patch"], [INSTALLATION_NAME]),
+        *_pool_rules(shipped),
+    ]
+
+
+def given_rules(shipped: Shipped) -> Iterator[Json]:
+    """The rules of the roles that the operator makes."""
+    for account in (*shipped.plugin_accounts, *shipped.node_accounts):
+        rules = find_member(account, "rules")
+        yield from cast("Sequence[Mapping[str, object]]", rules) if isinstance(rules, list) else ()
+
+
+def lease_rules() -> list[Json]:
+    """The rules for the namespace of the Lease."""
+    group, resource = _group_of(LEASE), LEASE.plural
+    return [_rule([group], [resource], ["create"]), _rule([group], [resource], ["get", "update"], [LEASE.name])]
+
+
+def _object_rules(refs: Iterable[ObjectRef]) -> Iterator[Json]:
+    """Rules for the objects that the operator applies: of their kinds it reads all, and changes those alone.
+
+    Definitions are never deleted.
+    """
+    names = dict[tuple[str, str], list[str]]()
+    for ref in refs:
+        names.setdefault((_group_of(ref), ref.plural), []).append(ref.name)
+    for group in sorted({group for group, _ in names}):
+        yield _rule([group], sorted(plural for of, plural in names if of == group), ["create", *_READ])
+    for (group, plural), found in sorted(names.items()):
+        verbs = ["patch"] if plural == "customresourcedefinitions" else ["delete", "patch"]
+        yield _rule([group], [plural], verbs, sorted(found))
+
+
+def _pool_rules(shipped: Shipped) -> Iterator[Json]:
+    groups = sorted({find_text(mode[_POOLS], "spec", "group") for mode in shipped.definitions.values()})
+    return (_rule(groups, [plural], verbs) for plural, verbs in _POOL_WRITES.items())
+
+
+def _group_of(ref: ObjectRef) -> str:
+    """The API group of an object; that of the core is the empty text."""
+    return ref.api_version.rpartition("/")[0]
+
+
+def _rule(groups: Sequence[str], resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> Json:
+    rule: dict[str, object] = {"apiGroups": [*groups], "resources": [*resources]}
+    if names:
+        rule["resourceNames"] = [*names]
+    return {**rule, "verbs": [*verbs]}
