@@ -29,7 +29,10 @@ SAW = TOOL.key("saw")
 
 
 class CutStore(MemoryDatastore):
-    """A store whose watches last until ``cut`` is set, and then fail with ``failure`` if there is one."""
+    """A store whose watches last until ``cut`` is set, and then fail with ``failure`` if there is one.
+
+    Each delivers the changes that there are when it begins.
+    """
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock=clock)
@@ -38,7 +41,9 @@ class CutStore(MemoryDatastore):
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         self.watching.set()
-        while not self.cut.is_set() and not deadline.has_passed:
+        is_over = False
+        while not is_over:
+            is_over = self.cut.is_set() or deadline.has_passed
             for event in super().watch(start, deadline=Deadline(deadline.clock, 0.0)):
                 start = {**start, event.key.kind: event.revision}
                 yield event
@@ -100,7 +105,7 @@ def test_after_a_failure_everything_is_forgotten_and_followed_again() -> None:
         scene.change("red")
         scene.store.failure = None
         wait_until(lambda: len(scene.log.texts) > 1, "the watch goes on")
-        assert scene.cached == "red"
+        wait_until(lambda: scene.cached == "red", "the change is read or delivered")
     first, *_, last = scene.log.texts
     assert first.startswith("WARNING the changes of the datastore cannot be followed; calls read what they need")
     assert last.startswith("INFO the changes of the datastore are followed again")
