@@ -75,11 +75,19 @@ class _Batch:
             return self._fail_together(error, range(len(self.requests)))
         except NetplugError:  # such as a record that only one of the requests asks for and that cannot be decoded
             return self._run_alone(range(len(self.requests)))
-        return {**self._commit(plan), **self._run_alone(plan.alone)}
+        return {
+            **self._commit(plan),
+            **self._run_alone(plan.alone),
+            **self._run_alone(plan.unconfirmed, is_confirmed=False),
+        }
 
     def _plan(self) -> BatchPlan:
         """Read what the requests need, from the cache if it has it, and plan."""
-        wanted = tuple(dict.fromkeys(query for request in self.requests for query in _first_queries(request)))
+        wanted = tuple(
+            dict.fromkeys(
+                query for request in self.requests for query in request.transaction.first_queries(request.queries)
+            )
+        )
         snapshot, is_from_cache = Snapshot.empty(), False
         self.read_at_s = self.requests[0].transaction.pace.clock.monotonic()
         if self.cache is not None:
@@ -142,12 +150,16 @@ class _Batch:
                 own_error = evolve(error, applied=applied)
             self.requests[number].transaction.note_commit(decision.writes, own_error)
 
-    def _run_alone(self, numbers: Iterable[int]) -> dict[int, Outcome]:
+    def _run_alone(self, numbers: Iterable[int], *, is_confirmed: bool = True) -> dict[int, Outcome]:
+        """Run requests one by one; those whose decisions no commit confirms, from a read."""
         outcomes: dict[int, Outcome] = {}
         for number in numbers:
             request = self.requests[number]
+            transaction = request.transaction if is_confirmed else evolve(request.transaction, may_use_cache=False)
+            if self.cache is not None and not is_confirmed:
+                self.cache.invalidate()
             try:
-                outcomes[number] = request.transaction.run(request.queries, request.decide)
+                outcomes[number] = transaction.run(request.queries, request.decide)
             except NetplugError as error:
                 outcomes[number] = error
         return outcomes
@@ -166,11 +178,6 @@ class _Batch:
         """The earliest deadline of some requests, and at most that of one call."""
         earliest = min((request.transaction.pace.deadline for request in requests), key=lambda deadline: deadline.at)
         return earliest.capped(CALL_TIMEOUT_S)
-
-
-def _first_queries(request: BatchRequest) -> tuple[Query, ...]:
-    gate = request.transaction.gate
-    return request.queries if gate is None else (gate.query, *request.queries)
 
 
 # --- a queue ----------------------------------------------------------------------------------------------------------

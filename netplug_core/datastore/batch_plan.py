@@ -55,7 +55,8 @@ class BatchPlan:
     ``decisions``: the requests that the commit serves; one without writes depends on the writes of those before it.
     ``own_positions``: for each write of such a request its position in ``writes``; -1 if an earlier request's write
     implies it. ``needed``: queries to read before the requests in ``undecided`` can be decided. ``alone``: requests
-    that cannot share a commit. ``later``: requests that found the commit full.
+    that cannot share a commit. ``unconfirmed``: those that no commit would confirm, so they are decided from a read,
+    alone too. ``later``: requests that found the commit full.
     """
 
     writes: tuple[Write, ...]
@@ -64,6 +65,7 @@ class BatchPlan:
     needed: tuple[Query, ...] = ()
     undecided: tuple[int, ...] = ()
     alone: tuple[int, ...] = ()
+    unconfirmed: tuple[int, ...] = ()
     later: tuple[int, ...] = ()
 
 
@@ -98,6 +100,7 @@ class _Planner:
     needed: dict[Query, None] = Factory(dict)
     undecided: list[int] = Factory(list)
     alone: list[int] = Factory(list)
+    unconfirmed: list[int] = Factory(list)
     later: list[int] = Factory(list)
 
     def add(self, number: int, request: BatchRequest) -> None:
@@ -108,8 +111,10 @@ class _Planner:
             self.needed.update(dict.fromkeys(missing))
             (self.undecided if missing else self.alone).append(number)
             return
-        may_share = decision is not None and _may_share(request, decision, is_from_cache=self.is_from_cache)
-        candidate = self.merged.with_request(decision.writes) if decision is not None and may_share else None
+        if decision is not None and self.is_from_cache and not request.transaction.is_confirmed_by_commit(decision):
+            self.unconfirmed.append(number)
+            return
+        candidate = self.merged.with_request(decision.writes) if decision is not None and _may_share(decision) else None
         if decision is None or candidate is None:
             self.alone.append(number)
         elif decision.writes and self.decisions and len(candidate[0]) > self.max_writes:
@@ -128,6 +133,7 @@ class _Planner:
             needed=tuple(self.needed),
             undecided=tuple(self.undecided),
             alone=tuple(self.alone),
+            unconfirmed=tuple(self.unconfirmed),
             later=tuple(self.later),
         )
 
@@ -142,10 +148,8 @@ def _decide(request: BatchRequest, snapshot: Snapshot) -> Decision[object] | Nee
         return None
 
 
-def _may_share(request: BatchRequest, decision: Decision[object], *, is_from_cache: bool) -> bool:
-    if decision.writes and not decision.is_repeatable:
-        return False
-    return not is_from_cache or request.transaction.is_confirmed_by_commit(decision)
+def _may_share(decision: Decision[object]) -> bool:
+    return decision.is_repeatable or not decision.writes
 
 
 # --- one commit of many -----------------------------------------------------------------------------------------------

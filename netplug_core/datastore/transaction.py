@@ -112,6 +112,8 @@ class Transaction:
 
     If all is known but was not confirmed for a while, and the first change of the decision is the deletion of such a
     record, that is made first. The rest follows if its answer confirms that nothing else has changed.
+
+    ``may_use_cache`` is false if the caller knows already that the first attempt has to be made from a read.
     """
 
     store: Datastore
@@ -120,6 +122,7 @@ class Transaction:
     cache: DatastoreCache | None = None
     assume_absent: tuple[Query, ...] = ()
     observer: CommitObserver | None = None
+    may_use_cache: bool = True
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Let the observer note an answer of the store."""
@@ -146,15 +149,17 @@ class Transaction:
         created = {write.key for write in decision.writes if isinstance(write, Create)}
         return all(isinstance(query, Get) and query.key in created for query in self.assume_absent)
 
+    def first_queries(self, queries: Sequence[Query]) -> tuple[Query, ...]:
+        """What is read before the rule is asked: what the gate needs, and what the rule does."""
+        return tuple(queries) if self.gate is None else (self.gate.query, *queries)
+
     def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """Commit what ``decide`` decides, as :meth:`Transactor.run` says."""
-        wanted, gate = tuple(queries), self.gate
-        if gate is not None:
-            wanted = (gate.query, *wanted)
+        wanted = self.first_queries(queries)
         number = 0
         while True:
             number += 1
-            attempt = _Attempt(self, may_use_cache=number == 1)
+            attempt = _Attempt(self, may_use_cache=self.may_use_cache and number == 1)
             try:
                 decision = attempt.decide(wanted, decide)
             except Malformed:

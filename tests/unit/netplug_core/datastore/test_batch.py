@@ -402,6 +402,19 @@ def test_what_no_commit_confirms_is_decided_again_from_a_read(cached: BatchHarne
     assert cached.run(cached.request(append("x", B)), cached.request(look)) == ["x", "new"]
 
 
+def test_what_no_commit_confirms_is_decided_from_the_cache_once(cached: BatchHarness) -> None:
+    seen: list[object] = []
+
+    def look(snapshot: Snapshot) -> Decision[object]:
+        seen.append(getattr(snapshot.find(A), "value", None))
+        return Decision((), "looked")
+
+    before = cached.calls
+    assert cached.run(cached.request(look), cached.request(append("x", A))) == ["looked", "x"]
+    assert seen == ["o", "ox"]
+    assert cached.calls == (before[0] + 1, before[1] + 1)
+
+
 def test_an_outdated_cache_costs_a_replay(cached: BatchHarness) -> None:
     found = cached.memory.read((Get(A),), deadline=cached.deadline).find(A)
     assert found is not None
