@@ -172,8 +172,10 @@ class Case:
     def operate(self, cluster: Cluster, turns: CallScheduler) -> None:
         def turn() -> None:
             self.is_running = self.other in OF_RUNTIME
-            if store.steps < FREE_STEPS + (0 if self.other in OF_RUNTIME else 2):
-                turns.wait(self.other, is_read=store.is_reading)
+            free = FREE_STEPS + (0 if self.other in OF_RUNTIME else 2)
+            if store.steps < free:
+                is_last = store.steps == free - 1  # everything that follows is done in the same go
+                turns.wait(self.other, is_read=store.is_reading and not is_last)
 
         store = ScheduledDatastore(inner=cluster.harness.store, dies_at=self.dies_at, turn=turn)
         try:

@@ -1,9 +1,9 @@
 """Two operations on one handle, in every order in which their reads and writes can come; one of them may be killed.
 
-On an ordered store each write is a step of its own. A killed operation may have a write on its way: it arrives at any
-later moment, also after everything else. At the end the handle is released, as a runtime does. Then on an ordered store
-nothing may be held. On an atomic store a whole commit may have arrived after that release; then the collector frees it,
-or the next release.
+Of orders that differ only in which of two reads comes first, one is run. On an ordered store each write is a step of
+its own. A killed operation may have a write on its way: it arrives at any later moment, also after everything else. At
+the end the handle is released, as a runtime does. Then on an ordered store nothing may be held. On an atomic store a
+whole commit may have arrived after that release; then the collector frees it, or the next release.
 """
 
 from __future__ import annotations
@@ -160,10 +160,15 @@ class Case:
 
     def client(self, cluster: Cluster, turns: CallScheduler, number: int) -> None:
         name = self.names[number]
+
+        def turn() -> None:
+            if store.steps < FREE_STEPS:
+                is_last = store.steps == FREE_STEPS - 1  # everything that follows is done in the same go
+                turns.wait(str(number), is_read=store.is_reading and not is_last)
+
         store = ScheduledDatastore(
-            inner=cluster.harness.store, dies_at=self.dies_at if number == self.victim else 0,
-            turn=lambda: turns.wait(str(number)) if store.steps < FREE_STEPS else None,
-        )  # fmt: skip
+            inner=cluster.harness.store, dies_at=self.dies_at if number == self.victim else 0, turn=turn
+        )
         try:
             cluster.answers[f"{number} {name}"] = OPERATIONS[name](cluster, store)
         except ProcessDied:
