@@ -90,10 +90,14 @@ class ApiServer:
         new.replace(path)  # another thread may be reading it
         return str(path)
 
-    def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> object:
-        """The administrator's request; the answer's JSON."""
+    def request(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json", user: str = ""
+    ) -> object:
+        """The administrator's request, or one that the administrator makes as another user; the answer's JSON."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": content_type}
+        if user:
+            headers["Impersonate-User"] = user
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # https
         context = ssl.create_default_context(cafile=self.ca_file)
         try:

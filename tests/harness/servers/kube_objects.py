@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
@@ -24,7 +25,7 @@ from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.settings.model import KubernetesAccess
 from netplug_core.testing.samples import Samples
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
-from tests.harness.waiting import EMERGENCY_STOP_S
+from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 __all__ = [
     "SAMPLES",
@@ -140,12 +141,11 @@ def install_role(
 ) -> str:
     """Install an account and its role, the shipped one of the plugin; the account's token.
 
-    ``without`` leaves out a verb on a resource.
+    ``without`` leaves out a verb on a resource. The rights count when it returns.
     """
-    account, role, binding = objects
+    account, whole, binding = objects
     namespace = make_namespace(server, _name(account, "namespace"))
-    if without is not None:
-        role = without_right(role, *without)
+    role = whole if without is None else without_right(whole, *without)
     for path, body in (
         (f"/api/v1/namespaces/{namespace}/serviceaccounts", account),
         (f"{_ROLES}/clusterroles", role),
@@ -153,7 +153,23 @@ def install_role(
     ):
         target = f"{path}/{_name(body)}?fieldManager=tests&force=true"
         server.request("PATCH", target, body, content_type="application/apply-patch+yaml")
+    user = f"system:serviceaccount:{namespace}:{_name(account)}"
+    wait_until(lambda: _rights_of(server, user) & _rights(whole) == _rights(role), "the server knows the role")
     return account_token(server, namespace, _name(account))
+
+
+def _rights_of(server: ApiServer, user: str) -> set[tuple[str, str, str]]:
+    """What a user may do: API group, resource and verb. The server learns of roles a moment after they are stored."""
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "any"}}
+    reply = server.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review, user=user)
+    assert isinstance(reply, dict)
+    return _rights({"rules": reply["status"]["resourceRules"]})
+
+
+def _rights(role: Mapping[str, object]) -> set[tuple[str, str, str]]:
+    rules = role["rules"]
+    assert isinstance(rules, list)
+    return {right for rule in rules for right in product(rule["apiGroups"], rule["resources"], rule["verbs"])}
 
 
 def account_token(server: ApiServer, namespace: str, name: str) -> str:
