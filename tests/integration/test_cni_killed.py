@@ -25,7 +25,7 @@ from tests.harness.kill_scene import (
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
-from tests.harness.waiting import is_eventually
+from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -188,18 +188,21 @@ def test_del_killed_anywhere_in_an_outage(scene: KillScene) -> None:
         victims = scene.kill("DEL", effects, numbered)
         run_in_parallel(scene.delete, victims)
         assert [pod for pod in victims if scene.has_interface_left(pod)] == []
-    assert len([name for name in release_records(scene) if name.endswith(".json")]) == len(victims)
+        # A node process does the records by itself as soon as the datastore is back.
+        assert len([name for name in release_records(scene) if name.endswith(".json")]) == len(victims)
 
     scene.collect()
-    assert [name for name in release_records(scene) if name.endswith(".json")] == []
+    wait_until(lambda: not any(name.endswith(".json") for name in release_records(scene)), "a node process is at none")
     scene.assert_clean()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
 def test_a_call_killed_anywhere_over_a_release_record(scene: KillScene) -> None:
     """A later GC finishes the record that the dead one was at. No address of another container is touched.
 
-    A GC does all records; how many another call does within its 0.2 s depends on the machine.
+    A GC does all records; how many another call does within its 0.2 s depends on the machine. A node process would do
+    the record by itself before the call.
     """
 
     def leave_record() -> PodNamespace:
