@@ -60,7 +60,9 @@ def cluster(api_server: ApiServer) -> ApiServer:
     for mode in CrdMode:
         install_definitions(api_server, mode)
     make_namespace(api_server, NAMESPACE)
-    make_node(api_server, NODE, labels={"zone": "a"})
+    make_node(api_server, NODE)  # tests of another module may have made it
+    labelled = {"metadata": {"labels": {"zone": "a"}}}
+    api_server.request("PATCH", f"/api/v1/nodes/{NODE}", labelled, content_type="application/merge-patch+json")
     return api_server
 
 
