@@ -4,7 +4,8 @@ Exhaustive, not sampled: for each scenario the operation is run once undisturbed
 of its calls and at each of its writes. Afterwards the call is made again, a neighbour makes one, everything is taken
 down, and the laws are judged after every commit on the way (D2, V1 to V18).
 
-With the Hypothesis profile ``nightly`` a second fault follows the first one, at every later call.
+With the Hypothesis profile ``nightly`` a second fault follows the first one, at every later call. On the ordered store
+it does not: what is wrong there is wrong on the kube-like one.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def make_harness(mode: MemoryMode) -> AllocatorHarness:
     return AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
 
 
-def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, ...]]:
-    """Every fault alone; in a deep run also followed by every other at a later call."""
+def fault_sequences(faults: tuple[CallFault, ...], *, has_pairs: bool) -> Iterator[tuple[CallFault, ...]]:
+    """Every fault alone; if two are wanted, also followed by every other at a later call."""
     yield from ((fault,) for fault in faults)
-    if IS_DEEP:
+    if has_pairs:
         yield from ((one, two) for one, two in combinations(faults, 2) if one.call_number < two.call_number)
 
 
@@ -45,7 +46,8 @@ def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, 
 def test_whatever_happens_nothing_is_lost_and_nothing_is_there_twice(scenario: FaultScenario, mode: MemoryMode) -> None:
     arrange = partial(make_harness, mode)
     suffered = 0
-    for script in fault_sequences(tuple(every_fault(scenario, arrange))):
+    has_pairs = IS_DEEP and mode is not MemoryMode.ORDERED
+    for script in fault_sequences(tuple(every_fault(scenario, arrange)), has_pairs=has_pairs):
         run_with_faults(scenario, arrange, *script)
         suffered += 1
     assert suffered > 5
