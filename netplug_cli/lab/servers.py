@@ -25,7 +25,7 @@ from netplug_core.errors import NetplugError
 __all__ = ["require_etcd", "start_node_process", "start_servers", "wait_until_ready"]
 
 _PEER_URL = "http://127.0.0.1:2380"
-_TIMEOUT_S, _POLL_S = 60.0, 0.05
+_TIMEOUT_S, _POLL_S = 180.0, 0.05
 _ACCOUNT = "lab"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

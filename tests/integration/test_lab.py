@@ -225,7 +225,8 @@ def test_killed_after_every_kind_of_effect(
     before, quick, log = everything(machine), what_shows(machine), tmp_path / "effects"
     up = ("up", "--pods", "1", *on(datastore, tmp_path))
     if victim == "down":
-        lab(machine, *up)
+        started = lab(machine, *up)
+        assert started.returncode == 0, started
     command = up if victim == "up" else ("down",)
     numbers = choose_victims(killed_at(machine, 0, log, *command))
     lab(machine, "down")

@@ -109,5 +109,5 @@ def test_a_server_that_never_gets_ready_is_not_waited_for_for_ever(held: LockedF
     def refuse() -> None:
         raise ConnectionRefusedError("nobody listens")
 
-    with pytest.raises(LabError, match=r"^slow is not ready after 60 s: nobody listens$"):
+    with pytest.raises(LabError, match=r"^slow is not ready after 180 s: nobody listens$"):
         wait_until_ready(refuse, [started], ManualClock())
