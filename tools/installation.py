@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+from netplug_core.decoding.schema import Schema
 from netplug_core.installation.descriptions import find_field_text
-from netplug_core.installation.schema import Schema, field_schemas
+from netplug_core.installation.schema import field_schemas
 from tools.pages import replace_between
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "installation.md"

@@ -13,11 +13,13 @@ from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.installation.components import component_schema
 from netplug_core.installation.methods import Method
 from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static_manifest import STATIC_NAMESPACE, render_static
+from netplug_core.resources.components import ComponentKind
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
 __all__ = [
@@ -60,19 +62,26 @@ def definitions(mode: CrdMode) -> Iterator[tuple[str, Json]]:
 
 def operator_definitions() -> Iterator[tuple[str, Json]]:
     """The custom resource definitions of the operator's API group, each with its plural."""
+    yield _operator_definition(INSTALLATION_KIND, installation_schema())
+    for kind in ComponentKind:
+        yield _operator_definition(kind.value, component_schema(kind))
+
+
+def _operator_definition(kind: str, schema: Json) -> tuple[str, Json]:
     group, _, version = INSTALLATION_API_VERSION.partition("/")
     served: dict[str, object] = {
         "name": version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": installation_schema()},
+        "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
             *(_condition_column(condition) for condition in ("Ready", "Progressing", "Degraded")),
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         ],
     }
-    yield "installations", _definition(group, "installations", INSTALLATION_KIND, served)
+    plural = f"{kind.lower()}s"
+    return plural, _definition(group, plural, kind, served)
 
 
 def _condition_column(condition: str) -> Json:

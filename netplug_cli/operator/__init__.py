@@ -3,6 +3,7 @@
 - ``arguments``: the command line
 - ``process``: the loop that reads the cluster, plans, and acts
 - ``observing`` and ``acting``: the reading, and the writes of one action
+- ``components``: the status of what no release serves yet
 - ``election``: which of several operators acts
 - ``watching``: kopf, which says when something has changed, ends the process on a signal, and answers probes
 - ``world``: what it acts through

@@ -49,11 +49,12 @@ class Actor:
             case _:
                 assert_never(action)
 
-    def write_status(self, installation: Json, status: Json) -> None:
-        """Write the status of the Installation that was read."""
-        metadata = {member: find_text(installation, "metadata", member) for member in ("name", "uid")}
+    def write_status(self, found: Json, status: Json) -> None:
+        """Write the status of an object that was read."""
+        head = {member: find_text(found, member) for member in ("apiVersion", "kind")}
+        metadata = {member: find_text(found, "metadata", member) for member in ("name", "uid")}
         deadline = Deadline.after(self.clock, _WRITE_S)
-        self.cluster.apply({**_installation(metadata), "status": status}, deadline=deadline, subresource="status")
+        self.cluster.apply({**head, "metadata": metadata, "status": status}, deadline=deadline, subresource="status")
 
 
 def _installation(metadata: Json) -> Json:

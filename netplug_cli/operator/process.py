@@ -14,6 +14,7 @@ from typing import Final
 from attrs import define, evolve, field
 
 from netplug_cli.operator.acting import Actor
+from netplug_cli.operator.components import write_component_statuses
 from netplug_cli.operator.observing import Observer, Unreadable
 from netplug_core.clock import Clock, format_time
 from netplug_core.errors import NetplugError
@@ -109,7 +110,7 @@ class OperatorLoop:
             self._report_once(*failure)
             found = evolve(found, report=report_failure(found.report, *failure))
         self._report_degraded(found.report)
-        has_status = self._write_status(state, found)
+        has_status = self._write_status(state, found) and self._write_component_statuses()
         return self._pause(found, has_failed=failure is not None or not has_status)
 
     # --- one look --------------------------------------------------------------------------------------------------
@@ -155,6 +156,17 @@ class OperatorLoop:
             self.actor.write_status(installation, status)
         except NetplugError as error:
             self._report_once("the status cannot be written", error)
+            return False
+        return True
+
+    def _write_component_statuses(self) -> bool:
+        """Whether the components say what this release does for them."""
+        if self._stopping.is_set() or not self.is_leading():
+            return True
+        try:
+            write_component_statuses(self.actor)
+        except NetplugError as error:
+            self._report_once("the status of the components cannot be written", error)
             return False
         return True
 

@@ -29,6 +29,7 @@ from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.log import Level
 from netplug_core.names import API_VERSION
 from netplug_core.operator.cluster import OperatorSettings, Shipped
+from netplug_core.operator.components import COMPONENT_REFS
 from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import ref_of
 from netplug_core.operator.wanted import installed_refs
@@ -150,13 +151,15 @@ def _identity(environ: Mapping[str, str]) -> str:
 
 
 def _watched(shipped: Shipped) -> Watched:
-    """The Installations, the pools of either API group, and everything that is installed."""
+    """The Installations, the components, the pools of either API group, and everything that is installed."""
     from netplug_cli.operator.watching import Watched
 
     pools = ((mode.value, "ippools") for mode in CrdMode)
     crds = (definition for mode in ClusterMode for definition in shipped.definitions[mode].values())
     refs = (*installed_refs(shipped), *map(ref_of, (*shipped.operator_definitions, *crds)))
-    return Watched(((INSTALLATION_API_VERSION, "installations"), *pools), refs, SYSTEM_NAMESPACE)
+    components = ((ref.api_version, ref.plural) for ref in COMPONENT_REFS.values())
+    kinds = ((INSTALLATION_API_VERSION, "installations"), *components, *pools)
+    return Watched(kinds, refs, SYSTEM_NAMESPACE)
 
 
 if __name__ == "__main__":

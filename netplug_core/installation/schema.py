@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from attrs import NOTHING, AttrsInstance, fields_dict
-
-from netplug_core.decoding.codecs import Codec
-from netplug_core.decoding.tables import ListOf, Table
+from netplug_core.decoding.schema import Schema, collect_fields, table_schema
 from netplug_core.installation.descriptions import find_field_text
 from netplug_core.installation.document import INSTALLATION_TABLES
 from netplug_core.installation.selection import CNIType, IPAMType
@@ -23,11 +20,8 @@ from netplug_core.resources.installation import (
     InstallationSpec,
 )
 
-__all__ = ["field_schemas", "installation_schema"]
+__all__ = ["custom_resource", "field_schemas", "installation_schema", "spec_schema"]
 
-Schema = dict[str, object]
-
-_TABLES: Final = {table.cls: table for table in INSTALLATION_TABLES}
 _METHODS: Final = ("kubernetes", "interface", "skipInterface", "canReach")
 _MAX_LENGTH: Final = 1024
 _SPELLED: Final = {"type": CNIType, "ipam.type": IPAMType, "ipam.plugin": IPAMType}
@@ -35,12 +29,21 @@ _SPELLED: Final = {"type": CNIType, "ipam.type": IPAMType, "ipam.plugin": IPAMTy
 
 def installation_schema() -> Schema:
     """The schema of the whole object."""
-    spec = _object_of(InstallationSpec, "")
-    _limit(spec)
+    spec = spec_schema()
     name = f"self.metadata.name in ['{INSTALLATION_NAME}', '{OVERLAY_NAME}']"
+    return custom_resource(
+        "How netplug is installed in this cluster.",
+        spec,
+        rule=name,
+        message=f"the name is {INSTALLATION_NAME}, or {OVERLAY_NAME}",
+    )
+
+
+def custom_resource(description: str, spec: Schema, *, rule: str, message: str) -> Schema:
+    """The schema of a whole object with a status, whose server keeps one rule about it."""
     return {
         "type": "object",
-        "description": "How netplug is installed in this cluster.",
+        "description": description,
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
@@ -48,55 +51,20 @@ def installation_schema() -> Schema:
             "spec": spec,
             "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         },
-        "x-kubernetes-validations": [
-            {"rule": name, "message": f"the name is {INSTALLATION_NAME}, or {OVERLAY_NAME}"},
-        ],
+        "x-kubernetes-validations": [{"rule": rule, "message": message}],
     }
 
 
 def field_schemas() -> Mapping[str, Schema]:
     """The schema of each field, by its path below ``spec``; ``[]`` stands behind a list."""
-    spec, found = _object_of(InstallationSpec, ""), dict[str, Schema]()
+    return collect_fields(spec_schema())
+
+
+def spec_schema() -> Schema:
+    """The schema of ``spec``."""
+    spec = table_schema(InstallationSpec, INSTALLATION_TABLES, lambda path: find_field_text(path).effect)
     _limit(spec)
-    _collect(spec, "", found)
-    return found
-
-
-def _collect(schema: Schema, path: str, found: dict[str, Schema]) -> None:
-    for name, member in cast("dict[str, Schema]", schema.get("properties", {})).items():
-        here = f"{path}.{name}".removeprefix(".")
-        found[here] = member
-        _collect(member, here, found)
-        _collect(cast("Schema", member.get("items", {})), f"{here}[]", found)
-
-
-# --- from tables -----------------------------------------------------------------------------------------------------
-
-
-def _object_of(cls: type, path: str) -> Schema:
-    table = _TABLES[cls]
-    members: dict[str, Schema] = {}
-    required = []
-    for attribute, line in table.fields.items():
-        (name,) = line.path
-        here = f"{path}.{name}".removeprefix(".")
-        members[name] = _value_of(line.codec, here) | {"description": find_field_text(here).effect}
-        if _is_required(table, attribute):
-            required.append(name)
-    return {"type": "object", "properties": members, **({"required": required} if required else {})}
-
-
-def _is_required(table: Table[object], attribute: str) -> bool:
-    return fields_dict(cast("type[AttrsInstance]", table.cls))[attribute].default is NOTHING
-
-
-def _value_of(codec: Codec | ListOf | type, path: str) -> Schema:
-    match codec:
-        case Codec():
-            return dict(codec.schema)
-        case ListOf():
-            return {"type": "array", "items": _value_of(codec.item, f"{path}[]")}
-    return _object_of(codec, path)
+    return spec
 
 
 # --- what the tables do not say --------------------------------------------------------------------------------------
@@ -104,8 +72,7 @@ def _value_of(codec: Codec | ListOf | type, path: str) -> Schema:
 
 def _limit(spec: Schema) -> None:
     """Add limits, so that a server can estimate the cost of the rules, and the rules."""
-    fields: dict[str, Schema] = {}
-    _collect(spec, "", fields)
+    fields = collect_fields(spec)
     pools = fields["netplugNetwork.ipPools"]
     pools["maxItems"] = MAX_INSTALLATION_POOLS
     cast("Schema", pools["items"])["required"] = ["cidr"]

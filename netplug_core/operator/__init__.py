@@ -4,6 +4,7 @@
 installed), ``removal`` (what goes, in which order) and ``nodes`` (how far the pods are). ``status`` and ``conditions``
 say how it is. ``cluster`` and ``actions`` are the values between; ``objects`` has the marks of the operator's objects.
 
+- ``components``: the status of the kinds beside Installation
 - ``lease``: which of several operators acts
 - ``deployment`` and ``rights``: the operator itself as objects of a cluster, with the rights that it uses
 - ``platform``: the pod CIDRs of a cluster that kubeadm has made

@@ -19,6 +19,7 @@ class Reason:
     AVAILABLE: Final = "AllObjectsAvailable"
     INVALID: Final = "InvalidConfigurationError"
     MIGRATION: Final = "ResourceMigrationError"
+    NOT_IMPLEMENTED: Final = "NotImplemented"
     NOT_FOUND: Final = "ResourceNotFound"
     NOT_READY: Final = "ResourceNotReady"
     POD_FAILURE: Final = "PodFailure"
@@ -31,17 +32,19 @@ class Reason:
 class Report:
     """What there is to say: why it is degraded, what is under way, and what an administrator should know otherwise.
 
-    ``degraded`` and ``progressing`` are a reason and a message. None: it is not.
+    ``degraded`` and ``progressing`` are a reason and a message. None: it is not. ``unready`` is why it is not ready
+    although nothing is wrong or under way.
     """
 
     degraded: tuple[str, str] | None = None
     progressing: tuple[str, str] | None = None
+    unready: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def is_ready(self) -> bool:
         """Whether everything is as it should be."""
-        return self.degraded is None and self.progressing is None
+        return self.degraded is None and self.progressing is None and self.unready is None
 
 
 def conditions_of(report: Report, installation: Json, now: str) -> list[Json]:
@@ -55,7 +58,7 @@ def conditions_of(report: Report, installation: Json, now: str) -> list[Json]:
     generation, before = find_member(installation, "metadata", "generation"), _by_type(installation)
     conditions = list[Json]()
     for kind, state in states.items():
-        reason, message = state or (otherwise, "")
+        reason, message = state or (report.unready if kind == "Ready" else None) or (otherwise, "")
         status, former = ("False" if state is None else "True"), before.get(kind, {})
         has_changed = find_text(former, "status") != status
         conditions.append(

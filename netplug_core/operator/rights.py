@@ -10,9 +10,11 @@ from typing import Final, cast
 
 from netplug_core.decoding.tables import find_member
 from netplug_core.operator.cluster import Shipped
+from netplug_core.operator.components import COMPONENT_REFS
 from netplug_core.operator.lease import LEASE
 from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
 from netplug_core.operator.wanted import installed_refs
+from netplug_core.resources.components import COMPONENT_NAME
 from netplug_core.resources.installation import INSTALLATION_NAME, OPERATOR_GROUP
 
 __all__ = ["given_rules", "lease_rules", "operator_rules", "own_rules"]
@@ -43,6 +45,7 @@ def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
         *_object_rules(refs),
         _rule([OPERATOR_GROUP], ["installations"], _READ),
         _rule([OPERATOR_GROUP], ["installations", "installations/status"], ["patch"], [INSTALLATION_NAME]),
+        *_component_rules(),
         *_pool_rules(shipped),
     ]
 
@@ -73,6 +76,13 @@ def _object_rules(refs: Iterable[ObjectRef]) -> Iterator[Json]:
     for (group, plural), found in sorted(names.items()):
         verbs = ["patch"] if plural == "customresourcedefinitions" else ["delete", "patch"]
         yield _rule([group], [plural], verbs, sorted(found))
+
+
+def _component_rules() -> Iterator[Json]:
+    """Rules for the kinds of which only the status is written."""
+    plurals = sorted(ref.plural for ref in COMPONENT_REFS.values())
+    yield _rule([OPERATOR_GROUP], plurals, _READ)
+    yield _rule([OPERATOR_GROUP], [f"{plural}/status" for plural in plurals], ["patch"], [COMPONENT_NAME])
 
 
 def _pool_rules(shipped: Shipped) -> Iterator[Json]:

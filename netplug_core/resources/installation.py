@@ -14,6 +14,7 @@ from attrs import frozen
 from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.switch import Switch
 
 __all__ = [
     "INSTALLATION_API_VERSION", "INSTALLATION_KIND", "INSTALLATION_NAME", "MAX_INSTALLATION_POOLS", "OPERATOR_GROUP",
@@ -31,13 +32,6 @@ OVERLAY_NAME = "overlay"
 """The name of a second object, whose settings replace those of ``default``."""
 
 MAX_INSTALLATION_POOLS = 25
-
-
-class Switch(enum.Enum):
-    """Whether something is done."""
-
-    ENABLED = "Enabled"
-    DISABLED = "Disabled"
 
 
 class PoolEncapsulation(enum.Enum):

@@ -144,6 +144,10 @@ class MemoryCluster:
         metadata = self._metadata(ref_of(document))
         metadata["generation"] = cast("int", metadata.get("generation", 0)) + 1
 
+    def create(self, ref: ObjectRef) -> None:
+        """Create an object without settings."""
+        self.objects[ref] = self._new(ref)
+
     def remove(self, ref: ObjectRef) -> None:
         """Delete an object: at once, or when its finalizers are gone. A namespace waits for what is in it."""
         if ref in self.objects:

@@ -24,7 +24,7 @@ from tests.harness.operator_process import (
     open_operator_cluster,
     text_at,
 )
-from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.apiserver
@@ -34,6 +34,7 @@ POOL = {"cidr": "10.244.0.0/16", **PLAIN}
 SPEC = network(ipPools=[POOL], bgp="Enabled")
 ROLE = OPERATOR_PATHS["plugin role"]
 DAEMONSETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+GROUP = "/apis/operator.projectnetplug.org/v1"
 BLOCKS = "/apis/crd.projectnetplug.org/v1/ipamblocks"
 
 
@@ -126,6 +127,29 @@ def test_a_deleted_installation_leaves_definitions_and_data(ready: OperatorClust
     assert ready.names(POOLS) == ["default-ipv4-ippool"]
     assert ready.names(BLOCKS) == ["10-244-0-0-26"]
     ready.request("DELETE", BLOCKS)
+
+
+def test_check_96_components_say_that_nothing_serves_them(cluster: OperatorCluster) -> None:
+    def reasons(path: str) -> list[str]:
+        found = cluster.find(f"{path}/default")
+        return [text_at(condition(found, kind), "reason") for kind in ("Ready", "Degraded")]
+
+    api, viewer = (f"{GROUP}/{plural}" for plural in ("flowlogapis", "flowlogviewers"))
+    cluster.start()
+    cluster.wait_for_definitions()
+    wait_until(lambda: cluster.find(viewer) is not None, "the viewer can be created")
+    head = {"apiVersion": "operator.projectnetplug.org/v1", "metadata": {"name": "default"}}
+    try:
+        cluster.server.create(viewer, {**head, "kind": "FlowLogViewer", "spec": {"notifications": "Disabled"}})
+        wait_until(lambda: reasons(viewer) == ["NotImplemented", "ResourceNotFound"], "the viewer misses the API")
+        cluster.server.create(api, {**head, "kind": "FlowLogAPI"})
+        wait_until(lambda: reasons(viewer) == ["NotImplemented", "Unknown"], "the viewer has the API")
+        wait_until(lambda: reasons(api) == ["NotImplemented", "Unknown"], "nothing serves the API")
+        with pytest.raises(RequestRefused, match="there is one, and its name is default"):
+            cluster.server.create(api, {**head, "kind": "FlowLogAPI", "metadata": {"name": "other"}})
+    finally:
+        for path in (api, viewer):
+            cluster.request("DELETE", f"{path}/default")
 
 
 def test_beside_a_static_manifest_nothing_is_written(cluster: OperatorCluster) -> None:

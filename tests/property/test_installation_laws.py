@@ -14,6 +14,7 @@ from typing import cast
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from netplug_core.decoding.schema import Schema
 from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.document import read_installation
 from netplug_core.installation.facts import ClusterFacts
@@ -21,7 +22,7 @@ from netplug_core.installation.overlay import overlaid
 from netplug_core.installation.pool_plan import PoolAction
 from netplug_core.installation.problems import InvalidInstallation
 from netplug_core.installation.render import render
-from netplug_core.installation.schema import Schema, installation_schema
+from netplug_core.installation.schema import installation_schema
 from tests.harness.installations import judge, manifest, network, read
 
 SCALARS = st.one_of(

@@ -27,6 +27,7 @@ from netplug_core.installation.pool_plan import PoolAction, PoolStep
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.installation.render import render as render_installation
 from netplug_core.installation.static_manifest import STATIC_NAMESPACE
+from netplug_core.resources.installation import OPERATOR_GROUP
 
 if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
@@ -206,7 +207,8 @@ class _Applying:
         return effect.value
 
     def _await_definitions(self, definitions: Sequence[Json], mode: str) -> str:
-        wanted = {_name(one).partition(".")[0] for one in definitions if not _name(one).startswith("installations.")}
+        names = (_name(one).partition(".") for one in definitions)
+        wanted = {plural for plural, _, group in names if group != OPERATOR_GROUP}
         deadline = Deadline.after(self.session.clock, _SERVED_S)
         while missing := wanted - self.cluster.find_resources(mode, deadline=deadline):
             if deadline.has_passed:

@@ -19,6 +19,7 @@ from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.check import CheckedInstallation, check
+from netplug_core.installation.components import find_component_kind, read_component, unserved_text
 from netplug_core.installation.document import InstallationDocument, is_installation, read_installation
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.methods import Method, configure
@@ -257,11 +258,16 @@ def _read_installations(files: Sequence[str]) -> tuple[list[InstallationDocument
     documents, problems = list[InstallationDocument](), list[str]()
     try:
         for document in read_documents(files):
-            if not is_installation(document.mapping):
+            component = find_component_kind(document.mapping)
+            if component is None and not is_installation(document.mapping):
                 print_error(f"{document.source}: skipped; it is no {INSTALLATION_KIND}")
                 continue
             try:
-                documents.append(read_installation(document.mapping, source=document.source))
+                if component is None:
+                    documents.append(read_installation(document.mapping, source=document.source))
+                else:
+                    read_component(component, document.mapping, source=document.source)
+                    print_error(f"warning: {document.source} {component.value}: {unserved_text(component)}")
             except ConfigurationError as error:
                 problems.append(str(error))
     except InputError as error:

@@ -134,3 +134,12 @@ def test_the_installation_is_patched_by_its_name_alone() -> None:
     (rule,) = [rule for rule in rules() if "installations/status" in rule["resources"]]
     assert rule["resourceNames"] == ["default"]
     assert rule["verbs"] == ["patch"]
+
+
+def test_of_components_only_the_status_is_written() -> None:
+    plurals = {"apiservers", "flowlogapis", "flowlogviewers"}
+    every = {right for rule in rules() for right in rights(rule) if right[1].partition("/")[0] in plurals}
+    assert {(of.partition("/")[2], verb) for _, of, verb in every} == {
+        *(("", verb) for verb in ("get", "list", "watch")),
+        ("status", "patch"),
+    }

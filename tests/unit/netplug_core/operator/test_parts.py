@@ -47,10 +47,11 @@ def test_the_plurals_are_those_of_the_api() -> None:
     assert plurals == ["clusterrolebindings", "daemonsets", "customresourcedefinitions"]
 
 
-def test_the_plural_of_an_own_kind_is_that_of_its_definition() -> None:
-    (definition,) = SHIPPED.operator_definitions
-    names = definition["spec"]["names"]  # type: ignore[index]
-    assert ObjectRef(INSTALLATION_API_VERSION, names["kind"], "default").plural == names["plural"]
+def test_the_plurals_of_own_kinds_are_those_of_their_definitions() -> None:
+    found = [definition["spec"]["names"] for definition in SHIPPED.operator_definitions]  # type: ignore[index]
+    assert [names["kind"] for names in found] == ["Installation", "APIServer", "FlowLogAPI", "FlowLogViewer"]
+    for names in found:
+        assert ObjectRef(INSTALLATION_API_VERSION, names["kind"], "default").plural == names["plural"]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,20 @@ def test_every_problem_of_every_document_is_a_line(harness: ToolHarness) -> None
     ]
 
 
+def test_components_beside_it_are_judged(harness: ToolHarness) -> None:
+    component = "apiVersion: operator.projectnetplug.org/v1\nkind: FlowLogAPI\nmetadata: {name: default}\nspec: %s\n"
+    assert validate(harness, document(), component % "{metricsPort: 9095}") == 0
+    assert harness.err == (
+        "netplugctl: warning: a.yaml#2 FlowLogAPI: nothing in this release collects flow logs; "
+        "this object has no effect\n"
+    )
+    assert validate(harness, document(), component % "{metricsPort: 0}") == 2
+    assert harness.err == (
+        "netplugctl: a.yaml#2 FlowLogAPI(default): OutOfRange: spec.metricsPort: 0 is not accepted; "
+        "expected a port from 1 to 65535\n"
+    )
+
+
 def test_an_overlay_is_checked_with_the_other_one(harness: ToolHarness) -> None:
     overlay = document("{netplugNetwork: {mtu: 9000}}", "overlay")
     assert validate(harness, document(), overlay) == 0
