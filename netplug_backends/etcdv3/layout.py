@@ -286,6 +286,7 @@ LAYOUT: Final = Layout(
         "IPAMHandle": HandleKeys(),
         "IPPool": ResourceKeys(f"{_RESOURCES}/ippools"),
         "IPReservation": ResourceKeys(f"{_RESOURCES}/ipreservations"),
+        "KubeControllersConfiguration": ResourceKeys(f"{_RESOURCES}/kubecontrollersconfigurations"),
         "Node": ResourceKeys(f"{_RESOURCES}/nodes"),
         "Profile": ResourceKeys(f"{_RESOURCES}/profiles"),
         "WorkloadEndpoint": ResourceKeys(f"{_RESOURCES}/workloadendpoints", path_length=2),

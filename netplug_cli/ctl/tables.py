@@ -12,6 +12,7 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, ResourceKind
+from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Labels
 from netplug_core.resources.node import Node
 from netplug_core.resources.profile import Profile
@@ -49,6 +50,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS", "LABELS")},
     "Profile": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "LABELS")},
     "WorkloadEndpoint": {Width.NARROW: _ENDPOINT_COLUMNS, Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS")},
+    "KubeControllersConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
     "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
 }
 
@@ -88,6 +90,8 @@ def _cells(resource: Resource) -> Cells:
             own = _endpoint_cells(resource)
         case ClusterInformation():
             own = _cluster_cells(resource)
+        case KubeControllersConfiguration():
+            own = {}
         case _:
             assert_never(resource)
     return {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name} | own

@@ -44,6 +44,12 @@ from netplug_core.resources.ippool import (
 )
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, get_kind, kind_of
+from netplug_core.resources.kubecontrollers_tables import KUBE_CONTROLLERS_TABLES
+from netplug_core.resources.kubecontrollersconfiguration import (
+    KubeControllersConfiguration,
+    KubeControllersSpec,
+    KubeControllersStatus,
+)
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
@@ -303,4 +309,10 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "is_datastore_ready": Field("datastoreReady", BOOLEAN),
         },
     ),
+    _resource(
+        KubeControllersConfiguration,
+        KubeControllersSpec,
+        status={"status": Field("status", KubeControllersStatus, is_users=False)},
+    ),
+    *KUBE_CONTROLLERS_TABLES,
 )

@@ -18,6 +18,10 @@ from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, Clust
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
+from netplug_core.resources.kubecontrollersconfiguration import (
+    KUBE_CONTROLLERS_CONFIGURATION,
+    KubeControllersConfiguration,
+)
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
@@ -27,7 +31,14 @@ __all__ = [
 ]  # fmt: skip
 
 Resource: TypeAlias = (
-    IPPool | IPReservation | IPAMConfiguration | Node | Profile | WorkloadEndpoint | ClusterInformation
+    IPPool
+    | IPReservation
+    | IPAMConfiguration
+    | Node
+    | Profile
+    | WorkloadEndpoint
+    | ClusterInformation
+    | KubeControllersConfiguration
 )
 
 
@@ -107,6 +118,12 @@ KINDS: tuple[ResourceKind, ...] = (
         kind=CLUSTER_INFORMATION,
         value_type=ClusterInformation,
         short_names=("clusterinfo", "clusterinfos"),
+        fixed_name="default",
+    ),
+    ResourceKind(
+        kind=KUBE_CONTROLLERS_CONFIGURATION,
+        value_type=KubeControllersConfiguration,
+        short_names=("kubecontrollersconfig", "kubecontrollersconfigs", "kcconfig"),
         fixed_name="default",
     ),
 )

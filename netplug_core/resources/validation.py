@@ -20,6 +20,7 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, ResourceScope, key_of, kind_of
+from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.profile import (
@@ -32,7 +33,7 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
-    "FieldError", "InvalidResource", "find_unusual_settings", "pool_warnings", "unusable_ranges",
+    "FieldError", "InvalidResource", "find_unusual_settings", "resource_warnings", "unusable_ranges",
     "validate_pool_overlaps", "validate_pool_update", "validate_resource",
 ]  # fmt: skip
 
@@ -121,9 +122,14 @@ def validate_pool_update(stored: IPPool, updated: IPPool) -> None:
     _raise_if_any(updated, _validate_immutable_fields(stored, updated))
 
 
-def pool_warnings(pool: IPPool) -> tuple[str, ...]:
-    """The settings of a pool that this release does not act upon, and those that are seldom meant, as texts."""
-    return tuple(f"{key_of(pool)}: {one.value}: {one.reason}" for one in find_unusual_settings(pool))
+def resource_warnings(resource: Resource) -> tuple[str, ...]:
+    """What of a resource this release does not act upon, and settings of a pool that are seldom meant, as texts."""
+    match resource:
+        case IPPool():
+            return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
+        case KubeControllersConfiguration():
+            return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
+    return ()
 
 
 def find_unusual_settings(pool: IPPool) -> Iterator[FieldError]:
@@ -200,6 +206,8 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
             yield from _validate_orchestrator_references(resource)
         case Profile():
             yield from _validate_reserved_profile_names(resource)
+        case KubeControllersConfiguration():
+            yield from _validate_host_endpoint_templates(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted
         case _:
@@ -223,6 +231,24 @@ def _validate_ipam_configuration(configuration: IPAMConfiguration) -> Iterator[F
         yield FieldError(
             "spec.kubeVirtVMAddressPersistence", spec.vm_address_persistence, "must be Enabled or Disabled"
         )
+
+
+def _validate_host_endpoint_templates(configuration: KubeControllersConfiguration) -> Iterator[FieldError]:
+    node, names = configuration.spec.controllers.node, set[str]()
+    for index, template in enumerate(() if node is None else node.host_endpoint.templates):
+        where = f"spec.controllers.node.hostEndpoint.templates[{index}]"
+        if not is_resource_name(template.generate_name):
+            yield FieldError(f"{where}.generateName", template.generate_name, "must be a part of a resource's name")
+        elif template.generate_name in names:
+            yield FieldError(f"{where}.generateName", template.generate_name, "another template has it too")
+        names.add(template.generate_name)
+        if not template.interface_cidrs and not template.interface_pattern:
+            yield FieldError(f"{where}.interfaceCIDRs", "", "must be given, or interfacePattern")
+        try:
+            re.compile(template.interface_pattern)
+        except (re.error, OverflowError) as error:
+            yield FieldError(f"{where}.interfacePattern", template.interface_pattern, f"no regular expression: {error}")
+        yield from _validate_selector(f"{where}.nodeSelector", template.node_selector)
 
 
 def _validate_orchestrator_references(node: Node) -> Iterator[FieldError]:

@@ -33,6 +33,13 @@ pytestmark = pytest.mark.apiserver
 _POOL = {"cidr": "10.1.0.0/16"}
 _BALANCER = {**_POOL, "allowedUses": ["LoadBalancer"]}
 
+_TEMPLATE = {"generateName": "lan", "interfaceCIDRs": ["10.0.0.0/8"], "nodeSelector": "zone == 'a'"}
+
+
+def _controllers(**host_endpoint: object) -> Mapping[str, object]:
+    return {"controllers": {"node": {"leakGracePeriod": "15m0s", "hostEndpoint": host_endpoint}}}
+
+
 # A kind, a name, its spec; what both judges accept.
 GOOD: list[tuple[str, str, Mapping[str, object]]] = [
     ("IPPool", "usual", {**_POOL, "ipipMode": "Always", "natOutgoing": True, "nodeSelector": "zone == 'a'"}),
@@ -46,6 +53,13 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
     ("IPAMConfiguration", "default", {"strictAffinity": True, "maxBlocksPerHost": 4, "autoAllocateBlocks": False}),
     ("IPAMConfiguration", "default", {"ipCooldownSeconds": 30, "kubeVirtVMAddressPersistence": "Enabled"}),
     ("ClusterInformation", "default", {"datastoreReady": False, "clusterGUID": "0" * 32}),
+    ("KubeControllersConfiguration", "default", {}),
+    ("KubeControllersConfiguration", "default", _controllers(autoCreate="Enabled", templates=[_TEMPLATE])),
+    (
+        "KubeControllersConfiguration",
+        "default",
+        {"etcdV3CompactionPeriod": "0", "prometheusMetricsPort": 0, "controllers": {"policy": {}, "loadBalancer": {}}},
+    ),
 ]
 
 # What both refuse.
@@ -87,6 +101,15 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("IPAMConfiguration", "default", {"kubeVirtVMAddressPersistence": "Perhaps"}),
     ("ClusterInformation", "another", {}),
     ("ClusterInformation", "default", {"datastoreReady": "no"}),
+    ("KubeControllersConfiguration", "another", {}),
+    ("KubeControllersConfiguration", "default", {"etcdV3CompactionPeriod": "often"}),
+    ("KubeControllersConfiguration", "default", {"prometheusMetricsPort": 65536}),
+    ("KubeControllersConfiguration", "default", {"healthChecks": "Perhaps"}),
+    ("KubeControllersConfiguration", "default", {"controllers": {"pods": {}}}),
+    ("KubeControllersConfiguration", "default", _controllers(autoCreate="yes")),
+    ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "interfaceCIDRs": ["all"]}])),
+    ("KubeControllersConfiguration", "default", _controllers(templates=[_TEMPLATE, _TEMPLATE])),
+    ("KubeControllersConfiguration", "default", _controllers(templates=[{"generateName": "lan"}])),
 ]
 
 # What the core alone refuses: the API's expression language does not know the grammar of selectors, and takes a whole
@@ -96,6 +119,8 @@ CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("IPPool", "global", {**_POOL, "nodeSelector": "global()"}),
     ("IPPool", "namespace-selector", {**_POOL, "allowedUses": ["Workload"], "namespaceSelector": "((("}),
     ("IPAMConfiguration", "default", {"ipCooldownSeconds": 1.0}),
+    ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "nodeSelector": "zone =="}])),
+    ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "interfacePattern": "("}])),
 ]
 
 # What the server alone refuses. Lists need a bound, or it would reckon their rules too costly; numbers have 64 bits;

@@ -30,9 +30,23 @@ from netplug_core.resources.ippool import (
 )
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource
+from netplug_core.resources.kubecontrollersconfiguration import (
+    AssignedServices,
+    Controllers,
+    ControllerSettings,
+    ControllersLogSeverity,
+    HostEndpointSettings,
+    HostEndpointTemplate,
+    KubeControllersConfiguration,
+    KubeControllersSpec,
+    KubeControllersStatus,
+    LoadBalancerController,
+    NodeController,
+)
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
+from netplug_core.resources.switch import Switch
 from netplug_core.resources.workloadendpoint import (
     IPNAT,
     EndpointPort,
@@ -185,7 +199,62 @@ CONFIGURATIONS = st.builds(
     ),
     unknown_json=CARRIED,
 )
-RESOURCES = st.one_of(POOLS, NODES, PROFILES, ENDPOINTS, CLUSTERS, RESERVATIONS, CONFIGURATIONS)
+SPANS = st.sampled_from(["", "0", "90s", "1h30m", "5m0s"])
+SWITCHES = st.sampled_from(Switch)
+OTHER_CONTROLLERS = st.none() | st.builds(ControllerSettings, reconciler_period=SPANS, unknown_json=CARRIED)
+TEMPLATES = st.builds(
+    HostEndpointTemplate,
+    generate_name=TEXTS,
+    interface_cidrs=st.lists(prefixes(), max_size=2).map(tuple),
+    interface_pattern=TEXTS,
+    node_selector=TEXTS,
+    labels=labels(),
+    annotations=labels(),
+    unknown_json=CARRIED,
+)
+HOST_ENDPOINTS = st.builds(
+    HostEndpointSettings,
+    auto_create=SWITCHES,
+    create_default=SWITCHES,
+    templates=st.lists(TEMPLATES, max_size=2).map(tuple),
+    unknown_json=CARRIED,
+)
+NODE_CONTROLLERS = st.none() | st.builds(
+    NodeController,
+    reconciler_period=SPANS,
+    sync_labels=st.none() | SWITCHES,
+    leak_grace_period=SPANS.filter(bool),
+    host_endpoint=HOST_ENDPOINTS,
+    unknown_json=CARRIED,
+)
+CONTROLLER_SPECS = st.builds(
+    KubeControllersSpec,
+    log_severity=st.none() | st.sampled_from(ControllersLogSeverity),
+    health_checks=st.none() | SWITCHES,
+    metrics_port=NUMBERS,
+    compaction_period=SPANS,
+    controllers=st.builds(
+        Controllers,
+        node=NODE_CONTROLLERS,
+        policy=OTHER_CONTROLLERS,
+        workload_endpoint=OTHER_CONTROLLERS,
+        service_account=OTHER_CONTROLLERS,
+        namespace=OTHER_CONTROLLERS,
+        load_balancer=st.none() | st.builds(LoadBalancerController, assign_ips=st.sampled_from(AssignedServices)),
+        unknown_json=CARRIED,
+    ),
+    unknown_json=CARRIED,
+)
+CONTROLLERS = st.builds(
+    KubeControllersConfiguration,
+    metadata=METADATA,
+    spec=CONTROLLER_SPECS,
+    status=st.builds(
+        KubeControllersStatus, running=st.none() | CONTROLLER_SPECS, environment=labels(), unknown_json=CARRIED
+    ),
+    unknown_json=CARRIED,
+)
+RESOURCES = st.one_of(POOLS, NODES, PROFILES, ENDPOINTS, CLUSTERS, RESERVATIONS, CONFIGURATIONS, CONTROLLERS)
 
 # A pool as some writer may have stored it: any of its members may be missing or null.
 SPARSE_SPECS = st.fixed_dictionaries(

@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
+from netplug_core.decoding.schema import Schema, collect_fields, table_schema
 from netplug_core.ipam.model.affinity import AffinityState
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation
+from netplug_core.resources.kubecontrollers_tables import FIELD_TEXTS, KUBE_CONTROLLERS_TABLES
+from netplug_core.resources.kubecontrollersconfiguration import KubeControllersSpec
 
 __all__ = ["SCHEMAS", "Schema"]
-
-Schema = dict[str, object]
 
 _OWNER = r"^(host|virtual):[a-zA-Z0-9\.\-_]+$"
 _MAX_CIDR_LENGTH = 43
 _MAX_SELECTOR_LENGTH = 1024
 _MAX_ORDINALS = 4096
 _MAX_RESERVATIONS = 1024
+_MAX_TEMPLATES = 32
 
 
 def _text(description: str = "", **more: object) -> Schema:
@@ -272,6 +275,36 @@ def _cluster(mode: CrdMode) -> Schema:
     return _resource("The cluster's identity and its ready flag.", spec, rules=_NAME_IS_DEFAULT)
 
 
+def _kube_controllers(mode: CrdMode) -> Schema:
+    del mode
+    spec = table_schema(KubeControllersSpec, KUBE_CONTROLLERS_TABLES, FIELD_TEXTS.__getitem__)
+    fields, place = collect_fields(spec), "controllers.node.hostEndpoint.templates"
+    template = cast("Schema", fields[place]["items"])
+    template["required"] = ["generateName"]
+    template["x-kubernetes-validations"] = [
+        {
+            "rule": "(has(self.interfaceCIDRs) && self.interfaceCIDRs.size() > 0) || "
+            "(has(self.interfacePattern) && self.interfacePattern != '')",
+            "message": "interfaceCIDRs or interfacePattern must be given",
+        }
+    ]
+    fields[place] |= {
+        "maxItems": _MAX_TEMPLATES,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["generateName"],
+    }
+    fields[f"{place}[].interfaceCIDRs"]["maxItems"] = _MAX_RESERVATIONS
+    status = _object(
+        "What the controllers run with.",
+        {
+            "runningConfig": _preserve_unknown({"type": "object", "description": "The settings that are in force."}),
+            "environmentVars": _map(_text(), "The variables that a setting was taken from."),
+        },
+    )
+    text = "The settings of the controllers. No program of this release reads them."
+    return _resource(text, spec, rules=_NAME_IS_DEFAULT, status=status)
+
+
 # --- the allocator's records -----------------------------------------------------------------------------------------
 
 
@@ -344,5 +377,6 @@ SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
     "IPAMHandle": _handle,
     "IPPool": _pool,
     "IPReservation": _reservation,
+    "KubeControllersConfiguration": _kube_controllers,
 }
 """The schema of each kind that is stored as custom objects, by the kind's name."""

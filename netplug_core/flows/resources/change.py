@@ -21,20 +21,24 @@ from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMCon
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import Resource, key_of
+from netplug_core.resources.kubecontrollersconfiguration import (
+    KUBE_CONTROLLERS_CONFIGURATION,
+    KubeControllersConfiguration,
+)
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
-from netplug_core.resources.validation import pool_warnings, validate_pool_update, validate_resource
+from netplug_core.resources.validation import resource_warnings, validate_pool_update, validate_resource
 
 __all__ = [
     "ResourceChange", "Writable", "commit_change", "decide_creation", "decide_repair", "decide_replacement",
     "require_writable",
 ]  # fmt: skip
 
-Writable: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node | Profile
+Writable: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration
 """The resources that people may write."""
 
-_WRITABLE_KINDS = (IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, NODE, PROFILE)
+_WRITABLE_KINDS = (IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, NODE, PROFILE, KUBE_CONTROLLERS_CONFIGURATION)
 
 
 @frozen(kw_only=True)
@@ -104,15 +108,13 @@ def commit_change(
 ) -> Outcome:
     """Decide over the stored resource, or over all pools if it is a pool, and commit."""
     queries: tuple[Query, ...] = (Get(change.key),)  # by itself, so that damage to others is not taken for its own
-    warnings: tuple[str, ...] = ()
     if isinstance(change.created, IPPool):
         queries = (*queries, pools.POOLS)
-        warnings = pool_warnings(change.created)
         pools.prepare_creation(store, change.created, pace=pace)
     effect = cast("Effect", Transaction(store, pace).run(queries, decide).result)
     if isinstance(change.created, IPPool) and effect is Effect.CREATED:
         pools.confirm_creation(store, change.created, pace=pace)
-    return Outcome(key=change.key, effect=effect, warnings=warnings)
+    return Outcome(key=change.key, effect=effect, warnings=resource_warnings(change.created))
 
 
 def decide_creation(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | NeedMore:

@@ -8,7 +8,7 @@ from netplug_core.flows.resources.outcome import Effect, Outcome
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import key_of
 from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.validation import pool_warnings, validate_pool_overlaps, validate_resource
+from netplug_core.resources.validation import resource_warnings, validate_pool_overlaps, validate_resource
 
 __all__ = ["validate"]
 
@@ -21,8 +21,6 @@ def validate(manifest: Manifest, earlier: Iterable[Manifest] = ()) -> Outcome:
     """
     resource = manifest.resource
     validate_resource(resource)
-    warnings: tuple[str, ...] = ()
     if isinstance(resource, IPPool):
         validate_pool_overlaps(resource, (one.resource for one in earlier if isinstance(one.resource, IPPool)))
-        warnings = pool_warnings(resource)
-    return Outcome(key=key_of(resource), effect=Effect.VALID, warnings=warnings)
+    return Outcome(key=key_of(resource), effect=Effect.VALID, warnings=resource_warnings(resource))

@@ -316,7 +316,8 @@ def test_definitions_of_others_are_left_to_them() -> None:
         "ResourceNotFound",
         (
             "the cluster does not serve blockaffinities, clusterinformations, ipamblocks, ipamconfigs, ipamhandles, "
-            "ippools, ipreservations; apply the definitions v1, or run the operator with --manage-crds=true"
+            "ippools, ipreservations, kubecontrollersconfigurations; apply the definitions v1, or run the operator "
+            "with --manage-crds=true"
         ),
     )
     assert not any("CustomResourceDefinition" in str(ref) for ref in made.cluster.objects)

@@ -22,6 +22,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
         ("reservations", "IPReservation"),
         ("IPAMConfig", "IPAMConfiguration"),
         ("ipamconfigs", "IPAMConfiguration"),
+        ("kcconfig", "KubeControllersConfiguration"),
+        ("kubecontrollersconfigs", "KubeControllersConfiguration"),
     ],
 )
 def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:

@@ -12,12 +12,20 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConf
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource
+from netplug_core.resources.kubecontrollersconfiguration import (
+    Controllers,
+    HostEndpointSettings,
+    HostEndpointTemplate,
+    KubeControllersConfiguration,
+    KubeControllersSpec,
+    NodeController,
+)
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
 from netplug_core.resources.validation import (
     InvalidResource,
-    pool_warnings,
+    resource_warnings,
     validate_pool_overlaps,
     validate_pool_update,
     validate_resource,
@@ -299,7 +307,7 @@ def test_networks_are_compared_and_not_their_spelling() -> None:
 )
 def test_what_is_kept_and_not_acted_upon_is_said(asked: Json, sentences: tuple[str, ...]) -> None:
     wanted = pool(**asked)  # type: ignore[arg-type] # any field of its spec
-    assert pool_warnings(wanted) == tuple(f"IPPool(p): {sentence}" for sentence in sentences)
+    assert resource_warnings(wanted) == tuple(f"IPPool(p): {sentence}" for sentence in sentences)
 
 
 # --- other kinds -----------------------------------------------------------------------------------------------------
@@ -401,3 +409,52 @@ def test_what_may_not_be_wanted_of_other_kinds(bad: Resource, sentences: list[st
         validate_resource(bad)
     assert len(caught.value.field_errors) == len(sentences)
     assert all(sentence in str(caught.value) for sentence in sentences)
+
+
+def controllers(*templates: HostEndpointTemplate) -> KubeControllersConfiguration:
+    node = NodeController(host_endpoint=HostEndpointSettings(templates=templates))
+    spec = KubeControllersSpec(controllers=Controllers(node=node))
+    return KubeControllersConfiguration(metadata=Metadata(name="default"), spec=spec)
+
+
+TEMPLATE = HostEndpointTemplate(generate_name="lan", interface_cidrs=(Prefix.parse("10.0.0.0/8"),))
+TEMPLATES = "spec.controllers.node.hostEndpoint.templates"
+
+
+@pytest.mark.parametrize(
+    "templates, problem",
+    [
+        (
+            [evolve(TEMPLATE, generate_name="A")],
+            f"{TEMPLATES}[0].generateName = 'A' (must be a part of a resource's name)",
+        ),
+        ([TEMPLATE, TEMPLATE], f"{TEMPLATES}[1].generateName = 'lan' (another template has it too)"),
+        (
+            [evolve(TEMPLATE, interface_cidrs=())],
+            f"{TEMPLATES}[0].interfaceCIDRs = '' (must be given, or interfacePattern)",
+        ),
+        (
+            [evolve(TEMPLATE, interface_pattern="(")],
+            (
+                f"{TEMPLATES}[0].interfacePattern = '(' (no regular expression: missing ), unterminated subpattern at "
+                "position 0)"
+            ),
+        ),
+    ],
+)
+def test_templates_of_host_endpoints(templates: list[HostEndpointTemplate], problem: str) -> None:
+    with pytest.raises(InvalidResource) as caught:
+        validate_resource(controllers(*templates))
+    assert str(caught.value) == f"KubeControllersConfiguration(default): error with field {problem}"
+
+
+def test_a_selector_of_a_template_is_judged() -> None:
+    with pytest.raises(InvalidResource, match=r"templates\[0\]\.nodeSelector = 'zone =='"):
+        validate_resource(controllers(evolve(TEMPLATE, node_selector="zone ==")))
+    validate_resource(controllers(evolve(TEMPLATE, node_selector="zone == 'a'"), evolve(TEMPLATE, generate_name="b")))
+
+
+def test_settings_of_controllers_have_no_effect_yet() -> None:
+    text = "KubeControllersConfiguration(default): stored, but there are no controllers yet that read it"
+    assert resource_warnings(controllers()) == (text,)
+    validate_resource(KubeControllersConfiguration(metadata=Metadata(name="default")))

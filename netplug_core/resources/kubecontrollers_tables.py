@@ -1,0 +1,143 @@
+"""The members of a KubeControllersConfiguration; ``codec`` reads and writes them by these tables.
+
+The definitions of the kind are made from the same tables, with the texts of ``FIELD_TEXTS``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, cast
+
+from netplug_core.decoding.codecs import INTEGER, PREFIX, TEXT, TEXT_MAP, Codec, checked, enum_codec
+from netplug_core.decoding.tables import Field, ListOf, Table, fields_of
+from netplug_core.resources.kubecontrollersconfiguration import (
+    AssignedServices,
+    Controllers,
+    ControllerSettings,
+    ControllersLogSeverity,
+    HostEndpointSettings,
+    HostEndpointTemplate,
+    KubeControllersSpec,
+    KubeControllersStatus,
+    LoadBalancerController,
+    NodeController,
+)
+from netplug_core.resources.switch import Switch
+
+__all__ = ["FIELD_TEXTS", "KUBE_CONTROLLERS_TABLES"]
+
+_MAX_PORT: Final = 65_535
+_DURATION: Final = r"0|([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+"
+_PERIOD: Final = "how often it compares everything"
+
+FIELD_TEXTS: Final[Mapping[str, str]] = {
+    "logSeverityScreen": "the level below which the controllers write no lines",
+    "healthChecks": "whether they answer probes",
+    "prometheusMetricsPort": "the port of their metrics; 0 for none",
+    "etcdV3CompactionPeriod": "how often the history of an etcd is compacted; 0 for never",
+    "controllers": "which controllers run; one without a block is off",
+    "controllers.node": "nodes that are gone, labels of nodes, host endpoints, leaked addresses",
+    "controllers.node.reconcilerPeriod": _PERIOD,
+    "controllers.node.syncLabels": "whether labels of Kubernetes' nodes are copied to those of an etcd",
+    "controllers.node.leakGracePeriod": "how long an address looks leaked before it is freed; 0 for never",
+    "controllers.node.hostEndpoint": "host endpoints that nodes have by themselves",
+    "controllers.node.hostEndpoint.autoCreate": "whether they are made",
+    "controllers.node.hostEndpoint.createDefaultHostEndpoint": "whether one stands for all interfaces of the node",
+    "controllers.node.hostEndpoint.templates": "further ones",
+    "controllers.node.hostEndpoint.templates[].generateName": "a part of their names, one for each template",
+    "controllers.node.hostEndpoint.templates[].interfaceCIDRs": "they have the addresses of the node within these",
+    "controllers.node.hostEndpoint.templates[].interfacePattern": "a regular expression: those of these interfaces",
+    "controllers.node.hostEndpoint.templates[].nodeSelector": "the nodes that have one",
+    "controllers.node.hostEndpoint.templates[].labels": "labels that they have beside those of the node",
+    "controllers.node.hostEndpoint.templates[].annotations": "annotations that they have",
+    "controllers.policy": "policies of Kubernetes; with an etcd",
+    "controllers.policy.reconcilerPeriod": _PERIOD,
+    "controllers.workloadEndpoint": "labels of endpoints; with an etcd",
+    "controllers.workloadEndpoint.reconcilerPeriod": _PERIOD,
+    "controllers.serviceAccount": "a profile for each service account; with an etcd",
+    "controllers.serviceAccount.reconcilerPeriod": _PERIOD,
+    "controllers.namespace": "a profile for each namespace; with an etcd",
+    "controllers.namespace.reconcilerPeriod": _PERIOD,
+    "controllers.loadBalancer": "addresses of Services",
+    "controllers.loadBalancer.assignIPs": "which Services get an address",
+}
+"""What each field of ``spec`` is for, by its path; ``[]`` stands behind a list."""
+
+
+def _is_duration(text: str) -> bool:
+    return re.fullmatch(_DURATION, text, re.ASCII) is not None
+
+
+_TIME_SPAN: Final = checked(
+    TEXT, _is_duration, "a duration such as 90s or 15m0s, or 0", schema={"pattern": f"^({_DURATION})?$"}
+)
+_PORT: Final = checked(
+    INTEGER,
+    lambda port: 0 <= cast("int", port) <= _MAX_PORT,
+    f"a port up to {_MAX_PORT}, or 0",
+    schema={"format": "int32", "minimum": 0, "maximum": _MAX_PORT},
+)
+_CIDR: Final = Codec(PREFIX.decode, PREFIX.encode, schema={"type": "string", "format": "cidr"})
+_SWITCH: Final = enum_codec(Switch)
+_OTHER: Final = ("policy", "workload_endpoint", "service_account", "namespace")
+_OTHER_KEYS: Final = ("policy", "workloadEndpoint", "serviceAccount", "namespace")
+
+KUBE_CONTROLLERS_TABLES: Final[tuple[Table[object], ...]] = (
+    Table(
+        cls=KubeControllersSpec,
+        fields={
+            "log_severity": Field("logSeverityScreen", enum_codec(ControllersLogSeverity)),
+            "health_checks": Field("healthChecks", _SWITCH),
+            "metrics_port": Field("prometheusMetricsPort", _PORT, is_always_written=True),
+            "compaction_period": Field("etcdV3CompactionPeriod", _TIME_SPAN),
+            "controllers": Field("controllers", Controllers),
+        },
+    ),
+    Table(
+        cls=Controllers,
+        fields={
+            "node": Field("node", NodeController),
+            **{name: Field(key, ControllerSettings) for name, key in zip(_OTHER, _OTHER_KEYS, strict=True)},
+            "load_balancer": Field("loadBalancer", LoadBalancerController),
+        },
+    ),
+    Table(
+        cls=NodeController,
+        fields={
+            "reconciler_period": Field("reconcilerPeriod", _TIME_SPAN),
+            "sync_labels": Field("syncLabels", _SWITCH),
+            "leak_grace_period": Field("leakGracePeriod", _TIME_SPAN, is_unset_if_empty=True, is_always_written=True),
+            "host_endpoint": Field("hostEndpoint", HostEndpointSettings, is_always_written=True),
+        },
+    ),
+    Table(cls=ControllerSettings, fields=fields_of(_TIME_SPAN, reconciler_period="reconcilerPeriod")),
+    Table(
+        cls=LoadBalancerController,
+        fields={"assign_ips": Field("assignIPs", enum_codec(AssignedServices), is_always_written=True)},
+    ),
+    Table(
+        cls=HostEndpointSettings,
+        fields={
+            "auto_create": Field("autoCreate", _SWITCH, is_always_written=True),
+            "create_default": Field("createDefaultHostEndpoint", _SWITCH),
+            "templates": Field("templates", ListOf(HostEndpointTemplate)),
+        },
+    ),
+    Table(
+        cls=HostEndpointTemplate,
+        fields={
+            "generate_name": Field("generateName", TEXT),
+            "interface_cidrs": Field("interfaceCIDRs", ListOf(_CIDR)),
+            **fields_of(TEXT, interface_pattern="interfacePattern", node_selector="nodeSelector"),
+            **fields_of(TEXT_MAP, labels="labels", annotations="annotations"),
+        },
+    ),
+    Table(
+        cls=KubeControllersStatus,
+        fields={
+            "running": Field("runningConfig", KubeControllersSpec),
+            "environment": Field("environmentVars", TEXT_MAP),
+        },
+    ),
+)
