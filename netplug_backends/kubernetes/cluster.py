@@ -39,11 +39,17 @@ from netplug_core.installation.cluster import (
 from netplug_core.installation.methods import TEMPLATE_KEY
 from netplug_core.installation.node_daemonset import CONFIG_MAP_KEY, NODE_ACCOUNT
 from netplug_core.installation.static_manifest import STATIC_CONFIG_MAP, STATIC_NAMESPACE
+from netplug_core.operator.components import COMPONENT_REFS
 from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence
-from netplug_core.operator.objects import ObjectRef, find_text, is_ours, ref_of
+from netplug_core.operator.objects import ObjectRef, find_text, is_being_deleted, is_ours, ref_of
 from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes, service_prefixes
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, STATIC_DAEMONSET_REF
-from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME
+from netplug_core.resources.installation import (
+    INSTALLATION_API_VERSION,
+    INSTALLATION_KIND,
+    INSTALLATION_NAME,
+    OVERLAY_NAME,
+)
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["FIELD_MANAGER", "KubernetesCluster", "open_cluster"]
@@ -57,6 +63,8 @@ _INSTALLATIONS = f"/apis/{INSTALLATION_API_VERSION}/installations"
 _SERVICES = ApiRequest("GET", "/api/v1/services", accept=METADATA_TYPE)
 _LINUX_NODES = ApiRequest("GET", NODES_PATH, {"labelSelector": "kubernetes.io/os=linux"})
 _INSTALLATION = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME)
+_OVERLAY = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, OVERLAY_NAME)
+_REMOVED = (_INSTALLATION, _OVERLAY, *COMPONENT_REFS.values())
 _STATIC_CONFIG_MAP = ObjectRef("v1", "ConfigMap", STATIC_CONFIG_MAP, STATIC_NAMESPACE)
 
 # Each DaemonSet that netplug may have, with the object and its key that have the conflist.
@@ -93,6 +101,15 @@ class KubernetesCluster:
     def find_resources(self, crd_mode: str, *, deadline: Deadline) -> frozenset[str]:
         """The names under which netplug's objects can be listed."""
         return self._objects.find_resources(ClusterMode(crd_mode), deadline=deadline)
+
+    def remove_installation(self, *, deadline: Deadline) -> tuple[str, ...]:
+        """Delete the Installations and the components, unless that has begun; which of them are still there."""
+        read = {ref: self._objects.find(ref, deadline=deadline) for ref in _REMOVED}
+        found = {ref: one for ref, one in read.items() if one is not None}
+        for ref, one in found.items():
+            if not is_being_deleted(one):
+                self._objects.delete(ref, find_text(one, "metadata", "uid"), deadline=deadline)
+        return tuple(map(str, found))
 
     def read_inventory(self, *, deadline: Deadline) -> ClusterInventory:
         """What an Installation has to fit."""

@@ -148,6 +148,13 @@ class Cluster(Protocol):
         """The names under which netplug's objects can be listed; errors are those of ``read_state``."""
         ...
 
+    def remove_installation(self, *, deadline: Deadline) -> tuple[str, ...]:
+        """Delete the Installations and the components, unless that has begun; which of them are still there.
+
+        An operator removes what it has installed before it lets an Installation go. Errors are those of ``read_state``.
+        """
+        ...
+
     def read_inventory(self, *, deadline: Deadline) -> ClusterInventory:
         """What an Installation has to fit; errors are those of ``read_state``."""
         ...

@@ -33,6 +33,7 @@ SYSTEM = "/api/v1/namespaces/netplug-system"
 DAEMONSETS = "/apis/apps/v1/namespaces/netplug-system/daemonsets"
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 INSTALLATIONS = "/apis/operator.projectnetplug.org/v1/installations"
+COMPONENTS = "/apis/operator.projectnetplug.org/v1/flowlogapis"
 STATIC = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 MERGE = "application/merge-patch+json"
 HEAD = "apiVersion: operator.projectnetplug.org/v1\nkind: Installation\nmetadata: {name: default}\n"
@@ -373,3 +374,24 @@ def _make_pod(server: ApiServer, status: Mapping[str, object]) -> str:
 
 def _set_status(server: ApiServer, path: str, status: Mapping[str, object]) -> None:
     server.request("PATCH", f"{path}/status", {"status": status}, content_type=MERGE)
+
+
+def test_uninstalling_waits_until_the_operator_lets_the_installation_go(tool: ToolUser, server: ApiServer) -> None:
+    install_operator_definitions(server)
+    metadata = {"name": "default", "finalizers": ["operator.projectnetplug.org/operator-cleanup"]}
+    head = {"apiVersion": "operator.projectnetplug.org/v1", "metadata": metadata}
+    server.create(INSTALLATIONS, {**head, "kind": "Installation"})
+    server.create(COMPONENTS, {**head, "kind": "FlowLogAPI", "metadata": {"name": "default"}})
+    waiting = tool.run_command("uninstall", "cluster", "--timeout", "1")
+    assert (waiting.status, waiting.out) == (
+        1,
+        "Installation default is being deleted\nFlowLogAPI default is being deleted\n",
+    )
+    assert (
+        "Installation default: still there after 1 s; the operator removes what it has installed first" in waiting.err
+    )
+    assert server.get(f"{INSTALLATIONS}/default")["metadata"]["deletionTimestamp"]  # type: ignore[index]
+    server.request("PATCH", f"{INSTALLATIONS}/default", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    assert tool.run_command("uninstall", "cluster") == CommandResult(0, "there is no Installation\n", "")
+    with pytest.raises(RequestRefused):
+        server.get(f"{COMPONENTS}/default")

@@ -7,6 +7,7 @@ import click
 from netplug_cli.ctl.commands.install_apply import apply
 from netplug_cli.ctl.commands.install_status import status
 from netplug_cli.ctl.commands.installation import render, validate
+from netplug_cli.ctl.commands.uninstall_cluster import uninstall_cluster
 from netplug_cli.ctl.session import session_of
 from netplug_core.errors import NetplugError
 
@@ -64,7 +65,10 @@ def install_host(
 
 @click.group()
 def uninstall() -> None:
-    """Take netplug off a machine."""
+    """Take netplug off a machine, or out of a cluster."""
+
+
+uninstall.add_command(uninstall_cluster)
 
 
 @uninstall.command("host")
