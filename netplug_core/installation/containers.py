@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 __all__ = [
-    "endpoint_override", "field_variable", "fixed_variables", "health_probe", "host_volume", "key_variable",
+    "ENDPOINT_CONFIG_MAP", "endpoint_override", "field_variable", "fixed_variables", "health_probe", "host_volume",
+    "key_variable",
 ]  # fmt: skip
 
-_ENDPOINT_OVERRIDE: Final = "kubernetes-services-endpoint"
+ENDPOINT_CONFIG_MAP: Final = "kubernetes-services-endpoint"
+"""The ConfigMap that says where the API server is, beside the pods that read it."""
 
 Json = Mapping[str, object]
 
@@ -31,7 +33,7 @@ def key_variable(name: str, config_map: str, key: str) -> Json:
 
 def endpoint_override() -> Json:
     """Where the API server is, if the Service of it cannot be reached from the nodes."""
-    return {"envFrom": [{"configMapRef": {"name": _ENDPOINT_OVERRIDE, "optional": True}}]}
+    return {"envFrom": [{"configMapRef": {"name": ENDPOINT_CONFIG_MAP, "optional": True}}]}
 
 
 def host_volume(name: str, path: str, kind: str) -> Json:

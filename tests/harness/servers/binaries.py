@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["find_apiserver_binary", "find_containerd", "find_etcd_binary", "find_kubernetes_program"]
+__all__ = [
+    "find_apiserver_binary", "find_containerd", "find_etcd_binary", "find_helm", "find_kubernetes_program",
+]  # fmt: skip
 
 _SERVERS = Path(__file__).resolve().parents[3] / ".cache" / "servers"
 _KUBERNETES = "v1.36.3"
+_HELM = "helm-v3.22.0"
 
 
 def find_etcd_binary() -> str:
@@ -44,6 +47,11 @@ def find_kubernetes_program(name: str) -> str:
 def find_containerd(name: str) -> Path:
     """The folder of another containerd, its shim and ``ctr``; the test is skipped when it is missing."""
     return Path(_in_servers(name))
+
+
+def find_helm() -> str:
+    """A helm; the test is skipped when it is missing."""
+    return _in_servers(_HELM)
 
 
 def _in_servers(name: str) -> str:
