@@ -11,11 +11,14 @@ from typing import cast
 
 import yaml
 
-__all__ = ["CRD_BUNDLES", "OPERATOR_MANIFEST", "STATIC_FOLDER", "read_shipped", "render_manifest"]
+__all__ = ["ADMISSION_MANIFEST", "CRD_BUNDLES", "OPERATOR_MANIFEST", "STATIC_FOLDER", "read_shipped", "render_manifest"]
 
 STATIC_FOLDER = "static"
 CRD_BUNDLES = {mode: f"{STATIC_FOLDER}/crds-{mode}.yaml" for mode in ("v1", "v3")}
 """The files with all definitions for a cluster, by the version of its CRDs."""
+
+ADMISSION_MANIFEST = f"{STATIC_FOLDER}/admission-v3.yaml"
+"""The file with the admission policies for the definitions of v3."""
 
 OPERATOR_MANIFEST = f"{STATIC_FOLDER}/operator.yaml"
 """The file with the operator: its namespace, account, rights and Deployment."""

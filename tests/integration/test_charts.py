@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from netplug_backends.kubernetes.admission import admission_objects
 from netplug_backends.kubernetes.manifests import definitions, operator_definitions
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.operator.objects import ObjectRef
@@ -30,15 +31,22 @@ from tests.harness.charts import (
 from tests.harness.servers.binaries import find_helm
 from tools.charts.files import DEFINITION_CHARTS
 
+MUTATING = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
 NEW, OLD = "--kube-version=1.36.0", "--kube-version=1.35.0"
 OFF = tuple(f"--set={name}.enabled=false" for name in ("installation", "apiServer", "flowLogAPI", "flowLogViewer"))
 INSTALLATION = ObjectRef("operator.projectnetplug.org/v1", "Installation", "default")
 DEPLOYMENT = ObjectRef("apps/v1", "Deployment", "netplug-operator", "netplug-operator")
+V3 = CHARTS / DEFINITION_CHARTS[CrdMode.V3]
 
 
 @pytest.fixture
 def helm(tmp_path: Path) -> Helm:
     return Helm(find_helm(), tmp_path)
+
+
+def asked(version: str) -> str:
+    """That the API server has the kind in a version."""
+    return f"--api-versions={MUTATING.format(version)}"
 
 
 @pytest.mark.parametrize("chart", sorted(CHARTS.iterdir()), ids=lambda chart: chart.name)
@@ -63,11 +71,36 @@ def test_check_80_the_chart_of_the_operator_is_the_manifest(
     assert helm.template(OPERATOR, kubernetes, option) == wanted | COMPONENTS
 
 
-@pytest.mark.parametrize("options", [(), (NEW,), (OLD,)])
+@pytest.mark.parametrize("options", [(), (NEW,), (OLD,), (OLD, asked("v1"))])
 @pytest.mark.parametrize("mode", list(CrdMode))
 def test_the_charts_of_definitions_are_the_bundles(helm: Helm, mode: CrdMode, options: tuple[str, ...]) -> None:
+    found = helm.template(CHARTS / DEFINITION_CHARTS[mode], *options)
     bundle = by_name(definition for _, definition in (*definitions(mode), *operator_definitions()))
-    assert helm.template(CHARTS / DEFINITION_CHARTS[mode], *options) == bundle
+    others = {ref: one for ref, one in found.items() if ref not in bundle}
+    assert {ref: one for ref, one in found.items() if ref in bundle} == bundle
+    assert len(others) == (len(list(admission_objects())) if mode is CrdMode.V3 else 0)
+
+
+@pytest.mark.parametrize(
+    "options, version",
+    [
+        ((OLD,), "v1beta1"),
+        ((NEW,), "v1"),
+        ((OLD, asked("v1")), "v1"),
+        ((OLD, asked("v1"), asked("v1beta1")), "v1"),
+        ((OLD, asked("v1beta1"), asked("v1alpha1")), "v1beta1"),
+        ((OLD, asked("v1alpha1")), "v1alpha1"),
+        ((OLD, "--api-versions=admissionregistration.k8s.io/v1"), "v1beta1"),
+    ],
+)
+def test_checks_75_and_76_policies_have_the_best_version_that_the_cluster_has(
+    helm: Helm, options: tuple[str, ...], version: str
+) -> None:
+    found = helm.template(V3, *options)
+    wanted = by_name(admission_objects(version))
+    assert {ref: one for ref, one in found.items() if ref in wanted} == wanted
+    validating = [ref for ref in found if ref.kind.startswith("Validating")]
+    assert [ref.api_version for ref in validating] == ["admissionregistration.k8s.io/v1"] * 2
 
 
 def test_check_77_the_chart_of_the_operator_brings_four_resources_and_no_definitions(helm: Helm) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from netplug_backends.kubernetes.admission import ADMISSION_GROUP, MUTATING_KIND, MUTATING_VERSIONS, admission_objects
 from netplug_backends.kubernetes.manifests import definitions, operator_definitions
 from netplug_backends.kubernetes.names import CrdMode
 from tools.charts.operator import operator_templates, operator_values, values_schema
@@ -22,6 +23,7 @@ DEFINITION_CHARTS: Final[Mapping[CrdMode, str]] = {
 """The chart with the definitions of an API group."""
 
 _NO_VALUES: Final = {"type": "object", "properties": {"global": {"type": "object"}}, "additionalProperties": False}
+_MUTATING_VERSION: Final = "netplug.mutatingVersion"
 _DRAFT: Final = "https://json-schema.org/draft-07/schema#"
 
 
@@ -38,6 +40,7 @@ def chart_files(version: str) -> Iterator[tuple[str, str | Json]]:
         yield f"{chart}/values.schema.json", {"$schema": _DRAFT, **_NO_VALUES}
         for plural, definition in (*definitions(mode), *operator_definitions()):
             yield f"{chart}/templates/{plural}.yaml", Template().render(definition)
+    yield f"{DEFINITION_CHARTS[CrdMode.V3]}/templates/admission.yaml", _admission()
 
 
 def _about(name: str, text: str, version: str) -> Json:
@@ -49,3 +52,27 @@ def _about(name: str, text: str, version: str) -> Json:
         "version": version,
         "appVersion": f"v{version}",
     }
+
+
+def _admission() -> str:
+    """The policies, in the version of the API that the cluster has."""
+    template = Template()
+    mutating = template.scalar(f'include "{_MUTATING_VERSION}" .')
+    return _mutating_version() + template.render(*admission_objects(mutating))
+
+
+def _mutating_version() -> str:
+    """The first version that has the kind; v1beta1 if nothing is known of the cluster, which is older than 1.36."""
+    best, *others = MUTATING_VERSIONS
+    usual = others[0]
+    asked = [f'(.Capabilities.APIVersions.Has "{ADMISSION_GROUP}/{one}/{MUTATING_KIND}")' for one in MUTATING_VERSIONS]
+    new = '(semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version)'
+    lines = [
+        f'define "{_MUTATING_VERSION}"',
+        f"if or {asked[0]} {new}",
+        *(f"else if {one}" for one in asked[1:]),
+        "else",
+    ]
+    texts = ["", best, *others, usual]
+    body = "".join(f"{{{{- {line} -}}}}{text}" for line, text in zip(lines, texts, strict=True))
+    return f"{body}{{{{- end -}}}}{{{{- end -}}}}\n"
