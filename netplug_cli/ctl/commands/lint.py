@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
@@ -83,6 +84,7 @@ def lint(context: click.Context, files: tuple[str, ...], **options: Unpack[_Lint
         services=options["service_cidrs"], hosts=options["host_cidrs"], routes=_read_routes(options["routes"])
     )
     stored = _read_stored(session_of(context)) if options["reads_datastore"] else ()
+    files = _distinct(files)
     result, documents = _lint(files, surroundings, stored)
     if options["is_fixed"]:
         repairs = plan_repairs(documents, result.found)
@@ -114,6 +116,14 @@ def _lint(
     result = check(judged, surroundings, stored)
     whole = LintResult(found=(*failed, *result.found), count=result.count + len(failed), skipped=result.skipped)
     return whole, tuple(documents)
+
+
+def _distinct(files: Sequence[str]) -> tuple[str, ...]:
+    """Each file once, under the first of its names: beside itself, it would break rules that it does not break."""
+    by_path = dict[str, str]()
+    for file in files:
+        by_path.setdefault(file if file == STDIN else os.path.realpath(file), file)
+    return tuple(by_path.values())
 
 
 def _read_routes(file: str) -> tuple[HostRoute, ...]:

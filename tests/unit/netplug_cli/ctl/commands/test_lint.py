@@ -269,3 +269,16 @@ def test_with_json_the_differences_are_beside_it(harness: ToolHarness) -> None:
     assert harness.run_command("lint", "--fix", "-o", "json", "-f", harness.write_pools(("a", "10.0.0.1/16"))) == 0
     assert json.loads(harness.out)["errors"] == 0
     assert "+spec: {cidr: '10.0.0.0/16'}" in harness.err
+
+
+def test_a_file_under_two_names_is_judged_and_repaired_once(harness: ToolHarness) -> None:
+    file = harness.write_pools(("a", "10.0.0.1/16"))
+    folder, name = os.path.split(file)
+    link = harness.folder / "link.yaml"
+    link.symlink_to(file)
+    names = ("-f", file, "-f", f"{folder}/./{name}", "-f", str(link))
+    assert harness.run_command("lint", *names, "-o", "json") == 3
+    assert [one["source"] for one in json.loads(harness.out)["findings"]] == [f"{file}#1"]
+    assert harness.run_command("lint", "--fix", *names) == 0
+    assert harness.out.count("+spec:") == 1
+    assert Path(file).read_text().count("10.0.0.0/16") == 1
