@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import click
 
 __all__ = [
-    "DURATION_UNITS", "column_widths", "escape_unprintable", "format_bool", "format_columns", "format_count",
-    "format_duration", "format_row", "print_error", "truncate",
+    "DURATION_UNITS", "column_widths", "escape_cells", "escape_unprintable", "format_bool", "format_columns",
+    "format_count", "format_duration", "format_row", "print_error", "truncate",
 ]  # fmt: skip
 
 DURATION_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -21,10 +21,18 @@ _MAX_EXACT = 10**9
 
 
 def format_columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; every cell is padded, and no line ends in blanks."""
-    lines = [tuple(headers), *map(tuple, rows)]
+    """The lines of a table; every cell is padded, and no line ends in blanks.
+
+    Control characters in cells are written out: names come from outside, and a terminal obeys them.
+    """
+    lines = [tuple(headers), *(escape_cells(row) for row in rows)]
     widths = column_widths(lines)
     return [format_row(line, widths) for line in lines]
+
+
+def escape_cells(cells: Iterable[str]) -> tuple[str, ...]:
+    """The cells of a row with control characters written out."""
+    return tuple(map(escape_unprintable, cells))
 
 
 def column_widths(lines: Iterable[Sequence[str]]) -> tuple[int, ...]:
@@ -64,9 +72,11 @@ def truncate(text: str, max_length: int) -> str:
 
 def escape_unprintable(text: str) -> str:
     """A text from outside that a terminal, XML and HTML can show: characters that control something are written out."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def print_error(text: str) -> None:
-    """Print one line on standard error, under the name of the tool."""
-    click.echo(f"netplugctl: {text}", err=True)
+    """Print one line on standard error, under the name of the tool; control characters are written out."""
+    click.echo(f"netplugctl: {escape_unprintable(text)}", err=True)

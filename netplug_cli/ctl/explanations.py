@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
+from netplug_cli.formatting import escape_unprintable
 from netplug_core.addressing import Address
 from netplug_core.clock import format_time
 from netplug_core.ipam.allocation.request import AssignRequest, Specific
@@ -40,7 +41,11 @@ class Explanation:
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """The lines for a person, with a blank line between addresses and requests."""
+    """The lines for a person, with a blank line between addresses and requests; control characters are written out."""
+    return map(escape_unprintable, _lines(explanation))
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
     yield from explanation.notes
     parts = [*map(_address_lines, explanation.addresses), *map(_request_lines, explanation.requests)]
     for number, part in enumerate(parts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from netplug_cli.formatting import format_bool, format_columns, format_count
+from netplug_cli.formatting import escape_unprintable, format_bool, format_columns, format_count
 from netplug_core.addressing import Family
 from netplug_core.clock import format_time
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
@@ -30,8 +30,8 @@ def check_lines(report: CheckReport, *, shows_repairs: bool) -> Iterator[str]:
         f"{report.affinities} affinities."
     )
     if shows_repairs:
-        yield from (f"--fix would {repair}" for repair in report.repairs)
-    yield from (f"not repairable: {problem}" for problem in report.unrepairable)
+        yield from (escape_unprintable(f"--fix would {repair}") for repair in report.repairs)
+    yield from (escape_unprintable(f"not repairable: {problem}") for problem in report.unrepairable)
     count = "no problems" if not report.problems else f"{report.problems} problems"
     repairable = f"; --fix can repair {len(report.repairs)} of them" if report.problems else ""
     yield f"Check complete; found {count}{repairable}."
@@ -39,13 +39,7 @@ def check_lines(report: CheckReport, *, shows_repairs: bool) -> Iterator[str]:
 
 def attempt_line(attempt: RepairAttempt) -> str:
     """What became of one repair."""
-    match attempt.result:
-        case RepairResult.DONE:
-            return f"repaired: {attempt.repair}"
-        case RepairResult.CHANGED:
-            return f"left alone: {attempt.repair} ({attempt.result.value}; check again)"
-        case RepairResult.FAILED:
-            return f"failed: {attempt.repair} ({attempt.cause})"
+    return escape_unprintable(_attempt_text(attempt))
 
 
 def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[str]:
@@ -95,7 +89,7 @@ def allocation_line(allocation: Allocation) -> str:
     ]
     if attribute.released_ns is not None:
         words.append(f"released={format_time(attribute.released_ns)}")
-    return " ".join(words)
+    return escape_unprintable(" ".join(words))
 
 
 def borrowed_lines(borrowed: Iterable[BorrowedAddress]) -> list[str]:
@@ -142,10 +136,20 @@ def address_lines(state: AddressState) -> list[str]:
     owner = ["Active Owner Attributes:", *_indent_pairs(attribute.owner)]
     return [
         f"IP {address} is in use",
-        f"Handle ID: {attribute.handle or '<none>'}",
+        f"Handle ID: {escape_unprintable(attribute.handle or '<none>')}",
         *(owner if attribute.owner else ["No Active Owner attributes defined"]),
         *alternate,
     ]
+
+
+def _attempt_text(attempt: RepairAttempt) -> str:
+    match attempt.result:
+        case RepairResult.DONE:
+            return f"repaired: {attempt.repair}"
+        case RepairResult.CHANGED:
+            return f"left alone: {attempt.repair} ({attempt.result.value}; check again)"
+        case RepairResult.FAILED:
+            return f"failed: {attempt.repair} ({attempt.cause})"
 
 
 def _total_row(family: Family, usages: list[PoolUsage]) -> tuple[str, ...]:
@@ -184,7 +188,7 @@ def _owner_columns(attribute: Attribute) -> tuple[str, str]:
 
 
 def _indent_pairs(pairs: Pairs) -> list[str]:
-    return [f"  {name}: {value}" for name, value in pairs]
+    return [escape_unprintable(f"  {name}: {value}") for name, value in pairs]
 
 
 def _quoted(value: str) -> str:

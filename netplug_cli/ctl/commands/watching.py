@@ -13,7 +13,7 @@ from attrs import define
 
 from netplug_cli.ctl.session import Session
 from netplug_cli.ctl.tables import Width, table_headers, table_row
-from netplug_cli.formatting import column_widths, format_row, print_error
+from netplug_cli.formatting import column_widths, escape_cells, format_row, print_error
 from netplug_core.flows.resources.watch import (
     EventType,
     ResourceEvent,
@@ -73,7 +73,7 @@ class _Printer:
             return
         headers = self._headers(self.width)
         rows: list[tuple[str, ...]] = [
-            (event.type.value, *table_row(event.record.value, headers[1:])) for event in events
+            (event.type.value, *escape_cells(table_row(event.record.value, headers[1:]))) for event in events
         ]
         if not self._widths:
             self._widths = (*column_widths((event.value,) for event in EventType), *(0 for _ in headers[1:]))

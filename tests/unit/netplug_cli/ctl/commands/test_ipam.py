@@ -260,3 +260,20 @@ def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv
     assert harness.run_command("ipam", *argv) == 2
     assert "\nError: " in harness.err
     assert harness.out == ""
+
+
+# --- names from outside --------------------------------------------------------------------------------------------
+
+
+def test_what_a_terminal_would_obey_is_written_out(used: ToolHarness) -> None:
+    """A program that writes into the datastore could otherwise clear the screen of who looks, or hide a line."""
+    owner = (("node", "node-b"), ("pod", "\x1b[2Jweb"), ("type", "a\x7fb"))
+    used.store_records(block("10.65.1.0/26", 1, Attribute(handle="net.\x9b2J", owner=owner)))
+    for argv in (["--show-blocks"], ["--show-borrowed"], ["--ip", "10.65.1.0"]):
+        assert used.run_command("ipam", "show", *argv) == 0
+        assert used.out.replace("\n", "").isprintable(), argv
+        assert r"\x1b[2Jweb" in used.out or r"\u001b[2Jweb" in used.out
+    assert used.run_command("ipam", "check") == 1
+    assert r"net.\x9b2J" in used.out
+    assert used.run_command("ipam", "explain", "10.65.1.0") == 0
+    assert used.out.replace("\n", "").isprintable()
