@@ -71,7 +71,7 @@ class CommandHelp:
 
 def find_commands() -> tuple[CommandHelp, ...]:
     """The tool, then every command that does something, in alphabetical order."""
-    context = click.Context(netplugctl, info_name="netplugctl")
+    context = click.Context(netplugctl, info_name="netplugctl", **netplugctl.context_settings)
     return (_help_of(netplugctl, context), *_walk(netplugctl, context))
 
 

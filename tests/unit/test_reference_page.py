@@ -21,7 +21,7 @@ def test_the_page_and_the_man_page_are_generated() -> None:
 
 
 def test_every_command_and_its_options_are_there() -> None:
-    context = click.Context(netplugctl, info_name="netplugctl")
+    context = click.Context(netplugctl, info_name="netplugctl", **netplugctl.context_settings)
     found = {each.name: each for each in find_commands()}
     for name in netplugctl.list_commands(context):
         assert any(words.split()[:2] == ["netplugctl", name] for words in found), name

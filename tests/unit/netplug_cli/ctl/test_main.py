@@ -138,7 +138,7 @@ def test_no_command_has_an_option_that_a_global_one_takes_away() -> None:
             return [leaf for member in command.commands.values() for leaf in leaves(member)]
         return [command]
 
-    context = click.Context(netplugctl)
+    context = click.Context(netplugctl, **netplugctl.context_settings)
     for name in netplugctl.list_commands(context):
         found = netplugctl.get_command(context, name)
         assert found is not None
