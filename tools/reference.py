@@ -1,7 +1,7 @@
-"""`python -m tools.reference` writes docs/netplugctl-reference.md and the man page of the tool.
+"""`python -m tools.reference` writes docs/netplugctl-reference.md, the man page of the tool, and the help of commands.
 
-Both are made of the commands themselves: their usage, their help and their options. The man page goes into the wheel,
-which installs it as `share/man/man1/netplugctl.1`.
+All are made of the commands themselves: their usage, their help and their options. The man page goes into the wheel,
+which installs it as `share/man/man1/netplugctl.1`. `netplugctl COMMAND --help` prints a file of `netplug_cli/ctl/help`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 from attrs import frozen
 
+from netplug_cli.ctl.help_texts import FOLDER, HELP_WIDTH, file_name
 from netplug_cli.ctl.main import netplugctl
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -76,15 +77,18 @@ def find_commands() -> tuple[CommandHelp, ...]:
 
 
 def _walk(group: click.Group, context: click.Context) -> Iterator[CommandHelp]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if command is None or command.hidden:
-            continue
-        below = click.Context(command, info_name=name, parent=context)
+    for command, below in _members(group, context):
         if isinstance(command, click.Group):
             yield from _walk(command, below)
         else:
             yield _help_of(command, below)
+
+
+def _members(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is not None and not command.hidden:
+            yield command, click.Context(command, info_name=name, parent=context)
 
 
 def _help_of(command: click.Command, context: click.Context) -> CommandHelp:
@@ -107,6 +111,35 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield paragraph[2:]
         elif paragraph.strip():
             yield re.sub(r"\s+", " ", paragraph.strip())
+
+
+# --- the help ------------------------------------------------------------------------------------------------------
+
+
+def render_help_files() -> dict[str, str]:
+    """The help of each command and of each group, by the name of its file, as click prints it on a usual terminal."""
+    context = click.Context(netplugctl, info_name="netplugctl", **netplugctl.context_settings)
+    return {file_name(words): text for words, text in _helps(netplugctl, context, ())}
+
+
+def _helps(group: click.Group, context: click.Context, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    for command, below in _members(group, context):
+        below.terminal_width = HELP_WIDTH - 2  # as click does
+        path = (*words, str(below.info_name))
+        yield path, f"{command.get_help(below)}\n"
+        if isinstance(command, click.Group):
+            yield from _helps(command, below, path)
+
+
+def _write_help_files() -> None:
+    files = render_help_files()
+    folder = Path(FOLDER)
+    folder.mkdir(exist_ok=True)
+    for file in folder.iterdir():
+        if file.name not in files:
+            file.unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
@@ -182,4 +215,5 @@ def _quoted(text: str) -> str:
 if __name__ == "__main__":
     MAN_PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(render_page(), encoding="utf-8")
+    _write_help_files()
     MAN_PAGE.write_text(render_man_page(), encoding="utf-8")

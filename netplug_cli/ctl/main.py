@@ -16,6 +16,7 @@ import click
 from click.exceptions import Abort
 
 from netplug_cli.ctl.global_options import COMPLETE_VARIABLE, global_options, remember_option
+from netplug_cli.ctl.help_texts import find_help
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -69,6 +70,16 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), attribute)
         _add_global_options(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of a command line; one that only asks for its help gets that, and imports no command."""
+        text = find_help(args)
+        if text is not None:
+            click.echo(text, nl=False)
+            ctx.exit()
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
+from netplug_cli.ctl.help_texts import FOLDER
 from netplug_cli.ctl.main import netplugctl
-from tools.reference import MAN_PAGE, PAGE, find_commands, render_man_page, render_page
+from tools.reference import MAN_PAGE, PAGE, find_commands, render_help_files, render_man_page, render_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,6 +19,11 @@ ROOT = Path(__file__).parents[2]
 def test_the_page_and_the_man_page_are_generated() -> None:
     assert PAGE.read_text() == render_page(), "make man writes it anew"
     assert MAN_PAGE.read_text() == render_man_page(), "make man writes it anew"
+
+
+def test_the_help_of_every_command_is_generated() -> None:
+    written = {file.name: file.read_text() for file in Path(FOLDER).iterdir()}
+    assert written == render_help_files(), "make man writes them anew"
 
 
 def test_every_command_and_its_options_are_there() -> None:

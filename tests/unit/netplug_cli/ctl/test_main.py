@@ -17,6 +17,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from tests.harness.ctl import ToolHarness
 
+ROOT_MODULE = "netplug_cli.wiring.ctl"
 ENDED = "try:\n    main()\nexcept SystemExit:\n    pass"
 ROOT = Path(__file__).parents[4]
 HEAVY = {"pyroute2", "kubernetes", "grpc", "etcd3", "yaml", "rich", "sqlite3", "cattrs", "asyncio", "requests"}
@@ -37,10 +38,40 @@ def test_help_lists_every_command_and_loads_none() -> None:
         "netplug_cli",
         "netplug_cli.ctl",
         "netplug_cli.ctl.global_options",
+        "netplug_cli.ctl.help_texts",
         "netplug_cli.ctl.main",
         "netplug_cli.wiring",
         "netplug_cli.wiring.ctl",
     }
+
+
+@pytest.mark.parametrize("words", [["get"], ["ipam"], ["ipam", "check"], ["datastore", "migrate", "lock"]])
+def test_the_help_of_a_command_loads_no_command(words: list[str]) -> None:
+    modules = loaded_by(f"import sys; sys.argv[1:] = {[*words, '--help']}\nfrom {ROOT_MODULE} import main\n{ENDED}")
+    assert not modules & (HEAVY | {"attr", "attrs"})
+    assert not {name for name in modules if name.startswith(("netplug_core", "netplug_cli.ctl.commands"))}
+
+
+@pytest.mark.parametrize("words", [["get"], ["ipam"], ["ipam", "check"], ["datastore", "migrate", "lock"]])
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_the_help_of_a_command_is_that_of_click(
+    harness: ToolHarness, monkeypatch: pytest.MonkeyPatch, words: list[str], option: str
+) -> None:
+    """On a narrow terminal click breaks the lines, so nothing that is written before is shown."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert harness.run_command(*words, option) == 0
+    shown = harness.out
+    assert shown.startswith(f"Usage: netplugctl {' '.join(words)} [OPTIONS]")
+    monkeypatch.setenv("COLUMNS", "60")
+    assert harness.run_command(*words, option) == 0
+    assert max(map(len, harness.out.splitlines())) < max(map(len, shown.splitlines()))
+    assert "".join(harness.out.split()) == "".join(shown.split())
+
+
+@pytest.mark.parametrize("words", [["bogus"], ["ipam", "bogus"], ["ipam.check"], ["../ipam"]])
+def test_the_help_of_no_command(harness: ToolHarness, words: list[str]) -> None:
+    assert harness.run_command(*words, "--help") == 2
+    assert f"No such command '{words[-1]}'" in harness.err
 
 
 def test_the_version_of_the_tool_loads_no_backend() -> None:
