@@ -196,6 +196,8 @@ class MemoryDatastore:
         events = self._events_after(number)
         if events is None:
             raise Unavailable(f"the list of {query.kind}", "the revision of its first page is no longer kept")
+        if not events:  # nothing was changed since: the usual case, and half the work
+            return _page(query, self._records_after(query, last), number, is_cached=is_cached)
         # What was changed since the first page is shown as it was then.
         was: dict[Key[object], Record[object] | None] = {}
         for event in events:
@@ -203,12 +205,7 @@ class MemoryDatastore:
         still = (record for record in self._records_after(query, last) if record.key not in was)
         then = (record for record in was.values() if record and query.covers(record.key) and record.key.path > last)
         in_order = merge(still, sorted(then, key=_path), key=_path)
-        found = tuple(islice(in_order, query.limit + 1 if query.limit else None))
-        after = ""
-        if query.limit and len(found) > query.limit:
-            found = found[: query.limit]
-            after = json.dumps([number, *found[-1].key.path])
-        return _result(query, found, after, is_cached=is_cached)
+        return _page(query, in_order, number, is_cached=is_cached)
 
     def _count_uncached_changes(self) -> int:
         oldest_s = self._clock.monotonic() - _CACHE_LAG_S
@@ -226,6 +223,8 @@ class MemoryDatastore:
     def _events_after(self, number: int) -> tuple[_ChangeEvent, ...] | None:
         # Event numbers have no gaps, so a subtraction finds the place. None: not kept, or not of this store.
         behind = self._number - number
+        if not behind:
+            return ()
         if not 0 <= behind <= len(self._events):
             return None
         newest_first = tuple(islice(reversed(self._events), behind))  # mostly none, of thousands
@@ -291,6 +290,16 @@ class MemoryDatastore:
         # A revision that this store never gave counts as older than everything, so it proves nothing.
         number = revision.rpartition("/")[2] if self.mode is MemoryMode.KUBE_LIKE else revision
         return int(number) if number.isascii() and number.isdigit() else -1
+
+
+def _page(query: List[object], records: Iterator[Record[object]], number: int, *, is_cached: bool) -> ReadResult:
+    """The first records, as many as the query wants at a time; ``number`` is that of the first page's change."""
+    found = tuple(islice(records, query.limit + 1)) if query.limit else tuple(records)
+    after = ""
+    if query.limit and len(found) > query.limit:
+        found = found[: query.limit]
+        after = json.dumps([number, *found[-1].key.path])
+    return _result(query, found, after, is_cached=is_cached)
 
 
 def _result(query: List[object], records: tuple[Record[object], ...], after: str, *, is_cached: bool) -> ReadResult:

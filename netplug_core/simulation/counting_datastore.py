@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore
 from netplug_core.records import Write
 
 __all__ = ["CountingDatastore", "DatastoreCallCount"]
+
+
+_NOTHING_AROUND = nullcontext()
 
 
 @frozen(kw_only=True)
@@ -32,14 +35,20 @@ class CountingDatastore(ObservedDatastore):
     ``last_writes`` are the writes of the last commit.
     """
 
-    calls: DatastoreCallCount = field(default=DatastoreCallCount(), init=False)
     last_writes: Sequence[Write] = field(default=(), init=False)
+    _reads: int = field(default=0, init=False)
+    _commits: int = field(default=0, init=False)
+
+    @property
+    def calls(self) -> DatastoreCallCount:
+        """How many calls there were."""
+        return DatastoreCallCount(reads=self._reads, commits=self._commits)
 
     def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:
         """Count it."""
         if isinstance(call, CommitCall):
-            self.calls = evolve(self.calls, commits=self.calls.commits + 1)
+            self._commits += 1
             self.last_writes = call.writes
         else:
-            self.calls = evolve(self.calls, reads=self.calls.reads + 1)
-        return nullcontext()
+            self._reads += 1
+        return _NOTHING_AROUND
