@@ -25,9 +25,15 @@ from tests.harness.servers.certificates import Certificates, issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
 from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
 
-collect_ignore = (
-    () if IS_DEEP else ("test_charts.py", "test_images.py", "test_map_in_browser.py", "test_quickstart_kubernetes.py")
+_BY_NIGHT = (
+    "test_charts.py",
+    "test_images.py",
+    "test_map_in_browser.py",
+    "test_quickstart_kubernetes.py",
+    "test_simulate_page.py",
 )
+
+collect_ignore = () if IS_DEEP else _BY_NIGHT
 """They take minutes, or need programs that only `make nightly` makes or installs; by name, they run at any time."""
 
 
