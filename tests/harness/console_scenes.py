@@ -19,10 +19,12 @@ from attrs import frozen
 import netplug_core
 from netplug_cli.ctl.main import run
 from netplug_cli.wiring.ctl import make_session
-from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.library.network import Network
-from netplug_core.records import Create
+from netplug_core.records import Create, Key
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.console_pages import ROOT
 
 __all__ = ["SCENES", "Scene"]
@@ -82,9 +84,13 @@ class Scene:
 
     def store(self, blocks: Iterable[Block]) -> None:
         """Store blocks that no node would have made so."""
+        self.commit(*(Create(block.key, block) for block in blocks))
+
+    def commit(self, *writes: Create[object]) -> None:
+        """Store what the tool does not create."""
         session = make_session().for_creation()
         with session.open_datastore() as store:
-            store.commit([Create(block.key, block) for block in blocks], deadline=session.deadline())
+            store.commit(writes, deadline=session.deadline())
 
     def execute(self, statement: str, *values: str) -> None:
         """Damage or change records where no writer of netplug would."""
@@ -153,6 +159,17 @@ def damaged_handles(scene: Scene) -> None:
     scene.execute("DELETE FROM record WHERE kind = 'BlockAffinity'")
     scene.execute("DELETE FROM record WHERE kind = 'IPAMHandle' AND path LIKE '%job-1%'")
     scene.execute("UPDATE record SET value = replace(value, ':1}', ':2}') WHERE kind = 'IPAMHandle'")
+
+
+def a_leaked_address(scene: Scene) -> None:
+    """A pod with its endpoint, and an address whose pod is gone."""
+    one_pool(scene)
+    scene.store([held(empty("10.65.0.0/26", "node-a"), (4, 5), "node-a", ("web-0", "web-1"))])
+    spec = WorkloadEndpointSpec(
+        orchestrator="k8s", node="node-a", pod="web-0", endpoint="eth0", addresses=(Address.parse("10.65.0.4"),)
+    )
+    endpoint = WorkloadEndpoint(metadata=Metadata(name="web-0", namespace="shop"), spec=spec)
+    scene.commit(Create(Key(WORKLOAD_ENDPOINT, ("shop", "web-0")), endpoint))
 
 
 def one_pool(scene: Scene) -> None:
@@ -304,6 +321,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} get ippols": nothing,
     f"{_TOOL} get pools": a_damaged_pool,
     f"{_TOOL} ipam check": damaged_handles,
+    f"{_TOOL} ipam release --ip 10.65.0.9 --ip 10.65.0.4 --ip 10.65.0.5": a_leaked_address,
     f"{_TOOL} get pools -l debug": one_pool,
     f"{_TOOL} get pools (2)": a_newer_cluster,
     f"{_TOOL} datastore migrate lock": a_datastore_to_move,

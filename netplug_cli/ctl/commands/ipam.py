@@ -9,6 +9,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_map import ipam_map
+from netplug_cli.ctl.commands.ipam_release import ipam_release, parse_address
 from netplug_cli.ctl.commands.options import FORCE
 from netplug_cli.ctl.ipam_tables import (
     address_lines,
@@ -35,13 +36,6 @@ __all__ = ["ipam"]
 _CHECK_TIMEOUT_S = 600.0
 
 
-def _parse_address(text: str) -> Address:
-    try:
-        return Address.parse(text)
-    except ValueError:
-        raise click.BadParameter(f"invalid IP address: {text!r}") from None
-
-
 def _parse_block(text: str) -> Prefix:
     try:
         return Prefix.parse(text)
@@ -56,6 +50,7 @@ def ipam() -> None:
 
 ipam.add_command(explain)
 ipam.add_command(ipam_map)
+ipam.add_command(ipam_release)
 
 
 @ipam.command(short_help="Show how full pools are, and who has which address.")
@@ -65,7 +60,7 @@ ipam.add_command(ipam_map)
 )
 @click.option("--show-borrowed", "shows_borrowed", is_flag=True, help="Show the addresses that nodes borrow instead.")
 @click.option("--show-configuration", "shows_configuration", is_flag=True, help="Show the IPAM configuration instead.")
-@click.option("--ip", "address", type=_parse_address, metavar="ADDRESS", help="Say who has one address instead.")
+@click.option("--ip", "address", type=parse_address, metavar="ADDRESS", help="Say who has one address instead.")
 @click.pass_context
 def show(
     context: click.Context,
