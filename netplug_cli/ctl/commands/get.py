@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import TypedDict, Unpack, cast
 
 import click
@@ -15,9 +15,10 @@ from netplug_cli.ctl.commands.selection import SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.tables import Width, format_resources
-from netplug_cli.formatting import print_error
-from netplug_core.flows.resources.read import find, list_all
+from netplug_cli.ctl.tables import Width, format_resources, table_headers, table_row
+from netplug_cli.formatting import column_widths, escape_cells, format_row, print_error
+from netplug_core.clock import Deadline
+from netplug_core.flows.resources.read import find, list_in_pages
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Record
 from netplug_core.resources.codec import to_mapping
@@ -27,6 +28,8 @@ from netplug_core.resources.patch import strip_cluster_fields
 __all__ = ["get"]
 
 _ALL_NAMESPACES = "*"
+_ROWS_AT_ONCE = 1_000
+_LIST_TIMEOUT_S = 600.0  # for a quarter of a million; each page has the time of one call
 
 
 class _GetOptions(TypedDict):
@@ -97,11 +100,13 @@ def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Un
         request = evolve(request, selected=selected)
     if options["is_watch"]:
         return _watch(session, request, output)
-    found, missing = _read_records(session, request)
+    if request.keys is None:
+        return _list(session, request, output)
+    found, missing = _find(session, request.keys)
     if output in ("yaml", "json"):
         _print_objects(request, found, output)
     else:
-        _print_tables(request, found, Width(output))
+        _print_tables(found, Width(output))
     for key in missing:
         print_error(f"resource does not exist: {key}")
     return 1 if missing else 0
@@ -130,35 +135,59 @@ def _make_get_request(
     return _GetRequest(kind=kind, keys=parse_keys(kind, names, namespace or DEFAULT_NAMESPACE), is_export=is_export)
 
 
-def _read_records(session: Session, request: _GetRequest) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
+def _find(session: Session, keys: Sequence[Key[Resource]]) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
+    """The resources under some keys, and the keys where nothing is stored."""
     with session.open_datastore() as store:
-        if request.keys is not None:
-            records = find(store, request.keys, deadline=session.deadline())
-            missing = [key for key, record in zip(request.keys, records, strict=True) if record is None]
-            return [record for record in records if record is not None], missing
-        row = cast("ResourceKind", request.kind)
-        found = list_all(
+        records = find(store, keys, deadline=session.deadline())
+    missing = [key for key, record in zip(keys, records, strict=True) if record is None]
+    return [record for record in records if record is not None], missing
+
+
+def _list(session: Session, request: _GetRequest, output: str) -> int:
+    """Print every resource of a kind; a table begins with its first rows, however many there are."""
+    row = cast("ResourceKind", request.kind)
+    with session.open_datastore() as store:
+        found = list_in_pages(
             store,
             row,
             namespace=request.namespace,
             selector=request.selected.selector,
-            deadline=session.deadline(),
+            deadline=Deadline.after(session.clock, _LIST_TIMEOUT_S),
         )
-        return list(found), []
-
-
-def _print_tables(request: _GetRequest, found: Sequence[Record[Resource]], width: Width) -> None:
-    if request.kind is not None and request.keys is None and not found:
+        if output in ("yaml", "json"):
+            _print_objects(request, list(found), output)
+            return 0
+        is_empty = _print_rows(row, found, Width(output), _leading_columns(row, request))
+    if is_empty:
         within = f" in namespace {request.namespace}; -A shows all namespaces" if request.namespace else ""
-        _print_lines(format_resources(request.kind, (), width))
-        print_error(f"no {request.kind.name}{request.selected.clause} found{within}")
-    is_everywhere = request.keys is None and not request.namespace
+        print_error(f"no {row.name}{request.selected.clause} found{within}")
+    return 0
+
+
+def _print_rows(row: ResourceKind, found: Iterator[Record[Resource]], width: Width, leading: Sequence[str]) -> bool:
+    """Print a table in parts, and return whether it has no row. A wider row widens the columns from its part on."""
+    headers = (*leading, *table_headers(row, width))
+    lines, widths, is_empty = [headers], column_widths([headers]), True
+    while part := list(islice(found, _ROWS_AT_ONCE)):
+        lines.extend(escape_cells(table_row(record.value, headers)) for record in part)
+        widths = tuple(map(max, widths, column_widths(lines)))
+        _print_lines(format_row(line, widths) for line in lines)
+        lines, is_empty = [], False
+    _print_lines(format_row(line, widths) for line in lines)
+    return is_empty
+
+
+def _leading_columns(row: ResourceKind, request: _GetRequest) -> tuple[str, ...]:
+    is_everywhere = row.scope is ResourceScope.NAMESPACED and not request.namespace
+    return ("NAMESPACE",) if is_everywhere else ()
+
+
+def _print_tables(found: Sequence[Record[Resource]], width: Width) -> None:
+    """Print the resources that were named, a table for each kind."""
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
-        row = get_kind(kind.name)
-        first = ("NAMESPACE",) if is_everywhere and row.scope is ResourceScope.NAMESPACED else ()
         if position:
             click.echo()
-        _print_lines(format_resources(row, (record.value for record in records), width, leading_columns=first))
+        _print_lines(format_resources(get_kind(kind.name), (record.value for record in records), width))
 
 
 def _print_lines(lines: Iterable[str]) -> None:

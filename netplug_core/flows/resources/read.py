@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from netplug_core.clock import Deadline
+from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.records import Get, Key, List, Record
@@ -13,7 +14,7 @@ from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
 from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import Everything, Selector
 
-__all__ = ["find", "is_selected", "list_all", "with_defaults"]
+__all__ = ["find", "is_selected", "list_all", "list_in_pages", "with_defaults"]
 
 
 def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline) -> tuple[Record[Resource] | None, ...]:
@@ -44,6 +45,28 @@ def list_all(
     query = List(kind.kind, (namespace,) if namespace else ())
     found = with_defaults(kind, store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S)).list(query))
     return tuple(record for record in found if is_selected(record.value, selector))
+
+
+def list_in_pages(
+    store: Datastore,
+    kind: ResourceKind,
+    *,
+    namespace: str = "",
+    selector: Selector = Everything.ALL,
+    deadline: Deadline,
+) -> Iterator[Record[Resource]]:
+    """The same resources as of :func:`list_all`, for a reader who needs a part at a time.
+
+    A page is read when its first resource is needed, so of a quarter of a million few are in memory at once.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    stored: Iterable[Record[Resource]]
+    stored = read_pages(store, kind.kind, (namespace,) if namespace else (), deadline=deadline)
+    if kind.kind == PROFILE:
+        stored = with_defaults(kind, stored)
+    return (record for record in stored if is_selected(record.value, selector))
 
 
 def is_selected(resource: Resource, selector: Selector) -> bool:

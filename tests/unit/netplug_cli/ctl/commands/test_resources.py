@@ -408,3 +408,22 @@ def test_a_folder_of_files_is_created_and_deleted(harness: ToolHarness) -> None:
     assert harness.out.splitlines()[-1] == "Successfully deleted 1 'IPPool' resource(s)"
     assert harness.run_command("get", "-f", str(below), "-o", "json") == 0
     assert harness.run_command("apply", "-f", str(harness.folder / "nothing")) == 1
+
+
+# --- long lists ----------------------------------------------------------------------------------------------------
+
+
+def test_a_long_table_begins_before_it_is_read(harness: ToolHarness) -> None:
+    """The columns are those of the first thousand rows, and grow where a later row is wider."""
+    names = [f"n-{number:04}" for number in range(1_000)] + ["z" * 30]
+    harness.run_command("create", "-f", harness.write_pools(("main", "10.0.0.0/16")))
+    labels = (("rack", "r1"),)
+    harness.store_records(
+        *(Create(node_key(name), Node(metadata=Metadata(name=name, labels=labels))) for name in names)
+    )
+    assert harness.run_command("get", "nodes", "-o", "wide") == 0
+    header, *rows = harness.out.splitlines()
+    assert header == "NAME     ORCHESTRATORS   LABELS"
+    assert rows[999] == "n-0999                   rack=r1"
+    assert rows[1000] == f"{'z' * 30}                   rack=r1"
+    assert [row.split()[0] for row in rows] == names

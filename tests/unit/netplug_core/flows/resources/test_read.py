@@ -1,7 +1,7 @@
 """Reading by key and by kind."""
 
-from netplug_core.flows.resources.read import find, list_all
-from netplug_core.records import Create
+from netplug_core.flows.resources.read import find, list_all, list_in_pages
+from netplug_core.records import PAGE_SIZE, Create
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import get_kind
 from netplug_core.resources.metadata import Metadata
@@ -37,6 +37,33 @@ def test_the_profile_that_allows_everything_is_there_in_every_store_once(harness
     assert listed[1] == harness.find(DEFAULT_ALLOW_PROFILE.key) == DEFAULT_ALLOW_PROFILE
     harness.put(Create(DEFAULT_ALLOW_PROFILE.key, Profile(metadata=Metadata(name=DEFAULT_ALLOW_PROFILE.key.name))))
     assert list_all(harness.store, get_kind("profile"), deadline=harness.deadline) == listed
+
+
+def test_pages_have_what_the_list_has_and_are_read_when_they_are_needed(harness: ResourceHarness) -> None:
+    for number in range(PAGE_SIZE + 1):
+        labels = (("odd", str(number % 2)),)
+        name = f"node-{number:04}"
+        harness.put(Create(node_key(name), Node(metadata=Metadata(name=name, labels=labels))))
+    harness.put(Create(profile_key("zebra"), Profile(metadata=Metadata(name="zebra"))))
+    for row, selector in ((get_kind("node"), parse("odd == '1'")), (get_kind("profile"), parse("all()"))):
+        found = list_in_pages(harness.store, row, selector=selector, deadline=harness.deadline)
+        assert tuple(found) == list_all(harness.store, row, selector=selector, deadline=harness.deadline)
+    reads = harness.store.calls.reads
+    pages = list_in_pages(harness.store, get_kind("node"), deadline=harness.deadline)
+    assert harness.store.calls.reads == reads
+    assert next(pages).key.name == "node-0000"
+    assert harness.store.calls.reads == reads + 1
+    assert len(list(pages)) == PAGE_SIZE
+    assert harness.store.calls.reads == reads + 2
+
+
+def test_a_page_is_kept_to_a_namespace(harness: ResourceHarness) -> None:
+    spec = WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0")
+    for namespace in ("a", "b"):
+        endpoint = WorkloadEndpoint(metadata=Metadata(name="1", namespace=namespace), spec=spec)
+        harness.put(Create(WORKLOAD_ENDPOINT.key(namespace, "1"), endpoint))
+    found = list_in_pages(harness.store, get_kind("wep"), namespace="b", deadline=harness.deadline)
+    assert [record.key.path for record in found] == [("b", "1")]
 
 
 def test_find_answers_in_the_order_asked(harness: ResourceHarness) -> None:
