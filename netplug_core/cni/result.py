@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from json.encoder import encode_basestring_ascii
 from typing import Final, TypeAlias, cast
 
 from attrs import evolve, frozen
@@ -128,7 +129,21 @@ def render_result(result: CNIResult, cni_version: str) -> str:
             ips=[_render_ip(ip, version) for ip in result.ips],
             routes=[_render_route(route, version) for route in result.routes],
         )
-    return json.dumps(members | _omit_unset(dns=_render_dns(result.dns)), indent=4) + "\n"
+    return _indented(members | _omit_unset(dns=_render_dns(result.dns)), "\n") + "\n"
+
+
+def _indented(value: object, margin: str) -> str:
+    """The text that ``json.dumps(value, indent=4)`` makes, whose indenting encoder calls a function for each token.
+
+    ``margin`` is the line break and the indentation of the line that the value begins in.
+    """
+    inner = margin + "    "
+    if isinstance(value, dict) and value:
+        members = [f"{inner}{encode_basestring_ascii(key)}: {_indented(item, inner)}" for key, item in value.items()]
+        return f"{{{','.join(members)}{margin}}}"
+    if isinstance(value, list) and value:
+        return f"[{','.join([inner + _indented(item, inner) for item in value])}{margin}]"
+    return encode_basestring_ascii(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _render_families(result: CNIResult, version: CNIVersion) -> _JSON:
