@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import field, frozen
 
@@ -296,19 +296,21 @@ def _packed_mac(mac: str) -> bytes:
 # --- replies -------------------------------------------------------------------------------------------------------
 
 
-def decode_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The type and the payload of each attribute in a sequence."""
-    offset = 0
-    while offset + 4 <= len(data):
+def decode_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
+    """The payloads of the attributes in a sequence, by their types; of several of one type, the last."""
+    found: dict[int, bytes] = {}
+    last = len(data) - _ATTRIBUTE.size
+    while offset <= last:
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        yield kind & _TYPE_MASK, data[offset + 4 : offset + length]
-        offset += max(length + 3 & ~3, 4)
+        found[kind & _TYPE_MASK] = data[offset + 4 : offset + length]
+        offset += (length + 3 & ~3) or _ATTRIBUTE.size
+    return found
 
 
 def decode_link(body: bytes) -> KernelLink:
     """Decode the reply to :func:`query_link`."""
     _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
-    found = dict(decode_attributes(body[_IFINFOMSG.size :]))
+    found = decode_attributes(body, _IFINFOMSG.size)
     peer, namespace = found.get(_IFLA_LINK), found.get(_IFLA_LINK_NETNSID)
     return KernelLink(
         index=index,
@@ -326,14 +328,14 @@ def decode_link(body: bytes) -> KernelLink:
 
 def decode_namespace_id(body: bytes) -> int:
     """Decode the reply to :func:`query_namespace_id`; negative if the other namespace has no id here."""
-    return _number(dict(decode_attributes(body[_RTGENMSG.size :]))[_NETNSA_NSID])
+    return _number(decode_attributes(body, _RTGENMSG.size)[_NETNSA_NSID])
 
 
 def decode_route(body: bytes) -> KernelRoute:
     """Decode the reply to :func:`query_route`, or one of the replies to :func:`query_routes`."""
     number, length, _, _, table, *_ = _RTMSG.unpack_from(body)
     family = _FAMILY[number]
-    found = dict(decode_attributes(body[_RTMSG.size :]))
+    found = decode_attributes(body, _RTMSG.size)
     return KernelRoute(
         destination=Prefix(family, int.from_bytes(found.get(_RTA_DST, b""), "big"), length),
         interface=_number(found[_RTA_OIF]) if _RTA_OIF in found else 0,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from netplug_backends.linux.netlink import NetlinkMessage, decode_attributes
 from netplug_core.dataplane.protocol import DataplaneTimeout, KernelError
@@ -30,6 +30,7 @@ _TIMEVAL = struct.Struct("@ll")
 _ERROR, _DONE = 2, 3
 _ACK, _CAPPED, _ACK_TLVS = 0x4, 0x100, 0x200
 _EXT_ACK_MESSAGE = 1
+_SUCCESS = (0, "")
 _BUFFER = 1 << 16
 _RECEIVE_TIMEOUT_S = 5
 
@@ -119,18 +120,23 @@ class NetlinkSocket:
             raise KernelError(messages[-1].describe(), os.strerror(error.errno or 0)) from error
 
     def _collect(self, messages: Sequence[NetlinkMessage], first: int) -> tuple[NetlinkOutcome, ...]:
-        pending = _PendingOutcomes([NetlinkOutcome(message) for message in messages], first)
+        pending = _PendingOutcomes(len(messages), first)
         while not pending.are_complete:
             pending.add(self._socket.recv(_BUFFER))
-        return tuple(pending.outcomes)
+        return pending.outcomes(messages)
 
 
 @define
 class _PendingOutcomes:
-    """Outcomes that arrive; ``first`` is the sequence number of the first message."""
+    """Outcomes that arrive for ``count`` messages; ``first`` is the sequence number of the first one.
 
-    outcomes: list[NetlinkOutcome]
+    By the positions of the messages: the error number and the kernel's text, and the replies.
+    """
+
+    count: int
     first: int
+    errors: dict[int, tuple[int, str]] = field(factory=dict)
+    replies: dict[int, tuple[bytes, ...]] = field(factory=dict)
     are_complete: bool = False
 
     def add(self, datagram: bytes) -> None:
@@ -139,20 +145,26 @@ class _PendingOutcomes:
             length, kind, flags, number, _ = _HEADER.unpack_from(datagram, offset)
             position = number - self.first
             # A late answer to an earlier batch has a lower number.
-            if 0 <= position < len(self.outcomes):
+            if 0 <= position < self.count:
                 self._note(position, kind, flags, datagram[offset + _HEADER.size : offset + length])
             offset += max(length + 3 & ~3, _HEADER.size)
 
+    def outcomes(self, messages: Sequence[NetlinkMessage]) -> tuple[NetlinkOutcome, ...]:
+        """One outcome for each message. No answer is a success: only the last one was asked for an acknowledgement."""
+        return tuple(
+            [
+                NetlinkOutcome(message, *self.errors.get(position, _SUCCESS), self.replies.get(position, ()))
+                for position, message in enumerate(messages)
+            ]
+        )
+
     def _note(self, position: int, type_: int, flags: int, body: bytes) -> None:
-        outcome = self.outcomes[position]
         if type_ in {_ERROR, _DONE}:
             (code,) = _ERROR_CODE.unpack_from(body)
-            self.outcomes[position] = NetlinkOutcome(
-                outcome.message, -code, _extended_ack_text(flags, body), outcome.replies
-            )
-            self.are_complete = position == len(self.outcomes) - 1
+            self.errors[position] = (-code, _extended_ack_text(flags, body) if flags & _ACK_TLVS else "")
+            self.are_complete = position == self.count - 1
         else:
-            self.outcomes[position] = NetlinkOutcome(outcome.message, replies=(*outcome.replies, body))
+            self.replies[position] = (*self.replies.get(position, ()), body)
 
 
 def _encode(messages: Sequence[NetlinkMessage], first: int) -> bytes:
@@ -167,10 +179,6 @@ def _encode(messages: Sequence[NetlinkMessage], first: int) -> bytes:
 
 def _extended_ack_text(flags: int, body: bytes) -> str:
     """The kernel's text about an error, which follows the header of the request (or the whole request)."""
-    has_text, is_capped = flags & _ACK_TLVS, flags & _CAPPED
-    if not has_text:
-        return ""
     length, *_ = _HEADER.unpack_from(body, _ERROR_CODE.size)
-    skipped = _HEADER.size if is_capped else length
-    found = dict(decode_attributes(body[_ERROR_CODE.size + skipped :]))
+    found = decode_attributes(body, _ERROR_CODE.size + (_HEADER.size if flags & _CAPPED else length))
     return found.get(_EXT_ACK_MESSAGE, b"").rstrip(b"\0").decode(errors="replace")
