@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import NewType
 
 from attrs import frozen
@@ -42,6 +42,9 @@ class Family(enum.IntEnum):
         """Shortest and longest prefix length that a block may have: 20 and 32, or 116 and 128."""
         return _BLOCK_LENGTHS[self]
 
+    # Tables by family are looked up dozens of times for each call. The function that enum has hashes the name.
+    __hash__ = object.__hash__
+
     def __str__(self) -> str:
         return f"IPv{self.value}"
 
@@ -50,7 +53,6 @@ class Family(enum.IntEnum):
 _WIDTH = {Family.IPV4: 32, Family.IPV6: 128}
 _DEFAULT_BLOCK = {Family.IPV4: 26, Family.IPV6: 122}
 _BLOCK_LENGTHS = {Family.IPV4: (20, 32), Family.IPV6: (116, 128)}
-_TEXT = {Family.IPV4: IPv4Address, Family.IPV6: IPv6Address}
 _LONGEST_LENGTH = len("128")
 _ADDRESS = "an Address is expected; Address.parse makes one"
 _PARTS = "a Family and whole numbers are expected; parse() makes one of a text"
@@ -108,7 +110,9 @@ class Address:
         return self.value
 
     def __str__(self) -> str:
-        return str(_TEXT[self.family](self.value))
+        if self.family is Family.IPV4:
+            return ".".join(map(str, self.value.to_bytes(4, "big")))
+        return str(IPv6Address(self.value))
 
 
 @frozen(order=True)

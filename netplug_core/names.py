@@ -68,6 +68,7 @@ _SEGMENTS = 4
 _MAX_LABEL_VALUE_LENGTH = 63
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _NOT_IN_LABEL_VALUES = re.compile(r"[^A-Za-z0-9_.-]")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _CNI_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ENDS_IN_LABEL_HASH = re.compile(r".*_[0-9a-f]{16}", re.DOTALL)
 _ESCAPED = "--"
@@ -313,7 +314,7 @@ def _base32_digest(text: str, length: int) -> str:
     """The first characters of a SHA-256 in lower-case base32. Source: RFC 4648, section 6."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
     number = int.from_bytes(digest, "big")
-    return "".join(_BASE32[number >> shift & 31] for shift in range(251, 251 - 5 * length, -5))
+    return "".join([_BASE32[number >> shift & 31] for shift in range(251, 251 - 5 * length, -5)])
 
 
 def _is_alias_digest(text: str) -> bool:
@@ -377,10 +378,7 @@ def endpoint_labels(
 
 def is_dns_subdomain(text: str) -> bool:
     """Whether a text is lower-case letters, digits and ``-`` between dots (a DNS subdomain, RFC 1123), however long."""
-    return all(
-        label and set(label) <= _LETTERS_DIGITS | {"-"} and not label.startswith("-") and not label.endswith("-")
-        for label in text.split(".")
-    )
+    return _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_resource_name(text: str) -> bool:

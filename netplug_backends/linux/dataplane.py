@@ -71,8 +71,8 @@ class LinuxDataplane:
         for problem in self.find_node_problems(plan.families):
             self.warn(str(problem))
         own_filter = f"net/ipv4/conf/{plan.host.name}/rp_filter"
-        is_unfiltered = any(setting.path == own_filter and setting.value == "0" for setting in plan.host.sysctls)
-        if is_unfiltered and sysctls.find_sysctl("net/ipv4/conf/all/rp_filter") != "0":
+        is_unfiltered = [setting.value == "0" for setting in plan.host.sysctls if setting.path == own_filter]
+        if any(is_unfiltered) and sysctls.find_sysctl("net/ipv4/conf/all/rp_filter") != "0":
             self.warn(
                 "net.ipv4.conf.all.rp_filter is not 0 on this node: the kernel drops what"
                 f" {plan.container.name!r} in {plan.link.namespace} sends from other addresses"

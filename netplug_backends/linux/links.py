@@ -199,8 +199,8 @@ def bring_up(socket: NetlinkSocket, index: int, end: InterfacePlan) -> None:
     """
     messages = [
         netlink.set_up(index, end.name),
-        *(netlink.add_neighbour(index, end.name, neighbour) for neighbour in end.neighbours),
-        *(netlink.add_address(index, end.name, address) for address in end.addresses),
+        *[netlink.add_neighbour(index, end.name, neighbour) for neighbour in end.neighbours],
+        *[netlink.add_address(index, end.name, address) for address in end.addresses],
     ]
     # Adding a neighbour replaces an existing one and setting up has no effect twice: only an address can exist.
     for outcome in socket.send(messages):

@@ -12,7 +12,7 @@ An interface other than the first one has a routing table of its own too, for tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import evolve, frozen
 
@@ -58,6 +58,7 @@ class _FamilyTraits:
     """How a family is attached. In the paths of settings, ``{}`` stands for the interface."""
 
     next_hop: Address
+    to_next_hop: Prefix
     next_hop_is_owned: bool
     host_scope: RouteScope
     host_sysctls: tuple[Sysctl, ...]
@@ -71,6 +72,7 @@ class _FamilyTraits:
 _FAMILY_TRAITS = {
     Family.IPV4: _FamilyTraits(
         next_hop=Address.parse("169.254.1.1"),
+        to_next_hop=Prefix.parse("169.254.1.1"),
         next_hop_is_owned=False,
         host_scope=RouteScope.LINK,
         host_sysctls=(
@@ -85,6 +87,7 @@ _FAMILY_TRAITS = {
     ),
     Family.IPV6: _FamilyTraits(
         next_hop=_link_local(HOST_MAC),
+        to_next_hop=_link_local(HOST_MAC).host_prefix,
         next_hop_is_owned=True,
         host_scope=RouteScope.GLOBAL,
         host_sysctls=(
@@ -169,12 +172,14 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
             mac=endpoint.spec.mac,
             sysctls=_sysctls_of_interface(link.name, _container_sysctls(families, link.forwarding)),
             neighbours=tuple(
-                Neighbour(next_hop(family), HOST_MAC)
-                for family in families
-                if not _FAMILY_TRAITS[family].next_hop_is_owned
+                [
+                    Neighbour(next_hop(family), HOST_MAC)
+                    for family in families
+                    if not _FAMILY_TRAITS[family].next_hop_is_owned
+                ]
             ),
-            routes=tuple(route for family in families for route in _container_routes(family, link)),
-            addresses=tuple(InterfaceAddress(address, address.family.width) for address in addresses),
+            routes=tuple([route for family in families for route in _container_routes(family, link)]),
+            addresses=tuple([InterfaceAddress(address, address.family.width) for address in addresses]),
             source_rules=addresses if link.has_own_table else (),
         ),
         host=InterfacePlan(
@@ -183,67 +188,83 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
             sysctls=_sysctls_of_interface(
                 link.host_name, _host_sysctls(families, may_spoof=bool(endpoint.spec.allowed_source_prefixes))
             ),
-            routes=tuple(_host_route(address) for address in addresses),
+            routes=tuple([_host_route(address) for address in addresses]),
             addresses=tuple(
-                InterfaceAddress(next_hop(family), _LINK_LOCAL.length)
-                for family in families
-                if _FAMILY_TRAITS[family].next_hop_is_owned
+                [
+                    InterfaceAddress(next_hop(family), _LINK_LOCAL.length)
+                    for family in families
+                    if _FAMILY_TRAITS[family].next_hop_is_owned
+                ]
             ),
         ),
     )
 
 
-def _container_sysctls(families: tuple[Family, ...], forwarding: Forwarding) -> Iterator[Sysctl]:
+def _container_sysctls(families: tuple[Family, ...], forwarding: Forwarding) -> list[Sysctl]:
     value = "1" if forwarding is Forwarding.ENABLED else "0"
+    settings: list[Sysctl] = []
     for family in families:
-        yield from _FAMILY_TRAITS[family].container_sysctls
-        # Said either way: a new namespace may inherit the host's setting.
-        yield Sysctl(path=_FAMILY_TRAITS[family].forwarding, value=value)
+        traits = _FAMILY_TRAITS[family]
+        # The forwarding is said either way: a new namespace may inherit the host's setting.
+        settings += (*traits.container_sysctls, Sysctl(path=traits.forwarding, value=value))
+    return settings
 
 
-def _host_sysctls(families: tuple[Family, ...], *, may_spoof: bool) -> Iterator[Sysctl]:
-    for sysctl in _PROTECTION:
-        yield _NO_RP_FILTER if may_spoof and sysctl is _RP_FILTER else sysctl
+def _host_sysctls(families: tuple[Family, ...], *, may_spoof: bool) -> list[Sysctl]:
+    settings = [_NO_RP_FILTER if may_spoof and setting is _RP_FILTER else setting for setting in _PROTECTION]
     for family in families:
-        yield from _FAMILY_TRAITS[family].host_sysctls
+        settings += _FAMILY_TRAITS[family].host_sysctls
+    return settings
 
 
-def _sysctls_of_interface(interface: str, sysctls: Iterator[Sysctl]) -> tuple[Sysctl, ...]:
-    return tuple(evolve(setting, path=setting.path.replace("{}", interface)) for setting in sysctls)
+def _sysctls_of_interface(interface: str, settings: list[Sysctl]) -> tuple[Sysctl, ...]:
+    return tuple(
+        [
+            Sysctl(
+                path=setting.path.replace("{}", interface),
+                value=setting.value,
+                also_accepted=setting.also_accepted,
+                requirement=setting.requirement,
+            )
+            for setting in settings
+        ]
+    )
 
 
-def _container_routes(family: Family, link: Link) -> Iterator[PlannedRoute]:
+def _container_routes(family: Family, link: Link) -> list[PlannedRoute]:
     everything = Prefix(family, 0, 0)
     metric = _FURTHER_METRIC if link.has_own_table else 0
     destinations = (everything,) if link.routes is None else link.routes
-    yield from _routes_over_next_hop(family, destinations, RouteTable.MAIN, metric)
+    routes = _routes_over_next_hop(family, destinations, RouteTable.MAIN, metric)
     if link.has_own_table:
-        yield from _routes_over_next_hop(family, (everything,), RouteTable.INTERFACE)
+        routes += _routes_over_next_hop(family, (everything,), RouteTable.INTERFACE)
+    return routes
 
 
 def _routes_over_next_hop(
     family: Family, destinations: tuple[Prefix, ...], table: RouteTable, metric: int = 0
-) -> Iterator[PlannedRoute]:
+) -> list[PlannedRoute]:
     """The route to the next hop where it needs one, and those over it to the destinations of that family."""
-    gateway = next_hop(family)
-    if not _FAMILY_TRAITS[family].next_hop_is_owned:
-        yield PlannedRoute(
-            destination=gateway.host_prefix,
-            scope=RouteScope.LINK,
+    traits = _FAMILY_TRAITS[family]
+    gateway, to_gateway = traits.next_hop, traits.to_next_hop
+    over_gateway = [
+        PlannedRoute(
+            destination=destination,
+            gateway=gateway,
+            scope=RouteScope.GLOBAL,
             protocol=RouteProtocol.BOOT,
             metric=metric,
             table=table,
         )
-    for destination in dict.fromkeys(destinations):
-        if destination.family is family and destination != gateway.host_prefix:
-            yield PlannedRoute(
-                destination=destination,
-                gateway=gateway,
-                scope=RouteScope.GLOBAL,
-                protocol=RouteProtocol.BOOT,
-                metric=metric,
-                table=table,
-            )
+        for destination in dict.fromkeys(destinations)
+        if destination.family is family and destination != to_gateway
+    ]
+    if traits.next_hop_is_owned:
+        return over_gateway
+    first = PlannedRoute(
+        destination=to_gateway, scope=RouteScope.LINK, protocol=RouteProtocol.BOOT, metric=metric, table=table
+    )
+    return [first, *over_gateway]
 
 
 def _host_route(address: Address) -> PlannedRoute:

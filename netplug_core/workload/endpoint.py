@@ -14,7 +14,7 @@ from netplug_core.addressing import Address
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import NetplugError, RequestError
 from netplug_core.ipam.allocation.request import Assignment
-from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model.block import block_query
 from netplug_core.ipam.model.handle import handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.names import DEFAULT_INTERFACE, endpoint_labels
@@ -189,15 +189,17 @@ def endpoint_delete(workload: WorkloadIdentity, storage: EndpointStorage = Endpo
 
     def writes(snapshot: Snapshot, _assignment: Assignment | None) -> tuple[Write, ...] | NeedMore:
         nodes = sorted(_holding_nodes(snapshot, workload.handle) - {workload.node})
-        queries = (configured, *(Get(evolve(workload, node=node).endpoint_key) for node in nodes))
-        missing = tuple(query for query in queries if not snapshot.has(query))
+        queries = (configured, *[Get(evolve(workload, node=node).endpoint_key) for node in nodes])
+        missing = tuple([query for query in queries if not snapshot.has(query)])
         if missing:
             return NeedMore(missing)
-        found = (snapshot.find(query) for query in queries)
+        found = [snapshot.find(query) for query in queries]
         return tuple(
-            Delete(stored.key, stored.revision)
-            for stored in found
-            if stored is not None and stored.value.spec.container_id == workload.container_id
+            [
+                Delete(stored.key, stored.revision)
+                for stored in found
+                if stored is not None and stored.value.spec.container_id == workload.container_id
+            ]
         )
 
     return EndpointWrites(queries=(configured,), writes=writes)
@@ -207,9 +209,9 @@ def _holding_nodes(snapshot: Snapshot, handle: str) -> set[str]:
     """The nodes through which a handle holds addresses, as far as its blocks are read."""
     query = handle_query(handle)
     record = snapshot.find(query) if snapshot.has(query) else None
-    blocks = (Get(block_key(prefix)) for prefix, _count in record.value.blocks) if record else ()
-    found = (snapshot.find(block) for block in blocks if snapshot.has(block))
-    held = (allocation for block in found if block for allocation in block.value.held_by(handle))
+    blocks = [block_query(prefix) for prefix, _count in record.value.blocks] if record else []
+    found = [snapshot.find(block) for block in blocks if snapshot.has(block)]
+    held = [allocation for block in found if block for allocation in block.value.held_by(handle)]
     return {allocation.attribute.owner_value("node") for allocation in held} - {""}
 
 

@@ -26,6 +26,51 @@ DEFAULT_NAMESPACE = "default"
 """The namespace of the endpoints of containers that no orchestrator named."""
 
 
+def _orchestrator(of: WorkloadIdentity) -> str:
+    return orchestrator_of(pod_namespace=of.pod_namespace, pod=of.pod)
+
+
+def _namespace(of: WorkloadIdentity) -> str:
+    return of.pod_namespace if of.is_pod else DEFAULT_NAMESPACE
+
+
+def _handle(of: WorkloadIdentity) -> str:
+    return handle_id(of.network, of.container_id, of.interface)
+
+
+def _host_interface(of: WorkloadIdentity) -> str:
+    return host_interface_name(
+        pod_namespace=of.pod_namespace, pod=of.pod, container_id=of.container_id, ifname=of.interface
+    )
+
+
+def _host_interface_alias(of: WorkloadIdentity) -> HostInterfaceAlias:
+    return host_interface_alias(
+        network=of.network,
+        container_id=of.container_id,
+        ifname=of.interface,
+        pod_namespace=of.pod_namespace,
+        pod=of.pod,
+    )
+
+
+def _mac(of: WorkloadIdentity) -> str:
+    return container_mac(of.handle)
+
+
+def _endpoint_key(of: WorkloadIdentity) -> Key[WorkloadEndpoint]:
+    name = workload_endpoint_name(
+        WorkloadEndpointIdentifiers(
+            node=of.node,
+            orchestrator=of.orchestrator,
+            pod=of.pod if of.is_pod else "",
+            container_id=of.container_id,
+            endpoint=of.interface,
+        )
+    )
+    return WORKLOAD_ENDPOINT.key(of.namespace, name)
+
+
 @frozen(kw_only=True)
 class WorkloadIdentity:
     """One interface of one container on one network, with every name that follows from it, worked out once.
@@ -48,19 +93,15 @@ class WorkloadIdentity:
     pod: str = ""
     pod_namespace: str = ""
     pod_uid: str = ""
-    orchestrator: str = field(init=False, eq=False, default=Factory(lambda self: self._orchestrator(), takes_self=True))
-    namespace: str = field(init=False, eq=False, default=Factory(lambda self: self._namespace(), takes_self=True))
-    handle: str = field(init=False, eq=False, default=Factory(lambda self: self._handle(), takes_self=True))
-    host_interface: str = field(
-        init=False, eq=False, default=Factory(lambda self: self._host_interface(), takes_self=True)
-    )
+    orchestrator: str = field(init=False, eq=False, default=Factory(_orchestrator, takes_self=True))
+    namespace: str = field(init=False, eq=False, default=Factory(_namespace, takes_self=True))
+    handle: str = field(init=False, eq=False, default=Factory(_handle, takes_self=True))
+    host_interface: str = field(init=False, eq=False, default=Factory(_host_interface, takes_self=True))
     host_interface_alias: HostInterfaceAlias = field(
-        init=False, eq=False, default=Factory(lambda self: self._host_interface_alias(), takes_self=True)
+        init=False, eq=False, default=Factory(_host_interface_alias, takes_self=True)
     )
-    mac: str = field(init=False, eq=False, default=Factory(lambda self: self._mac(), takes_self=True))
-    endpoint_key: Key[WorkloadEndpoint] = field(
-        init=False, eq=False, default=Factory(lambda self: self._endpoint_key(), takes_self=True)
-    )
+    mac: str = field(init=False, eq=False, default=Factory(_mac, takes_self=True))
+    endpoint_key: Key[WorkloadEndpoint] = field(init=False, eq=False, default=Factory(_endpoint_key, takes_self=True))
 
     @property
     def former_host_interface(self) -> str:
@@ -73,44 +114,6 @@ class WorkloadIdentity:
     def is_pod(self) -> bool:
         """Whether the runtime named a pod."""
         return self.orchestrator == KUBERNETES_ORCHESTRATOR
-
-    def _orchestrator(self) -> str:
-        return orchestrator_of(pod_namespace=self.pod_namespace, pod=self.pod)
-
-    def _namespace(self) -> str:
-        return self.pod_namespace if self.is_pod else DEFAULT_NAMESPACE
-
-    def _handle(self) -> str:
-        return handle_id(self.network, self.container_id, self.interface)
-
-    def _host_interface(self) -> str:
-        return host_interface_name(
-            pod_namespace=self.pod_namespace, pod=self.pod, container_id=self.container_id, ifname=self.interface
-        )
-
-    def _host_interface_alias(self) -> HostInterfaceAlias:
-        return host_interface_alias(
-            network=self.network,
-            container_id=self.container_id,
-            ifname=self.interface,
-            pod_namespace=self.pod_namespace,
-            pod=self.pod,
-        )
-
-    def _mac(self) -> str:
-        return container_mac(self.handle)
-
-    def _endpoint_key(self) -> Key[WorkloadEndpoint]:
-        name = workload_endpoint_name(
-            WorkloadEndpointIdentifiers(
-                node=self.node,
-                orchestrator=self.orchestrator,
-                pod=self.pod if self.is_pod else "",
-                container_id=self.container_id,
-                endpoint=self.interface,
-            )
-        )
-        return WORKLOAD_ENDPOINT.key(self.namespace, name)
 
     @property
     def allocation_attributes(self) -> Pairs:
