@@ -196,7 +196,9 @@ class EtcdClient:
                 if deadline.has_passed:
                     break
                 # While members elect a leader, the last one asked may be the one that hangs: leave time for a round.
-                shares = len(order) - position + any(each.failure in _NOT_YET for each in failures.values())
+                shares = len(order) - position
+                if failures:
+                    shares += any(each.failure in _NOT_YET for each in failures.values())
                 share = deadline.capped(deadline.remaining_s / shares)
                 try:
                     return self._call_member(endpoint, call, share, closing)
@@ -214,8 +216,10 @@ class EtcdClient:
         """The members; those that failed recently come last, the latest failure at the end."""
         if not self._endpoints:
             self._find_members(deadline)
-        backoff_start = self._clock.monotonic() - _MEMBER_BACKOFF_S
         failed_at = dict(self._failed_at)
+        if not failed_at:
+            return self._endpoints
+        backoff_start = self._clock.monotonic() - _MEMBER_BACKOFF_S
         return sorted(self._endpoints, key=lambda endpoint: max(backoff_start, failed_at.get(endpoint, backoff_start)))
 
     def _find_members(self, deadline: Deadline) -> None:
@@ -280,7 +284,8 @@ class EtcdClient:
             if closing.is_set():
                 raise ClientClosed("etcd", _CLOSED)
             # A retired connection ends with the last call that uses it.
-            self._retired = [(since, each) for since, each in self._retired if now - since < _RETIRED_CONNECTION_S]
+            if self._retired:
+                self._retired = [(since, each) for since, each in self._retired if now - since < _RETIRED_CONNECTION_S]
             if material is not self._material:
                 self._material = material
                 self._retired += [(now, each) for each in self._connections.values()]

@@ -7,6 +7,7 @@ store's revision at the moment of the read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 
 from attrs import evolve
 
@@ -53,6 +54,7 @@ from netplug_core.records import (
 
 __all__ = ["EtcdDatastore"]
 
+_KEPT_KEYS, _KEPT_CHECKS = 1024, 256  # a full node has some 10 blocks, and 110 handles and endpoints
 _COMMIT_ATTEMPTS = 4  # of a commit that replaces records which are marked as deleted
 
 
@@ -67,6 +69,10 @@ class EtcdDatastore:
         self._client = client
         self._layout = layout
         self._codec = codec
+        # Commit after commit names the same blocks, and requires the same pools and settings in the same state.
+        self._key = lru_cache(_KEPT_KEYS)(layout.key)
+        self._check_key = lru_cache(_KEPT_CHECKS)(partial(_check_key, layout))
+        self._check_kind = lru_cache(_KEPT_CHECKS)(partial(_check_kind, layout))
 
     def close(self) -> None:
         """Close the connections, which ends calls and watches; a later call connects again."""
@@ -109,10 +115,10 @@ class EtcdDatastore:
             raise InvariantBroken(f"etcd takes {MAX_COMMIT_WRITES} writes in a commit, not {len(writes)}")
         legacy = _legacy_keys(folded.conditions)
         operations = tuple(self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations)
-        compares = tuple(map(self._condition, folded.conditions))
+        compares, failure = zip(*map(self._check, folded.conditions), strict=True) if folded.conditions else ((), ())
         attempts = _COMMIT_ATTEMPTS
         while True:
-            txn = Txn(compares=compares, success=operations, failure=tuple(map(_read_on_failure, compares)))
+            txn = Txn(compares=compares, success=operations, failure=failure)
             reply = self._commit(txn, deadline)
             if reply.succeeded:
                 break
@@ -120,10 +126,13 @@ class EtcdDatastore:
             compares = tuple(map(self._condition_given, folded.conditions, reply.results))
             if not attempts or compares == txn.compares:
                 raise self._refusal(writes, zip(folded.conditions, txn.compares, reply.results, strict=True))
-        revisions = [
-            EtcdRevision(reply.revision, is_legacy=effect.key in legacy).revision for effect in folded.mutations
-        ]
-        return folded.revisions(revisions, EtcdRevision(reply.revision).revision)
+            failure = tuple(map(_read_on_failure, compares))
+        plain = EtcdRevision(reply.revision).revision
+        revisions = [plain] * len(folded.mutations)
+        if legacy:
+            of_legacy = EtcdRevision(reply.revision, is_legacy=True).revision
+            revisions = [of_legacy if effect.key in legacy else plain for effect in folded.mutations]
+        return folded.revisions(revisions, plain)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
@@ -211,28 +220,19 @@ class EtcdDatastore:
             return False
         return all(map(_holds, txn.compares, found))
 
-    def _condition(self, condition: Condition) -> Compare:
+    def _check(self, condition: Condition) -> tuple[Compare, RangeRead]:
+        """The comparison of a condition, and the read that shows why it failed."""
         if isinstance(condition, KeyCondition):
-            expected = condition.expected
-            if isinstance(expected, Absent):
-                keys = self._layout.read_range(condition.key)
-                return NoneModifiedSince(keys, 0) if keys.end else ModRevisionIs(keys.start, 0)
-            position = get_etcd_revision(expected, where=condition.key)
-            return ModRevisionIs(self._key(condition.key, is_legacy=position.is_legacy), position.number)
-        # Changes of a commit that a watch has delivered only in part count as newer.
-        since = get_etcd_revision(condition.revision, where=condition.kind).delivered_up_to
-        return NoneModifiedSince(self._layout.list_range(condition.kind), since)
+            return self._check_key(condition.key, condition.expected)
+        return self._check_kind(condition.kind, condition.revision)
 
     def _operation(self, effect: Mutation, *, is_legacy: bool) -> Put | DeleteKey:
-        key = self._key(effect.key, is_legacy=is_legacy)
+        key = self._layout.legacy_key(effect.key) if is_legacy else self._key(effect.key)
         return DeleteKey(key) if effect.value is None else Put(key, self._codec.encode(effect.key, effect.value))
-
-    def _key(self, key: Key[object], *, is_legacy: bool) -> bytes:
-        return self._layout.legacy_key(key) if is_legacy else self._layout.key(key)
 
     def _condition_given(self, condition: Condition, found: RangeResult) -> Compare:
         """The comparison of a condition, given what was found: a record that is marked as deleted counts as absent."""
-        compare = self._condition(condition)
+        compare, _ = self._check(condition)
         if not isinstance(condition, KeyCondition) or not isinstance(condition.expected, Absent):
             return compare
         kind, entries = condition.key.kind, found.key_values
@@ -266,6 +266,26 @@ def _legacy_keys(conditions: Sequence[Condition]) -> set[Key[object]]:
     """The keys of records that have a legacy key in etcd, as their revisions say."""
     named = (each for each in conditions if isinstance(each, KeyCondition))
     return {each.key for each in named if isinstance(each.expected, str) and each.expected.endswith("@")}
+
+
+def _check_key(layout: Layout, key: Key[object], expected: Revision | Absent) -> tuple[Compare, RangeRead]:
+    """The comparison that a record is in a state, and the read that shows why it failed."""
+    compare: Compare
+    if isinstance(expected, Absent):
+        keys = layout.read_range(key)
+        compare = NoneModifiedSince(keys, 0) if keys.end else ModRevisionIs(keys.start, 0)
+    else:
+        position = get_etcd_revision(expected, where=key)
+        compare = ModRevisionIs(layout.legacy_key(key) if position.is_legacy else layout.key(key), position.number)
+    return compare, _read_on_failure(compare)
+
+
+def _check_kind(layout: Layout, kind: Kind[object], revision: Revision) -> tuple[Compare, RangeRead]:
+    """The comparison that nothing of a kind has changed, and the read that shows why it failed."""
+    # Changes of a commit that a watch has delivered only in part count as newer.
+    since = get_etcd_revision(revision, where=kind).delivered_up_to
+    compare = NoneModifiedSince(layout.list_range(kind), since)
+    return compare, _read_on_failure(compare)
 
 
 def _read_on_failure(compare: Compare) -> RangeRead:
