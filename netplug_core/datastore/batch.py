@@ -85,7 +85,7 @@ class _Batch:
         """Read what the requests need, from the cache if it has it, and plan."""
         wanted = tuple(
             dict.fromkeys(
-                query for request in self.requests for query in request.transaction.first_queries(request.queries)
+                [query for request in self.requests for query in request.transaction.first_queries(request.queries)]
             )
         )
         snapshot, is_from_cache = Snapshot.empty(), False

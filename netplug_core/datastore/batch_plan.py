@@ -210,11 +210,9 @@ class _MergedWrites:
             return None
         tokens = [Revision(f"pending {merged.token_count + position}") for position in range(len(writes))]
         merged.token_count += len(writes)
-        merged.tokens.update(
-            (write.key, token)
-            for write, token in zip(writes, tokens, strict=True)
-            if not isinstance(write, (Require, RequireUnchanged))
-        )
+        for write, token in zip(writes, tokens, strict=True):
+            if not isinstance(write, (Require, RequireUnchanged)):
+                merged.tokens[write.key] = token
         merged.newest = (writes, tokens)
         return merged, places
 
@@ -247,16 +245,15 @@ class _MergedWrites:
     def in_order(self) -> tuple[tuple[Write, ...], Mapping[_Place, int]]:
         """The commit, conditions first, and the position of each of its writes."""
         order = self._sorted()
-        positions: dict[_Place, int] = {None: -1}
-        positions.update((condition, position) for position, condition in enumerate(self.conditions))
-        positions.update((number, len(self.conditions) + place) for place, number in enumerate(order))
-        changes = (self.changes[number] for number in order)
-        moved = (
+        positions: dict[_Place, int] = dict(zip(self.conditions, range(len(self.conditions)), strict=True))
+        positions.update(zip(order, range(len(self.conditions), len(self)), strict=False))
+        positions[None] = -1
+        moved = [
             evolve(change, revision=Written(positions[change.revision.index]))
             if not isinstance(change, Create) and isinstance(change.revision, Written)
             else change
-            for change in changes
-        )
+            for change in map(self.changes.__getitem__, order)
+        ]
         return (*self.conditions, *moved), positions
 
     def _sorted(self) -> list[int]:

@@ -178,7 +178,8 @@ class DatastoreCache:
 
     def may_rely_on(self, writes: Sequence[Write]) -> bool:
         """Whether a decision from the cache with these writes requires only what the store checks, or is not old."""
-        return not any(_required_kind(write) in self.lasting.kinds for write in writes)
+        kinds = self.lasting.kinds
+        return not kinds or not any(_required_kind(write) in kinds for write in writes)
 
     def forget(self, queries: Iterable[Query]) -> None:
         """Forget the answers to some queries."""

@@ -93,7 +93,10 @@ class CachedState:
         known = self.without(ignore) if ignore else self
         results = dict(known.snapshot.results)
         if known.watched:
-            results.update((query, found) for query in queries if (found := known.find_watched(query)) is not None)
+            for query in queries:
+                # The list of all records, which most calls ask for, is there already.
+                if query not in results and (found := known.find_watched(query)) is not None:
+                    results[query] = found
         if results:
             for query in assume_absent:
                 results.setdefault(query, _NO_RECORDS)
@@ -148,15 +151,17 @@ class CachedState:
         A record of a watched kind changes only if it is cached as the commit found it. Otherwise the watch is ahead
         of this commit, or has yet to deliver a change before it, and delivers this one too.
         """
+        changed = [number for number, write in enumerate(writes) if _is_change(write)]
         if self.watched or lasting.proving:
-            current = [
+            changed = [
                 number
-                for number, write in enumerate(writes)
-                if self._is_current(write, writes, began) and self._is_latest(write, lasting.proving)
+                for number in changed
+                if self._is_current(writes[number], writes, began) and self._is_latest(writes[number], lasting.proving)
             ]
-            writes, revisions = [writes[n] for n in current], [revisions[n] for n in current]
-        after = apply_writes(self.snapshot, writes, revisions, uncached=uncached, uncached_absent=uncached_absent)
-        unkept = {Get(write.key) for write in writes if _is_change(write) and not self._keeps(Get(write.key), lasting)}
+        changes, revisions = [cast("_Change", writes[n]) for n in changed], [revisions[n] for n in changed]
+        after = apply_writes(self.snapshot, changes, revisions, uncached=uncached, uncached_absent=uncached_absent)
+        passing = self.watched.keys() | lasting.lists - lasting.records
+        unkept = {Get(write.key) for write in changes if write.key.kind in passing}
         written = CachedState(after, self.watched, self.read_at_s)
         return written.without_answers(unkept) if unkept else written
 
@@ -222,15 +227,14 @@ class CachedState:
         if query.kind not in self.watched or _is_page(query):
             return None
         records = self.snapshot.results[List(query.kind)].records
-        wanted = List(query.kind, query.key.path) if isinstance(query, Get) else query
-        first = last = bisect_left(records, wanted.start, key=_path)
-        while last < len(records) and wanted.covers(records[last].key):
+        start = query.key.path if isinstance(query, Get) else query.start
+        first = last = bisect_left(records, start, key=_path)
+        if isinstance(query, Get):
+            last += first < len(records) and records[first].key == query.key
+            return ReadResult(records[first:last])
+        while last < len(records) and query.covers(records[last].key):
             last += 1
         return ReadResult(records[first:last])
-
-    def _keeps(self, query: Get[object], lasting: Lasting) -> bool:
-        """Whether the answer about one record stays: of a watched kind only the list does."""
-        return query.kind not in self.watched and lasting.keeps(query)
 
     def _is_latest(self, write: Write, proving: AbstractSet[Kind[object]]) -> bool:
         """Whether the record is cached as the write found it. A watch may have brought a later change already."""
