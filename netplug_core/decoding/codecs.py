@@ -21,6 +21,7 @@ __all__ = [
     "ADDRESS", "BOOLEAN", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT", "PREFIX",
     "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType", "Refused", "WrongType",
     "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8", "is_utf8_without_nul", "number_in",
+    "unchanged",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=enum.Enum)
@@ -79,6 +80,11 @@ class WrongType(Refused):
         self.expected = expected
 
 
+def unchanged(value: object) -> object:
+    """A value that JSON has itself."""
+    return value
+
+
 @frozen
 class Codec:
     """One kind of value. ``decode_stored`` decodes what a datastore holds, if that is more lenient.
@@ -87,7 +93,7 @@ class Codec:
     """
 
     decode: Callable[[object], object]
-    encode: Callable[[object], object] = lambda value: value
+    encode: Callable[[object], object] = unchanged
     decode_stored: Callable[[object], object] | None = None
     schema: Mapping[str, object] = field(factory=dict, eq=False, repr=False)
 

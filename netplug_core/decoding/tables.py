@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen
 
-from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, is_utf8
+from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, is_utf8, unchanged
 from netplug_core.errors import REDACTED, NetplugError, redact_url_credentials
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def _object_writer(table: Table[object], converter: BaseConverter) -> Callable[[
         for name, key, encode, omitted in rows:
             found = getattr(value, name)
             if found != omitted:
-                out[key] = encode(found)
+                out[key] = found if encode is unchanged else encode(found)
         return out
 
     return write

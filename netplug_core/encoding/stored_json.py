@@ -25,6 +25,9 @@ from netplug_core.resources.kinds import KINDS, Resource
 __all__ = ["STORED_JSON", "JsonCodec", "KindCodec", "ValueCodec"]
 
 
+_TO_TEXT: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 class ValueCodec(Protocol):
     """How a store turns values into bytes and back."""
 
@@ -73,7 +76,7 @@ class JsonCodec:
         """The bytes to store under the key; see :class:`ValueCodec`."""
         mapping = self._find(key.kind).to_mapping(value)
         try:
-            return json.dumps(mapping, separators=(",", ":"), ensure_ascii=False).encode()
+            return _TO_TEXT(mapping).encode()
         except UnicodeEncodeError:
             # An unknown member that another program stored has a surrogate, which only an escape can spell.
             return json.dumps(mapping, separators=(",", ":")).encode()
