@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, missing_requirement, open_node
-from tests.harness.node_process import NodeProcess, NodeProcessRuntime, start_node_process
+from tests.harness.node_process import ROOT, NodeProcess, NodeProcessRuntime, start_node_process
 from tests.harness.servers.binaries import find_etcd_binary
 from tests.harness.waiting import wait_until
 
@@ -158,3 +158,18 @@ def test_executables_and_the_process_take_turns_on_one_attachment(
         first.delete(given, pod)
         second.delete(given, pod)
     assert ctl(node, "ipam", "check").count("10.65.0") == 0
+
+
+# A tenth more than it takes (Python 3.11), for other versions of Python and of libraries.
+MOST_CALLS = {"ADD": 2030, "DEL": 1210}
+
+
+def test_a_served_call_runs_no_more_python_than_it_has_to(runtime: CNIRuntime) -> None:
+    """What depends on the configuration alone, or on what has not changed, is done once and not for each call."""
+    node = runtime.node
+    given = {**conf(runtime), "log_level": "error"}
+    variables = runtime.make_environ("ADD", node.make_pod(), CNI_ARGS="K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0")
+    program = ("-m", "tests.harness.served_calls", json.dumps(given), json.dumps(variables))
+    found: dict[str, int] = json.loads(node.run("env", f"PYTHONPATH={ROOT}", sys.executable, *program))
+    assert {command: count for command, count in found.items() if count > MOST_CALLS[command]} == {}, found
+    assert all(found.values()), found
