@@ -27,6 +27,8 @@ class Family(enum.IntEnum):
     IPV4 = 4
     IPV6 = 6
 
+    __hash__ = object.__hash__  # without a call of the function that enum has
+
     @property
     def width(self) -> int:
         """Bits in an address: 32 or 128."""
@@ -41,9 +43,6 @@ class Family(enum.IntEnum):
     def block_lengths(self) -> tuple[int, int]:
         """Shortest and longest prefix length that a block may have: 20 and 32, or 116 and 128."""
         return _BLOCK_LENGTHS[self]
-
-    # Tables by family are looked up dozens of times for each call. The function that enum has hashes the name.
-    __hash__ = object.__hash__
 
     def __str__(self) -> str:
         return f"IPv{self.value}"

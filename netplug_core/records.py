@@ -182,6 +182,8 @@ class Absent(enum.Enum):
 
     ABSENT = "absent"
 
+    __hash__ = object.__hash__  # without a call of the function that enum has
+
 
 ABSENT: Final = Absent.ABSENT
 

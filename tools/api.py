@@ -94,6 +94,8 @@ def _public(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 if not name.startswith("_"):
                     node.value = _default(node.value)
                     yield node
+            case ast.Assign(targets=[ast.Name(id=name)]) if name.startswith("_"):
+                continue
             case _:
                 yield node
 

@@ -114,7 +114,7 @@ class EtcdDatastore:
         if max(len(folded.conditions), len(folded.mutations)) > MAX_COMMIT_WRITES:
             raise InvariantBroken(f"etcd takes {MAX_COMMIT_WRITES} writes in a commit, not {len(writes)}")
         legacy = _legacy_keys(folded.conditions)
-        operations = tuple(self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations)
+        operations = tuple([self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations])
         compares, failure = zip(*map(self._check, folded.conditions), strict=True) if folded.conditions else ((), ())
         attempts = _COMMIT_ATTEMPTS
         while True:
@@ -264,8 +264,11 @@ class EtcdDatastore:
 
 def _legacy_keys(conditions: Sequence[Condition]) -> set[Key[object]]:
     """The keys of records that have a legacy key in etcd, as their revisions say."""
-    named = (each for each in conditions if isinstance(each, KeyCondition))
-    return {each.key for each in named if isinstance(each.expected, str) and each.expected.endswith("@")}
+    return {
+        each.key
+        for each in conditions
+        if isinstance(each, KeyCondition) and isinstance(each.expected, str) and each.expected.endswith("@")
+    }
 
 
 def _check_key(layout: Layout, key: Key[object], expected: Revision | Absent) -> tuple[Compare, RangeRead]:

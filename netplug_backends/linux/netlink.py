@@ -29,7 +29,8 @@ from netplug_core.dataplane.protocol import (
 __all__ = [
     "MAIN_TABLE", "KernelLink", "KernelRoute", "NetlinkMessage", "RouteInsertion", "add_address", "add_neighbour",
     "add_route", "add_source_rule", "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id",
-    "decode_route", "delete_link", "delete_rule_to_table", "interface_table", "query_link", "query_link_by_index",
+    "decode_route", "delete_link", "delete_rule_to_table", "has_mac", "interface_table", "query_link",
+    "query_link_by_index",
     "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
 ]  # fmt: skip
 
@@ -66,7 +67,7 @@ _SCOPE = {RouteScope.GLOBAL: 0, RouteScope.LINK: 253}
 _NETNSA_NSID, _NETNSA_FD = 1, 3
 
 _ATTRIBUTE = struct.Struct("=HH")
-_U32 = struct.Struct("=I")
+_U32_ATTRIBUTE = struct.Struct("=HHI")
 _S32 = struct.Struct("=i")
 _IFINFOMSG = struct.Struct("=BxHiII")
 _IFADDRMSG = struct.Struct("=BBBBI")
@@ -282,7 +283,7 @@ def _nested(kind: int, payload: bytes) -> bytes:
 
 
 def _u32(kind: int, number: int) -> bytes:
-    return _attribute(kind, _U32.pack(number))
+    return _U32_ATTRIBUTE.pack(_U32_ATTRIBUTE.size, kind, number)
 
 
 def _text(kind: int, text: str) -> bytes:
@@ -324,6 +325,11 @@ def decode_link(body: bytes) -> KernelLink:
         peer=None if peer is None else _number(peer),
         peer_namespace=None if namespace is None else _number(namespace),
     )
+
+
+def has_mac(body: bytes, mac: str) -> bool:
+    """Whether the reply to :func:`query_link` has that MAC; its other 40 attributes are not decoded."""
+    return _attribute(_IFLA_ADDRESS, _packed_mac(mac)) in body
 
 
 def decode_namespace_id(body: bytes) -> int:

@@ -11,7 +11,6 @@ import _socket
 import os
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -82,8 +81,10 @@ class NetlinkSocket:
         raw_socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_RCVTIMEO, _TIMEVAL.pack(_RECEIVE_TIMEOUT_S, 0))
         # Older kernels do not have these options: extended error texts, and errors without a copy of the request.
         for option in (_EXT_ACK, _CAP_ACK):
-            with suppress(OSError):
+            try:
                 raw_socket.setsockopt(_SOL_NETLINK, option, 1)
+            except OSError:
+                continue
         return cls(raw_socket)
 
     def __enter__(self) -> Self:

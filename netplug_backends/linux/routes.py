@@ -88,8 +88,9 @@ def _add_routes(
 ) -> tuple[NetlinkOutcome, ...]:
     """Send routes, and then query the interface, so that the kernel detects the carrier now and not a little later."""
     *added, found = socket.send([*messages, netlink.query_link(end.name)])
-    mac = netlink.decode_link(found.require_success().reply).mac
-    if mac != end.mac:
+    reply = found.require_success().reply
+    if not netlink.has_mac(reply, end.mac):
+        mac = netlink.decode_link(reply).mac
         raise KernelError(f"giving {end.name!r} the MAC {end.mac}", f"another program changed it to {mac}")
     return tuple(added)
 

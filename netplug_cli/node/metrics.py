@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from attrs import frozen
@@ -48,6 +49,7 @@ _BROKEN_OFF = "broken-off"  # the outcome of a call that ended without a reply
 
 # From a commit in memory to a call that waits for the policy of its pod.
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_KEPT_SERIES = 256  # the labels of each metric that were used last
 _DATASTORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -96,6 +98,10 @@ class NodeMetrics:
             buckets=_DATASTORE_BUCKETS,
             registry=registry,
         )
+        # The same few series, call after call: the library makes a text of each label and takes a lock to find one.
+        self._count_of = lru_cache(_KEPT_SERIES)(self._calls.labels)
+        self._duration_of = lru_cache(_KEPT_SERIES)(self._call_seconds.labels)
+        self._datastore_duration_of = lru_cache(_KEPT_SERIES)(self._datastore_seconds.labels)
 
     def add_values(self, name: str, text: str, labels: Sequence[str], read: ReadValues) -> None:
         """Add a metric whose values are read whenever the metrics are."""
@@ -116,8 +122,8 @@ class NodeMetrics:
                 return reply
             finally:
                 command = _command_of(request)
-                self._calls.labels(request.program, command, code).inc()
-                self._call_seconds.labels(request.program, command).observe(time.monotonic() - began)
+                self._count_of(request.program, command, code).inc()
+                self._duration_of(request.program, command).observe(time.monotonic() - began)
 
         return answer_measured
 
@@ -141,7 +147,7 @@ class NodeMetrics:
 
     def note_datastore_call(self, datastore: tuple[str, str], operation: str, outcome: str, seconds: float) -> None:
         """Note a read or a commit. ``datastore`` is its name and its location."""
-        self._datastore_seconds.labels(*datastore, operation, outcome).observe(seconds)
+        self._datastore_duration_of(*datastore, operation, outcome).observe(seconds)
 
     def render(self) -> bytes:
         """All metrics, as :data:`METRICS_TYPE`."""

@@ -139,7 +139,11 @@ def _indented(value: object, margin: str) -> str:
     """
     inner = margin + "    "
     if isinstance(value, dict) and value:
-        members = [f"{inner}{encode_basestring_ascii(key)}: {_indented(item, inner)}" for key, item in value.items()]
+        members = [
+            f"{inner}{encode_basestring_ascii(key)}: "
+            f"{encode_basestring_ascii(item) if isinstance(item, str) else _indented(item, inner)}"
+            for key, item in value.items()
+        ]
         return f"{{{','.join(members)}{margin}}}"
     if isinstance(value, list) and value:
         return f"[{','.join([inner + _indented(item, inner) for item in value])}{margin}]"

@@ -29,6 +29,8 @@ class CNICommand(enum.Enum):
     STATUS = "STATUS"
     VERSION = "VERSION"
 
+    __hash__ = object.__hash__  # without a call of the function that enum has
+
 
 class ResultFormat(enum.Enum):
     """How a result writes its addresses."""
@@ -123,7 +125,7 @@ def reported_version(configured: object) -> str:
     """
     if configured is None or configured == "":
         return _REPORTED_WHEN_ABSENT
-    if isinstance(configured, str) and _is_version(configured):
+    if isinstance(configured, str) and (configured in _BY_TEXT or _is_version(configured)):
         return configured
     return NEWEST_VERSION.text
 

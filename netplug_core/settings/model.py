@@ -75,7 +75,7 @@ class KubernetesAccess:
         return bool(self.kubeconfig or self.kubeconfig_inline or self.api_root)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)  # each call looks for the datastore that was opened with them
 class DatastoreSettings:
     """Which datastore, and how to reach it.
 

@@ -92,7 +92,7 @@ def build_endpoint(
     Its profiles are those of its pod, else one that is named like its network.
     """
     pod = options.pod
-    addresses = (*(assigned.address for assigned in assignment.addresses), *options.unmanaged)
+    addresses = (*[assigned.address for assigned in assignment.addresses], *options.unmanaged)
     return WorkloadEndpoint(
         metadata=_metadata(workload, new_metadata, options),
         spec=WorkloadEndpointSpec(

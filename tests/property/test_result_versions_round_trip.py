@@ -4,7 +4,8 @@
 2. A version from 0.3.0 on loses the details that it has no members for, and nothing else.
 3. The oldest shape keeps the first address of each family and the routes of those families, and name resolution.
 4. In every version, what survived once survives again: rendering is stable.
-5. Joining results keeps everything, leaves every address with its interface, and is associative.
+5. The text is indented as Python's encoder indents it.
+6. Joining results keeps everything, leaves every address with its interface, and is associative.
 """
 
 import json
@@ -136,6 +137,12 @@ def test_rendering_is_stable(result: CNIResult, version: CNIVersion) -> None:
     once = reread(result, version)
     assert reread(once, version) == once
     assert render_result(once, version.text) == render_result(result, version.text)
+
+
+@given(results(min_ips=1), st.sampled_from(SUPPORTED_VERSIONS))
+def test_the_text_is_that_of_the_indenting_encoder(result: CNIResult, version: CNIVersion) -> None:
+    text = render_result(result, version.text)
+    assert text == json.dumps(json.loads(text), indent=4) + "\n"
 
 
 def ends(result: CNIResult) -> list[tuple[str, CNIInterface | None]]:

@@ -288,11 +288,18 @@ def _result(attachment: AttachmentPlan, assignment: Assignment) -> CNIResult:
             CNIInterface(name=link.name, mac=container.mac, mtu=link.mtu, sandbox=link.namespace),
         ),
         ips=tuple(
-            IPConfig(address=planned.address, length=planned.length, gateway=gateways.get(planned.address), interface=1)
-            for planned in container.addresses
+            [
+                IPConfig(
+                    address=planned.address,
+                    length=planned.length,
+                    gateway=gateways.get(planned.address),
+                    interface=1,
+                )
+                for planned in container.addresses
+            ]
         ),
         routes=tuple(
-            CNIRoute(destination=route.destination, gateway=route.gateway) for route in attachment.container_routes
+            [CNIRoute(destination=route.destination, gateway=route.gateway) for route in attachment.container_routes]
         ),
         dns=assignment.dns,
     )

@@ -258,6 +258,12 @@ def test_an_interface_is_decoded() -> None:
     assert (found.peer, found.peer_namespace, found.alias) == (3, 5, "")
 
 
+def test_the_mac_of_an_interface_is_compared() -> None:
+    reply = link_reply(("IFLA_BROADCAST", "ff:ff:ff:ff:ff:ff"))
+    macs = ("ee:ee:ee:ee:ee:ee", "ff:ff:ff:ff:ff:ff", "ee:ee:ee:ee:ee:ef")
+    assert [netlink.has_mac(reply, mac) for mac in macs] == [True, False, False]
+
+
 def test_an_alias_is_decoded_whatever_its_bytes() -> None:
     assert netlink.decode_link(link_reply(("IFLA_IFALIAS", "uplink ß"))).alias == "uplink ß"
     raw = link_reply() + struct.pack("=HH", 7, 20) + b"a\xff\0\0"
