@@ -67,6 +67,15 @@ def test_every_mount_has_its_volume() -> None:
     }
 
 
+def test_what_pods_may_do_on_the_host() -> None:
+    """What the page about security says: both containers may do everything, in the host's network alone."""
+    found = pod()
+    privileged = {"privileged": True, "runAsUser": 0, "runAsGroup": 0}
+    assert [one["securityContext"] for one in (*found["initContainers"], *found["containers"])] == [privileged] * 2
+    assert found["serviceAccountName"] == "netplug-node"
+    assert not {"hostPID", "hostIPC", "shareProcessNamespace", "securityContext"} & found.keys()
+
+
 def test_probes_ask_the_port_that_is_served() -> None:
     (node,) = pod()["containers"]
     assert node["args"] == ["--host-root=/host", "--metrics-port=9470"]
