@@ -210,6 +210,13 @@ def a_profile(scene: Scene) -> None:
     scene.create(resource("Profile", "web", "{labelsToApply: {tier: front}}"))
 
 
+def the_settings_of_controllers(scene: Scene) -> None:
+    """The file that the page shows above its block."""
+    page = (ROOT / "docs" / "netplugctl.md").read_text()
+    (text,) = re.findall(r"```yaml\n([^`]*kind: KubeControllersConfiguration\n[^`]*)```", page)
+    scene.write("controllers.yaml", text)
+
+
 def a_node(scene: Scene) -> None:
     """One node in a rack."""
     scene.create(resource("Node", "node-a", labels="{rack: r1}"))
@@ -327,6 +334,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} datastore migrate lock": a_datastore_to_move,
     f"{_TOOL} get profiles -o wide": a_profile,
     f"{_TOOL} ipam configure --strictaffinity true --max-blocks-per-host 4": one_pool,
+    f"{_TOOL} create -f controllers.yaml": the_settings_of_controllers,
     f"{_TOOL} get nodes -o wide": a_node,
     f"{_TOOL} get nodes -o wide -l 'rack in (r1,r3),!old'": three_nodes,
     f"{_TOOL} diff -f pool.yaml": a_pool_to_disable,

@@ -63,7 +63,7 @@ def release_held(
 
     Who holds them is read before the endpoints, so an endpoint that comes later belongs to a later assignment, which is
     not released. On an ordered store an ADD stores its endpoint after its addresses; there the endpoints are read when
-    every ADD that was running has ended (``settle_s``); ``before_wait`` is told for how long it waits.
+    every ADD that was running has ended (``settle_s``); ``before_wait`` is called with that time first.
 
     Raises:
         Malformed: a workload endpoint cannot be read, so it is not known whether it has one of them.

@@ -49,7 +49,7 @@ def add_endpoint(harness: IPAMHarness, address: str) -> None:
     )
 
 
-def test_what_is_held_is_released_and_its_handle_is_told(harness: IPAMHarness) -> None:
+def test_what_is_held_is_released_and_its_handle_deleted(harness: IPAMHarness) -> None:
     assert results(release(harness, "10.0.0.1", "10.0.0.9")) == [ReleaseResult.RELEASED, ReleaseResult.NOT_ASSIGNED]
     assert list(harness.held()) == ["10.0.0.0"]
     assert results(release(harness, "10.0.0.0")) == [ReleaseResult.RELEASED]
