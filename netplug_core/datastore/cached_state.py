@@ -160,8 +160,8 @@ class CachedState:
             ]
         changes, revisions = [cast("_Change", writes[n]) for n in changed], [revisions[n] for n in changed]
         after = apply_writes(self.snapshot, changes, revisions, uncached=uncached, uncached_absent=uncached_absent)
-        passing = self.watched.keys() | lasting.lists - lasting.records
-        unkept = {Get(write.key) for write in changes if write.key.kind in passing}
+        unkept_kinds = self.watched.keys() | lasting.lists - lasting.records
+        unkept = {Get(write.key) for write in changes if write.key.kind in unkept_kinds}
         written = CachedState(after, self.watched, self.read_at_s)
         return written.without_answers(unkept) if unkept else written
 
