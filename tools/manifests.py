@@ -22,7 +22,7 @@ from netplug_backends.kubernetes.manifests import (
 )
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.ctl.manifests import ADMISSION_MANIFEST, CRD_BUNDLES, OPERATOR_MANIFEST, STATIC_FOLDER, render_manifest
-from netplug_cli.wiring.operator import shipped_objects
+from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core import __version__
 from netplug_core.installation.methods import Method
 from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema

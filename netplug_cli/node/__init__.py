@@ -7,7 +7,7 @@
 - ``calls``: the bounded queue of requests, and how one is served; ``workers``: the threads that do
 - ``shared``: what many calls use; ``datastores``: those that are open, measured
 - ``periodic``: threads that do the same again and again; ``draining``: release records; ``filtering``: packet filter
-- ``metrics``: what is counted; ``health``: whether the process lives and is ready; ``http_server`` and ``metrics_file``
+- ``metrics``: what is counted; ``health``: whether the process lives and is ready; ``metrics_file``
   publish both, and ``supervision`` notifies systemd through ``service_manager``, as ``operations`` says
 - ``process``: the order in which all of it begins and ends
 """

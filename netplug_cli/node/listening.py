@@ -16,17 +16,13 @@ from collections.abc import MutableMapping
 from contextlib import ExitStack, suppress
 
 from netplug_backends.files import PRIVATE_FILE_MODE, make_folder, open_file
+from netplug_cli.loopback import CannotListen
 
-__all__ = ["CannotListen", "Listener", "find_activated", "listen", "listen_to_this_machine"]
+__all__ = ["Listener", "find_activated", "listen"]
 
 _BACKLOG = 1024  # connections that are not accepted yet; the kernel may have a lower limit
-_LOOPBACK = "127.0.0.1"
 _FIRST_PASSED = 3  # sd_listen_fds(3)
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-
-class CannotListen(Exception):
-    """There is no socket to listen on; the text says why."""
 
 
 class Listener:
@@ -61,19 +57,6 @@ def listen(path: str) -> Listener:
         return _listen(path)
     except OSError as error:
         raise CannotListen(f"{path}: {error.strerror or error}") from error
-
-
-def listen_to_this_machine(port: int) -> socket.socket:
-    """A socket that listens at a TCP port of 127.0.0.1.
-
-    Raises:
-        CannotListen: the port is in use, or the system refuses.
-    """
-    try:
-        return socket.create_server((_LOOPBACK, port))
-    except OSError as error:
-        # Its own text names the address too.
-        raise CannotListen(f"{_LOOPBACK}:{port}: {os.strerror(error.errno or 0)}") from error
 
 
 def find_activated(environ: MutableMapping[str, str]) -> Listener | None:

@@ -10,10 +10,10 @@ from http import HTTPStatus
 
 from attrs import frozen
 
+from netplug_cli.http_server import Page, Pages, PageServer
 from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.datastores import DatastoreState, OpenDatastores
 from netplug_cli.node.health import Health
-from netplug_cli.node.http_server import Page, Pages, PageServer
 from netplug_cli.node.metrics import METRICS_TYPE, NodeMetrics
 from netplug_cli.node.metrics_file import MetricsFile
 from netplug_cli.node.periodic import PeriodicTask

@@ -38,7 +38,7 @@ def parse_arguments(arguments: Sequence[str]) -> OperatorArguments:
         type=_port,
         default=HEALTH_PORT,
         metavar="N",
-        help="serve /livez at this port of 127.0.0.1 (default: %(default)s)",
+        help="serve /livez, /readyz and /metrics at this port of 127.0.0.1 (default: %(default)s)",
     )
     found = parser.parse_args(arguments)
     return OperatorArguments(manages_definitions=found.manage_crds == "true", health_port=found.health_port)

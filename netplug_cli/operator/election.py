@@ -60,6 +60,11 @@ class Election:
         return self.clock.monotonic() < self._trusted_until
 
     @property
+    def problem(self) -> str:
+        """Why the Lease could not be looked at the last time, or that it was not yet; empty if it could."""
+        return self._problem if self._seen is not None or self._problem else "the Lease has not been read yet"
+
+    @property
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()

@@ -7,7 +7,7 @@ remembered from one look to the next, so that it may be killed at any time.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Final
 
@@ -15,16 +15,20 @@ from attrs import define, evolve, field
 
 from netplug_cli.operator.acting import Actor
 from netplug_cli.operator.components import write_component_statuses
+from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import Observer, Unreadable
+from netplug_cli.operator.reporting import Reporter
 from netplug_core.clock import Clock, format_time
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
 from netplug_core.operator.actions import Action, SetFinalizer, describe
 from netplug_core.operator.cluster import ClusterState
-from netplug_core.operator.conditions import Report
+from netplug_core.operator.conditions import Report, condition_values
+from netplug_core.operator.events import TAKE_OVER, event_of, events_of_status
 from netplug_core.operator.objects import Json
 from netplug_core.operator.plan import Plan, plan
 from netplug_core.operator.status import has_status, report_failure, status_of
+from netplug_core.resources.installation import INSTALLATION_KIND
 
 __all__ = ["REST_S", "RESYNC_S", "OperatorLoop"]
 
@@ -52,6 +56,8 @@ class OperatorLoop:
 
     observer: Observer
     actor: Actor
+    reporter: Reporter
+    metrics: OperatorMetrics
     is_leading: Callable[[], bool]
     on_crash: Callable[[], None]
     clock: Clock
@@ -64,6 +70,9 @@ class OperatorLoop:
     _done: tuple[Action, ...] = field(default=(), init=False)
     _reported: str = field(default="", init=False)
     _degraded: tuple[str, str] | None = field(default=None, init=False)
+    _has_led: bool = field(default=False, init=False)
+    _unready: str = field(default="the cluster has not been read yet", init=False)
+    _conditions: Mapping[str, float] = field(factory=dict, init=False)
 
     def start(self) -> None:
         """Begin, in a thread."""
@@ -95,23 +104,44 @@ class OperatorLoop:
         still_s = self.clock.monotonic() - self._moved_at
         return f"nothing has moved for {still_s:.0f} s" if still_s > RESYNC_S + _STUCK_S else ""
 
+    def find_unready(self) -> str:
+        """Why the process that acts could not act now; empty if it can, and in one that waits."""
+        return self._unready if self.is_leading() else ""
+
+    @property
+    def conditions(self) -> dict[str, float]:
+        """The conditions of the Installation, 1 for those that are true; none in a process that waits."""
+        return dict(self._conditions) if self.is_leading() else {}
+
     def look(self) -> float:
         """Look once, and act; how many seconds to wait before the next look, unless something changes."""
         if not self.is_leading():
+            self._has_led = False
             return _NOT_LEADING_S
+        began_s = self.clock.monotonic()
+        outcome, pause_s = self._look()
+        self.metrics.note_look(outcome, self.clock.monotonic() - began_s)
+        return pause_s
+
+    def _look(self) -> tuple[str, float]:
+        """How the look has ended, and the pause after it."""
         try:
             state = self.observer.observe()
         except Unreadable as error:
+            self._unready = f"the cluster cannot be read: {error}"
             self._report_once("the cluster cannot be read", error)
-            return self._after_unreadable(error)
+            return "unreadable", self._after_unreadable(error)
+        self._unready = ""
+        self._report_take_over(state)
         found = plan(state, self.observer.shipped, self.observer.settings)
-        failure = self._act(found)
+        failure = self._act(state, found)
         if failure is not None:
             self._report_once(*failure)
             found = evolve(found, report=report_failure(found.report, *failure))
         self._report_degraded(found.report)
         has_status = self._write_status(state, found) and self._write_component_statuses()
-        return self._pause(found, has_failed=failure is not None or not has_status)
+        has_failed = failure is not None or not has_status
+        return ("failed" if has_failed else "done"), self._pause(found, has_failed=has_failed)
 
     # --- one look --------------------------------------------------------------------------------------------------
 
@@ -127,7 +157,13 @@ class OperatorLoop:
             self.log(Level.ERROR, f"the loop has ended\n{traceback.format_exc()}")
             self.on_crash()
 
-    def _act(self, found: Plan) -> tuple[str, NetplugError] | None:
+    def _report_take_over(self, state: ClusterState) -> None:
+        """An Event, once for each time that this process begins to act on an Installation."""
+        if state.installation is not None and not self._has_led:
+            self._has_led = True
+            self.reporter.report(state.installation, [TAKE_OVER])
+
+    def _act(self, state: ClusterState, found: Plan) -> tuple[str, NetplugError] | None:
         """Do everything of a plan; what failed, and how, if anything did. The rest is then not done."""
         for action in found.actions:
             if self._stopping.is_set() or not self.is_leading() or found.mode is None:
@@ -137,7 +173,12 @@ class OperatorLoop:
             try:
                 self.actor.act(action, found.mode)
             except NetplugError as error:
+                self.metrics.note_action(action, has_failed=True)
                 return describe(action), error
+            self.metrics.note_action(action, has_failed=False)
+            event = event_of(action)
+            if event is not None and state.installation is not None:
+                self.reporter.report(state.installation, [event])
         return None
 
     def _write_status(self, state: ClusterState, found: Plan) -> bool:
@@ -150,13 +191,17 @@ class OperatorLoop:
     def _write(self, installation: Json, found: Plan) -> bool:
         now = format_time(self.clock.now_ns())
         status = status_of(found, installation, version=self.observer.settings.version, now=now)
+        self._conditions = condition_values(status)
         if has_status(installation, status):
             return True
         try:
             self.actor.write_status(installation, status)
         except NetplugError as error:
+            self.metrics.note_write("apply", f"{INSTALLATION_KIND}/status", has_failed=True)
             self._report_once("the status cannot be written", error)
             return False
+        self.metrics.note_write("apply", f"{INSTALLATION_KIND}/status", has_failed=False)
+        self.reporter.report(installation, events_of_status(installation, status))
         return True
 
     def _write_component_statuses(self) -> bool:

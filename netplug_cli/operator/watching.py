@@ -1,4 +1,4 @@
-"""kopf, of which the operator takes three things: it watches objects, ends on a signal, and answers probes.
+"""kopf, of which the operator takes two things: it watches objects, and ends on a signal.
 
 No handler of kopf acts: each one only wakes the loop of ``process``. So kopf writes nothing into any object, neither
 finalizers nor annotations, and its own peering is off. This is the only module that imports kopf.
@@ -66,13 +66,9 @@ class ServerLogin(Protocol):
 
 @frozen(kw_only=True)
 class Watcher:
-    """What is called: for credentials, by a probe, and after each change.
-
-    ``find_problem`` says why the process has to be started again, and nothing if all is well.
-    """
+    """What is called: for credentials, and after each change."""
 
     log_in: Callable[[], ServerLogin]
-    find_problem: Callable[[], str]
     on_change: Callable[[], None]
 
 
@@ -90,23 +86,13 @@ class Watched:
         self.namespace = namespace
 
 
-def watch(watched: Watched, watcher: Watcher, *, stop: Event, port: int, log: Log) -> None:
-    """Call ``on_change`` for every change, until a signal comes or ``stop`` is set; for the main thread.
-
-    While there is a problem, ``/livez`` at the port of 127.0.0.1 is answered with status 500.
-    """
+def watch(watched: Watched, watcher: Watcher, *, stop: Event, log: Log) -> None:
+    """Call ``on_change`` for every change, until a signal comes or ``stop`` is set; for the main thread."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=2.0)
     def login(**_: object) -> kopf.ConnectionInfo:
         return _connection(watcher.log_in())
-
-    @kopf.on.probe(registry=registry, id="operator", errors=kopf.ErrorsMode.PERMANENT)
-    def probe(**_: object) -> str:
-        problem = watcher.find_problem()
-        if problem:
-            raise kopf.PermanentError(problem)
-        return "ok"
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: object) -> None:
@@ -123,7 +109,6 @@ def watch(watched: Watched, watcher: Watcher, *, stop: Event, port: int, log: Lo
             settings=_settings(),
             standalone=True,
             namespaces=[watched.namespace, _STANDING_NAMESPACE],
-            liveness_endpoint=f"http://127.0.0.1:{port}/livez",
             stop_flag=stop,
         )
     finally:

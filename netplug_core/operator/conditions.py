@@ -10,7 +10,7 @@ from attrs import frozen
 from netplug_core.decoding.tables import find_member
 from netplug_core.operator.objects import Json, find_text
 
-__all__ = ["Reason", "Report", "conditions_of"]
+__all__ = ["Reason", "Report", "condition_values", "conditions_of", "find_condition"]
 
 
 class Reason:
@@ -55,11 +55,11 @@ def conditions_of(report: Report, installation: Json, now: str) -> list[Json]:
         "Degraded": report.degraded,
     }
     otherwise = Reason.AVAILABLE if report.is_ready else Reason.UNKNOWN
-    generation, before = find_member(installation, "metadata", "generation"), _by_type(installation)
+    generation = find_member(installation, "metadata", "generation")
     conditions = list[Json]()
     for kind, state in states.items():
         reason, message = state or (report.unready if kind == "Ready" else None) or (otherwise, "")
-        status, former = ("False" if state is None else "True"), before.get(kind, {})
+        status, former = ("False" if state is None else "True"), find_condition(installation, kind)
         has_changed = find_text(former, "status") != status
         conditions.append(
             {
@@ -74,7 +74,14 @@ def conditions_of(report: Report, installation: Json, now: str) -> list[Json]:
     return conditions
 
 
-def _by_type(installation: Json) -> dict[str, Mapping[str, object]]:
-    found = find_member(installation, "status", "conditions")
-    listed = found if isinstance(found, list) else ()
-    return {find_text(one, "type"): one for one in listed if isinstance(one, Mapping)}
+def condition_values(status: Json) -> dict[str, float]:
+    """The conditions of a status by their types: 1 for one that is true, otherwise 0."""
+    found = {kind: find_condition({"status": status}, kind) for kind in ("Ready", "Progressing", "Degraded")}
+    return {kind: float(find_text(one, "status") == "True") for kind, one in found.items()}
+
+
+def find_condition(found: Json, kind: str) -> Json:
+    """The condition of that type in the status of an object; an empty one if it has none."""
+    listed = find_member(found, "status", "conditions")
+    conditions = (one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, Mapping))
+    return next((one for one in conditions if find_text(one, "type") == kind), {})

@@ -103,6 +103,7 @@ def _container(image: str, *, manages_definitions: bool) -> Json:
         "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "startupProbe": {**health_probe("/livez", HEALTH_PORT), "periodSeconds": 2, "failureThreshold": 60},
+        "readinessProbe": {**health_probe("/readyz", HEALTH_PORT), "periodSeconds": 10},
         "livenessProbe": {**health_probe("/livez", HEALTH_PORT), "periodSeconds": 10, "failureThreshold": 6},
         "securityContext": {
             "allowPrivilegeEscalation": False,

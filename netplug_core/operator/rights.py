@@ -47,6 +47,7 @@ def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
         _rule([OPERATOR_GROUP], ["installations", "installations/status"], ["patch"], [INSTALLATION_NAME]),
         *_component_rules(),
         *_pool_rules(shipped),
+        _rule([""], ["events"], ["create", "get", "update"]),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from netplug_cli.node.http_server import Page, PageServer
+from netplug_cli.http_server import Page, PageServer
 from netplug_cli.node.listening import listen
 from netplug_cli.node_status import STATUS_PATH, CallFigures, NodeStatus, encode_status, status_socket_of
 from netplug_core.clock import SECOND_NS

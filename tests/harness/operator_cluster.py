@@ -14,9 +14,11 @@ from typing import cast
 from attrs import define, evolve, field
 
 from netplug_cli.operator.acting import Actor
+from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import INSTALLATION, Observer
 from netplug_cli.operator.process import OperatorLoop
-from netplug_cli.wiring.operator import shipped_objects
+from netplug_cli.operator.reporting import Reporter
+from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.installation.facts import ClusterFacts
@@ -67,7 +69,7 @@ class MemoryCluster:
     """See :class:`netplug_cli.operator.world.Cluster`.
 
     ``kill_in`` ends the operator at the write after so many, ``error`` is what every request raises. ``writes`` has
-    each write that was done.
+    each write that was done, but for those of ``events``.
     """
 
     objects: dict[ObjectRef, Object] = field(factory=dict)
@@ -76,6 +78,7 @@ class MemoryCluster:
     kill_in: int | None = None
     error: NetplugError | None = None
     refused: dict[str, NetplugError] = field(factory=dict)
+    events: dict[ObjectRef, Object] = field(factory=dict)
     _applied: dict[tuple[ObjectRef, str], Object] = field(factory=dict)
     _count: int = 0
 
@@ -84,7 +87,7 @@ class MemoryCluster:
     def find(self, ref: ObjectRef, *, deadline: Deadline) -> Json | None:
         if self.error is not None:
             raise self.error
-        found = self.objects.get(ref)
+        found = self.events.get(ref) or self.objects.get(ref)
         return None if found is None else cast("Object", json.loads(json.dumps(found)))  # a fast copy
 
     def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
@@ -124,6 +127,10 @@ class MemoryCluster:
     def replace(self, wanted: Json, *, deadline: Deadline) -> Json | None:
         ref = ref_of(wanted)
         self._begin_write(f"replace {ref}")
+        if ref.kind == "Event":
+            self.writes.pop()
+            self.events[ref] = copy.deepcopy(dict(wanted))
+            return wanted
         found = self.objects.get(ref)
         if find_text(wanted, "metadata", "resourceVersion") != find_text(found, "metadata", "resourceVersion"):
             return None
@@ -249,7 +256,7 @@ def make_loop(
     is_leading: bool = True,
 ) -> OperatorLoop:
     """The loop of an operator that has just been started."""
-    time = clock or ManualClock()
+    time, lines = clock or ManualClock(), log or Lines()
     observer = Observer(
         cluster=cluster,
         pools=pools,
@@ -260,10 +267,12 @@ def make_loop(
     return OperatorLoop(
         observer=observer,
         actor=Actor(cluster=cluster, pools=pools, clock=time),
+        reporter=Reporter(cluster=cluster, identity="operator-1", clock=time, log=lines),
+        metrics=OperatorMetrics(VERSION),
         is_leading=lambda: is_leading,
         on_crash=lambda: None,
         clock=time,
-        log=log or Lines(),
+        log=lines,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from attrs import frozen
 
-from netplug_cli.wiring.operator import shipped_objects
+from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.decoding.schema import Schema
 from netplug_core.installation.components import component_spec_schema
 from netplug_core.installation.containers import ENDPOINT_CONFIG_MAP, endpoint_override

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.cni import client
-from netplug_cli.node.listening import CannotListen, find_activated, listen
+from netplug_cli.loopback import CannotListen
+from netplug_cli.node.listening import find_activated, listen
 from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
 from tests.harness.node_process import connect
 from tests.harness.umask import UMASKS, under_umask
@@ -103,7 +104,8 @@ def test_a_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
 ACTIVATED = """
 import os, sys
-from netplug_cli.node.listening import CannotListen, find_activated
+from netplug_cli.loopback import CannotListen
+from netplug_cli.node.listening import find_activated
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="netplug-node.socket")
 try:
     listener = find_activated(os.environ)

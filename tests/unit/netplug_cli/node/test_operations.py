@@ -9,9 +9,10 @@ from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
 from netplug_cli.ctl.node_client import ask_node
+from netplug_cli.loopback import listen_to_this_machine
 from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.datastores import OpenDatastores
-from netplug_cli.node.listening import listen, listen_to_this_machine
+from netplug_cli.node.listening import listen
 from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.operations import NodeIdentity, NodeOperations, NodeParts
 from netplug_cli.node.server import Server

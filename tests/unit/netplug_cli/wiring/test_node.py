@@ -16,9 +16,9 @@ import pytest
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.ctl.node_client import ask_node
+from netplug_cli.loopback import listen_to_this_machine
 from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.node.datastores import OpenDatastores
-from netplug_cli.node.listening import listen_to_this_machine
 from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring import node
 from netplug_cli.wiring.node_calls import NodeCalls

@@ -90,9 +90,8 @@ def test_probes_ask_the_port_of_the_command_line() -> None:
     (container,) = find("Deployment")["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["--manage-crds=true", f"--health-port={HEALTH_PORT}"]
     assert [port["containerPort"] for port in container["ports"]] == [HEALTH_PORT]
-    for probe in ("startupProbe", "livenessProbe"):
-        target = {"host": "127.0.0.1", "port": HEALTH_PORT, "path": "/livez"}
-        assert container[probe]["httpGet"] == target
+    for probe, path in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"host": "127.0.0.1", "port": HEALTH_PORT, "path": path}
 
 
 def test_the_image_is_that_of_the_nodes() -> None:
@@ -107,11 +106,11 @@ def test_it_has_every_right_that_it_gives() -> None:
 
 
 def test_what_it_changes_is_named() -> None:
-    """Of kinds that others use too, it may change its own objects alone; pods are changed by the plugin."""
+    """Of kinds that others use too, it may change its own objects alone, but for Events; the plugin changes pods."""
     unnamed = {right for rule in rules() if "resourceNames" not in rule for right in rights(rule)}
     changing = {(group, of) for group, of, verb in unnamed if verb in ("delete", "patch", "update")}
     own = {"crd.projectnetplug.org", "projectnetplug.org"}
-    assert {of for group, of in changing if group not in own} == {"pods/status"}
+    assert {of for group, of in changing if group not in own} == {"events", "pods/status"}
 
 
 def test_definitions_are_never_deleted_and_without_managing_them_not_touched() -> None:

@@ -8,8 +8,8 @@ from http.client import HTTPConnection
 from threading import Event
 from typing import NoReturn
 
-from netplug_cli.node.http_server import MAX_REQUESTS, Page, Pages, PageServer
-from netplug_cli.node.listening import listen_to_this_machine
+from netplug_cli.http_server import MAX_REQUESTS, Page, Pages, PageServer
+from netplug_cli.loopback import listen_to_this_machine
 from tests.harness.node_server import Lines
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 

@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One request; the connection is closed after it."""
 
     timeout = _READ_S
-    server_version = "netplug-node"
+    server_version = "netplug"
     sys_version = ""
 
     def do_GET(self) -> None:

@@ -1,0 +1,130 @@
+"""Puts the operator together, and runs it. It imports what is installed only with the operator."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from threading import Event
+
+from attrs import frozen
+
+from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.kubernetes.cluster_objects import Login, log_in, open_cluster_objects
+from netplug_backends.kubernetes.names import CrdMode
+from netplug_cli.http_server import PageServer
+from netplug_cli.logs import Logger
+from netplug_cli.operator.acting import Actor
+from netplug_cli.operator.election import Election
+from netplug_cli.operator.metrics import OperatorMetrics
+from netplug_cli.operator.observing import Observer
+from netplug_cli.operator.pages import add_values, operator_pages
+from netplug_cli.operator.process import OperatorLoop
+from netplug_cli.operator.reporting import Reporter
+from netplug_cli.operator.watching import Watched, Watcher, watch
+from netplug_cli.operator.world import Cluster, Pools
+from netplug_cli.wiring.cni import open_log_file
+from netplug_cli.wiring.operator_pools import StoredPools
+from netplug_cli.wiring.shipped import shipped_objects
+from netplug_core.clock import Clock, Deadline
+from netplug_core.installation.render import SYSTEM_NAMESPACE
+from netplug_core.log import Level, Log
+from netplug_core.operator.cluster import OperatorSettings, Shipped
+from netplug_core.operator.components import COMPONENT_REFS
+from netplug_core.operator.crd_mode import ClusterMode
+from netplug_core.operator.objects import ref_of
+from netplug_core.operator.wanted import installed_refs
+from netplug_core.resources.installation import INSTALLATION_API_VERSION
+from netplug_core.settings.model import KubernetesAccess
+
+__all__ = ["serve"]
+
+_LOGIN_S = 30.0
+
+
+def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping[str, str]) -> int:
+    """Keep the cluster as its Installation says until a signal comes; return the exit status of the process.
+
+    ``listening`` is where probes and the collectors of metrics ask. It is closed.
+    """
+    clock, log = SystemClock(), Logger("operator", open_log_file)
+    access, has_crashed, stop = KubernetesAccess(kubeconfig=environ.get("KUBECONFIG", "")), Event(), Event()
+
+    def end_after_crash() -> None:
+        has_crashed.set()
+        stop.set()
+
+    with ExitStack() as stack:
+        cluster = stack.enter_context(closing(open_cluster_objects(access, environ, clock=clock)))
+        pools = stack.enter_context(closing(StoredPools(access, clock)))
+        ends = _Ends(cluster=cluster, pools=pools, identity=_identity(environ), clock=clock, log=log)
+        loop, election, metrics = _assemble(ends, settings, end_after_crash)
+        server = PageServer(listening, operator_pages(loop, election, metrics), log)
+        server.start()
+        stack.callback(server.stop)
+        election.start()
+        loop.start()
+        try:
+            watcher = Watcher(log_in=lambda: _log_in(access, environ), on_change=loop.wake)
+            watch(_watched(loop.observer.shipped), watcher, stop=stop, log=log)
+        except Exception as error:  # noqa: BLE001  kopf raises whatever ended one of its tasks
+            log(Level.ERROR, "the cluster is not watched any more", cause=repr(error))
+            has_crashed.set()
+        finally:
+            if loop.stop():
+                election.stop()
+            else:
+                log(Level.WARNING, "an action lasts; the process ends without it, and its Lease ends by itself")
+    return 1 if has_crashed.is_set() else 0
+
+
+@frozen(kw_only=True)
+class _Ends:
+    """What the parts of the process share."""
+
+    cluster: Cluster
+    pools: Pools
+    identity: str
+    clock: Clock
+    log: Log
+
+
+def _assemble(
+    ends: _Ends, settings: OperatorSettings, on_crash: Callable[[], None]
+) -> tuple[OperatorLoop, Election, OperatorMetrics]:
+    cluster, clock, log, metrics = ends.cluster, ends.clock, ends.log, OperatorMetrics(settings.version)
+    loop = OperatorLoop(
+        observer=Observer(cluster=cluster, pools=ends.pools, shipped=shipped_objects(), settings=settings, clock=clock),
+        actor=Actor(cluster=cluster, pools=ends.pools, clock=clock),
+        reporter=Reporter(cluster=cluster, identity=ends.identity, clock=clock, log=log),
+        metrics=metrics,
+        is_leading=lambda: election.is_leading,
+        on_crash=on_crash,
+        clock=clock,
+        log=log,
+    )
+    election = Election(
+        cluster=cluster, identity=ends.identity, on_change=loop.wake, on_crash=on_crash, clock=clock, log=log
+    )
+    add_values(metrics, loop, election)
+    return loop, election, metrics
+
+
+def _log_in(access: KubernetesAccess, environ: Mapping[str, str]) -> Login:
+    return log_in(access, environ, deadline=Deadline.after(SystemClock(), _LOGIN_S))
+
+
+def _identity(environ: Mapping[str, str]) -> str:
+    """The name of this process in the Lease; the name of a pod alone may come again after a restart."""
+    machine = HostMachine()
+    return f"{environ.get('POD_NAME') or machine.host_name()}_{machine.new_uid()}"
+
+
+def _watched(shipped: Shipped) -> Watched:
+    """The Installations, the components, the pools of either API group, and everything that is installed."""
+    pools = ((mode.value, "ippools") for mode in CrdMode)
+    crds = (definition for mode in ClusterMode for definition in shipped.definitions[mode].values())
+    refs = (*installed_refs(shipped), *map(ref_of, (*shipped.operator_definitions, *crds)))
+    components = ((ref.api_version, ref.plural) for ref in COMPONENT_REFS.values())
+    kinds = ((INSTALLATION_API_VERSION, "installations"), *components, *pools)
+    return Watched(kinds, refs, SYSTEM_NAMESPACE)

@@ -1,0 +1,20 @@
+"""The objects of this release that depend on no setting, for the operator and for its manifest."""
+
+from __future__ import annotations
+
+from netplug_backends.kubernetes.manifests import definitions, node_role, operator_definitions, plugin_role
+from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.operator.cluster import Shipped
+from netplug_core.operator.crd_mode import ClusterMode
+
+__all__ = ["shipped_objects"]
+
+
+def shipped_objects() -> Shipped:
+    """Accounts with their rights, and definitions."""
+    return Shipped(
+        node_accounts=node_role(),
+        plugin_accounts=plugin_role(),
+        definitions={mode: dict(definitions(CrdMode[mode.name])) for mode in ClusterMode},
+        operator_definitions=tuple(definition for _, definition in operator_definitions()),
+    )
