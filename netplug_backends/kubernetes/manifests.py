@@ -7,7 +7,7 @@ With them, and what the core renders, whole manifests for a cluster without an o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
@@ -19,6 +19,8 @@ from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static_manifest import STATIC_NAMESPACE, render_static
+from netplug_core.operator.component_status import STATUS_CONDITIONS, STATUS_KIND, component_status_schema
+from netplug_core.operator.conditions import CONDITIONS
 from netplug_core.resources.components import ComponentKind
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
@@ -62,12 +64,13 @@ def definitions(mode: CrdMode) -> Iterator[tuple[str, Json]]:
 
 def operator_definitions() -> Iterator[tuple[str, Json]]:
     """The custom resource definitions of the operator's API group, each with its plural."""
-    yield _operator_definition(INSTALLATION_KIND, installation_schema())
+    yield _operator_definition("installations", INSTALLATION_KIND, installation_schema(), CONDITIONS)
+    yield _operator_definition("netplugstatuses", STATUS_KIND, component_status_schema(), STATUS_CONDITIONS)
     for kind in ComponentKind:
-        yield _operator_definition(kind.value, component_schema(kind))
+        yield _operator_definition(f"{kind.value.lower()}s", kind.value, component_schema(kind), CONDITIONS)
 
 
-def _operator_definition(kind: str, schema: Json) -> tuple[str, Json]:
+def _operator_definition(plural: str, kind: str, schema: Json, conditions: Iterable[str]) -> tuple[str, Json]:
     group, _, version = INSTALLATION_API_VERSION.partition("/")
     served: dict[str, object] = {
         "name": version,
@@ -76,11 +79,10 @@ def _operator_definition(kind: str, schema: Json) -> tuple[str, Json]:
         "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
-            *(_condition_column(condition) for condition in ("Ready", "Progressing", "Degraded")),
+            *map(_condition_column, conditions),
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         ],
     }
-    plural = f"{kind.lower()}s"
     return plural, _definition(group, plural, kind, served)
 
 

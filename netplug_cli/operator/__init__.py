@@ -5,6 +5,8 @@
 - ``observing`` and ``acting``: the reading, and the writes of one action
 - ``components``: the status of what no release serves yet
 - ``election``: which of several operators acts
-- ``watching``: kopf, which says when something has changed, ends the process on a signal, and answers probes
+- ``reporting`` and ``component_statuses``: Events, and the status of each component
+- ``metrics``: what is counted; ``pages``: probes and metrics over HTTP
+- ``watching``: kopf, which says when something has changed, and ends the process on a signal
 - ``world``: what it acts through
 """

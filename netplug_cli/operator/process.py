@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Final
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from netplug_cli.operator.acting import Actor
+from netplug_cli.operator.component_statuses import ComponentStatuses
 from netplug_cli.operator.components import write_component_statuses
 from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import Observer, Unreadable
@@ -27,7 +28,7 @@ from netplug_core.operator.conditions import Report, condition_values
 from netplug_core.operator.events import TAKE_OVER, event_of, events_of_status
 from netplug_core.operator.objects import Json
 from netplug_core.operator.plan import Plan, plan
-from netplug_core.operator.status import has_status, report_failure, status_of
+from netplug_core.operator.status import has_status, plan_after_failure, report_failure, status_of
 from netplug_core.resources.installation import INSTALLATION_KIND
 
 __all__ = ["REST_S", "RESYNC_S", "OperatorLoop"]
@@ -57,6 +58,7 @@ class OperatorLoop:
     observer: Observer
     actor: Actor
     reporter: Reporter
+    components: ComponentStatuses
     metrics: OperatorMetrics
     is_leading: Callable[[], bool]
     on_crash: Callable[[], None]
@@ -136,8 +138,8 @@ class OperatorLoop:
         found = plan(state, self.observer.shipped, self.observer.settings)
         failure = self._act(state, found)
         if failure is not None:
-            self._report_once(*failure)
-            found = evolve(found, report=report_failure(found.report, *failure))
+            self._report_once(describe(failure[0]), failure[1])
+            found = plan_after_failure(found, *failure)
         self._report_degraded(found.report)
         has_status = self._write_status(state, found) and self._write_component_statuses()
         has_failed = failure is not None or not has_status
@@ -163,7 +165,7 @@ class OperatorLoop:
             self._has_led = True
             self.reporter.report(state.installation, [TAKE_OVER])
 
-    def _act(self, state: ClusterState, found: Plan) -> tuple[str, NetplugError] | None:
+    def _act(self, state: ClusterState, found: Plan) -> tuple[Action, NetplugError] | None:
         """Do everything of a plan; what failed, and how, if anything did. The rest is then not done."""
         for action in found.actions:
             if self._stopping.is_set() or not self.is_leading() or found.mode is None:
@@ -174,7 +176,7 @@ class OperatorLoop:
                 self.actor.act(action, found.mode)
             except NetplugError as error:
                 self.metrics.note_action(action, has_failed=True)
-                return describe(action), error
+                return action, error
             self.metrics.note_action(action, has_failed=False)
             event = event_of(action)
             if event is not None and state.installation is not None:
@@ -184,7 +186,10 @@ class OperatorLoop:
     def _write_status(self, state: ClusterState, found: Plan) -> bool:
         """Whether the status says what was found; also if there is no Installation any more."""
         is_gone = any(isinstance(action, SetFinalizer) and not action.is_held for action in found.actions)
-        if state.installation is None or is_gone or self._stopping.is_set() or not self.is_leading():
+        if self._stopping.is_set() or not self.is_leading():
+            return True
+        if state.installation is None or is_gone:
+            self.components.remove()
             return True
         return self._write(state.installation, found)
 
@@ -192,6 +197,7 @@ class OperatorLoop:
         now = format_time(self.clock.now_ns())
         status = status_of(found, installation, version=self.observer.settings.version, now=now)
         self._conditions = condition_values(status)
+        self.components.write(installation, found)
         if has_status(installation, status):
             return True
         try:

@@ -15,6 +15,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.http_server import PageServer
 from netplug_cli.logs import Logger
 from netplug_cli.operator.acting import Actor
+from netplug_cli.operator.component_statuses import ComponentStatuses
 from netplug_cli.operator.election import Election
 from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import Observer
@@ -97,6 +98,7 @@ def _assemble(
         observer=Observer(cluster=cluster, pools=ends.pools, shipped=shipped_objects(), settings=settings, clock=clock),
         actor=Actor(cluster=cluster, pools=ends.pools, clock=clock),
         reporter=Reporter(cluster=cluster, identity=ends.identity, clock=clock, log=log),
+        components=ComponentStatuses(cluster=cluster, clock=clock, log=log),
         metrics=metrics,
         is_leading=lambda: election.is_leading,
         on_crash=on_crash,

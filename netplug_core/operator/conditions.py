@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.decoding.tables import find_member
 from netplug_core.operator.objects import Json, find_text
 
-__all__ = ["Reason", "Report", "condition_values", "conditions_of", "find_condition"]
+__all__ = [
+    "CONDITIONS", "Reason", "Report", "condition_values", "conditions_of", "find_condition", "generation_of",
+    "with_pending",
+]  # fmt: skip
+
+
+CONDITIONS: Final = ("Ready", "Progressing", "Degraded")
+"""The types of an Installation's conditions."""
 
 
 class Reason:
@@ -47,19 +54,21 @@ class Report:
         return self.degraded is None and self.progressing is None and self.unready is None
 
 
-def conditions_of(report: Report, installation: Json, now: str) -> list[Json]:
-    """The conditions for a report. The time of a condition changes with its status only; ``now`` is the time."""
-    states = {
-        "Ready": (Reason.AVAILABLE, "\n".join(report.notes)) if report.is_ready else None,
-        "Progressing": report.progressing,
-        "Degraded": report.degraded,
-    }
+def conditions_of(
+    report: Report, found: Json, now: str, *, generation: int | None = None, types: Sequence[str] = CONDITIONS
+) -> list[Json]:
+    """The conditions for a report. The time of a condition changes with its status only; ``now`` is the time.
+
+    ``found`` is the object that they are for, ``generation`` that of the object that the report is about, if it is
+    another one. ``types`` are what is called ready, progressing, degraded.
+    """
+    ready = (Reason.AVAILABLE, "\n".join(report.notes)) if report.is_ready else None
+    states = dict(zip(types, (ready, report.progressing, report.degraded), strict=True))
     otherwise = Reason.AVAILABLE if report.is_ready else Reason.UNKNOWN
-    generation = find_member(installation, "metadata", "generation")
     conditions = list[Json]()
-    for kind, state in states.items():
-        reason, message = state or (report.unready if kind == "Ready" else None) or (otherwise, "")
-        status, former = ("False" if state is None else "True"), find_condition(installation, kind)
+    for index, (kind, state) in enumerate(states.items()):
+        reason, message = state or (report.unready if index == 0 else None) or (otherwise, "")
+        status, former = ("False" if state is None else "True"), find_condition(found, kind)
         has_changed = find_text(former, "status") != status
         conditions.append(
             {
@@ -68,15 +77,28 @@ def conditions_of(report: Report, installation: Json, now: str) -> list[Json]:
                 "reason": reason,
                 "message": message,
                 "lastTransitionTime": now if has_changed else find_text(former, "lastTransitionTime") or now,
-                "observedGeneration": generation if isinstance(generation, int) else 0,
+                "observedGeneration": generation_of(found) if generation is None else generation,
             }
         )
     return conditions
 
 
+def with_pending(report: Report, count: int) -> Report:
+    """While there are so many changes to be made, nothing is ready."""
+    if not count or report.progressing is not None:
+        return report
+    return evolve(report, progressing=(Reason.NOT_READY, f"changes that are being made: {count}"))
+
+
+def generation_of(found: Json) -> int:
+    """The generation of an object; 0 if it has none."""
+    generation = find_member(found, "metadata", "generation")
+    return generation if isinstance(generation, int) else 0
+
+
 def condition_values(status: Json) -> dict[str, float]:
     """The conditions of a status by their types: 1 for one that is true, otherwise 0."""
-    found = {kind: find_condition({"status": status}, kind) for kind in ("Ready", "Progressing", "Degraded")}
+    found = {kind: find_condition({"status": status}, kind) for kind in CONDITIONS}
     return {kind: float(find_text(one, "status") == "True") for kind, one in found.items()}
 
 

@@ -40,8 +40,8 @@ class ObjectRef:
 
     @property
     def plural(self) -> str:
-        """The name under which the API has the objects of the kind. Every kind of the operator's objects is regular."""
-        return f"{self.kind.lower()}s"
+        """The name under which the API has the objects of the kind."""
+        return f"{self.kind.lower()}{'es' if self.kind.endswith('s') else 's'}"
 
     def __str__(self) -> str:
         place = f"{self.namespace}/" if self.namespace else ""

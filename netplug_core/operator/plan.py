@@ -21,7 +21,7 @@ from netplug_core.installation.render import RenderedInstallation, render
 from netplug_core.installation.selection import CNIType, find_selection_problems, select
 from netplug_core.operator.actions import Action, ApplyObject, ChangePool, SetFinalizer
 from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSettings, Shipped, recorded_cni
-from netplug_core.operator.conditions import Reason, Report
+from netplug_core.operator.conditions import Reason, Report, with_pending
 from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, find_text, is_being_deleted, needs_apply, ref_of
@@ -43,13 +43,16 @@ _STATIC: Final = (
 class Plan:
     """``actions`` in their order, and what there is to report. ``mode`` is None if it is refused.
 
-    ``checked`` is the Installation that the plan is for; None if there is none that can be acted upon.
+    ``checked`` is the Installation that the plan is for; None if there is none that can be acted upon. ``pools`` and
+    ``nodes`` are the parts of the report that are about the pools, and about all else; None if it is of all together.
     """
 
     actions: tuple[Action, ...] = ()
     report: Report = _NOTHING_TO_REPORT
     mode: ClusterMode | None = None
     checked: CheckedInstallation | None = None
+    pools: Report | None = None
+    nodes: Report | None = None
 
 
 def plan(state: ClusterState, shipped: Shipped, settings: OperatorSettings) -> Plan:
@@ -83,7 +86,8 @@ def _plan_installation(
         return Plan(actions=first, report=_degraded(Reason.INVALID, _describe_problems(checked)))
     rendered = render(checked.document, facts, version=settings.version, api_group=mode.api_group)
     then = _plan_rendered(checked, rendered, state, shipped)
-    return evolve(then, actions=(*first, *then.actions), report=_with_pending(then.report, (*first, *then.actions)))
+    actions = (*first, *then.actions)
+    return evolve(then, actions=actions, report=with_pending(then.report, len(actions)))
 
 
 def _plan_rendered(
@@ -92,26 +96,31 @@ def _plan_rendered(
     """The pools first, because the conflist depends on them; those that are gone last, because they take long."""
     made = tuple(ChangePool(step) for step in rendered.steps if step.action in _CHANGING)
     gone = tuple(ChangePool(step) for step in rendered.steps if step.action is PoolAction.DELETE)
-    troubled = _troubled_pools(rendered.steps)
-    report = Report(degraded=troubled, notes=checked.warnings)
+    pools = Report(degraded=_troubled_pools(rendered.steps))
     if checked.resolved is not None and not checked.resolved.is_netplug:
         deletions, awaited = plan_removal(state, shipped)
         if (deletions or awaited) and select(checked.document).cni.value is None:
             return Plan(report=_degraded(Reason.INVALID, _describe_derived_plugin(checked.resolved.cni)))
         notes = (*checked.warnings, f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
-        progress = (Reason.NOT_READY, awaited) if awaited else None
-        report = evolve(report, notes=notes, progressing=progress)
-        return Plan(actions=(*made, *deletions, *gone), report=report, checked=checked)
+        nodes = Report(notes=notes, progressing=(Reason.NOT_READY, awaited) if awaited else None)
+        return _plan_of((*made, *deletions, *gone), checked, pools, nodes)
     if rendered.conflist is None:
         waiting = (Reason.NOT_FOUND, f"waiting for a pool: {rendered.no_conflist_reason}; create an IPPool, or list it")
-        return Plan(actions=(*made, *gone), report=evolve(report, degraded=troubled or waiting), checked=checked)
+        return _plan_of((*made, *gone), checked, pools, Report(degraded=waiting, notes=checked.warnings))
     wanted = wanted_objects(rendered, shipped)
     leaving = next((ref_of(one) for one in wanted if is_being_deleted(state.objects.get(ref_of(one)))), None)
     if leaving is not None:
         progress = (Reason.NOT_READY, f"{leaving} is being deleted; it is made again when it is gone")
-        return Plan(actions=made, report=evolve(report, progressing=progress), checked=checked)
+        return _plan_of(made, checked, pools, Report(progressing=progress, notes=checked.warnings))
     objects = tuple(ApplyObject(one) for one in wanted if needs_apply(state.objects.get(ref_of(one)), one))
-    return Plan(actions=(*made, *objects, *gone), report=_with_rollout(report, state), checked=checked)
+    nodes = _with_rollout(Report(notes=checked.warnings), state)
+    return _plan_of((*made, *objects, *gone), checked, pools, nodes)
+
+
+def _plan_of(actions: tuple[Action, ...], checked: CheckedInstallation, pools: Report, nodes: Report) -> Plan:
+    """A plan whose report is that of the pools and of all else together."""
+    report = evolve(nodes, degraded=pools.degraded or nodes.degraded)
+    return Plan(actions=actions, report=report, checked=checked, pools=pools, nodes=nodes)
 
 
 def _plan_removal(installation: Json, state: ClusterState, shipped: Shipped) -> Plan:
@@ -206,14 +215,7 @@ def _with_rollout(report: Report, state: ClusterState) -> Report:
     rollout = rollout_of(state.objects.get(DAEMONSET_REF), state.pods)
     failing = (Reason.POD_FAILURE, "\n".join(rollout.failures)) if rollout.failures else None
     progress = (Reason.NOT_READY, rollout.progress) if rollout.progress and not failing else None
-    return evolve(report, degraded=report.degraded or failing, progressing=progress)
-
-
-def _with_pending(report: Report, actions: Sequence[Action]) -> Report:
-    """While there is something to do, nothing is ready."""
-    if not actions or report.progressing is not None:
-        return report
-    return evolve(report, progressing=(Reason.NOT_READY, f"changes that are being made: {len(actions)}"))
+    return evolve(report, degraded=failing, progressing=progress)
 
 
 def _degraded(reason: str, message: str) -> Report:

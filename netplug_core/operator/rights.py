@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from netplug_core.decoding.tables import find_member
 from netplug_core.operator.cluster import Shipped
+from netplug_core.operator.component_status import Component, component_ref
 from netplug_core.operator.components import COMPONENT_REFS
 from netplug_core.operator.lease import LEASE
 from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
@@ -23,8 +24,8 @@ _READ: Final = ("get", "list", "watch")
 _POOLS: Final = "ippools"
 _POOL_WRITES: Final = {
     _POOLS: ("create", "delete", "get", "list", "update", "watch"),
-    "ipamblocks": ("create", "delete", "get", "list", "update"),
-    "blockaffinities": ("create", "delete", "get", "list", "update"),
+    "ipamblocks": ("delete", "get", "list", "update"),
+    "blockaffinities": ("delete", "get", "list", "update"),
 }
 """What it takes to make, change and delete a pool with its blocks, by the name of the resource."""
 
@@ -46,6 +47,7 @@ def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
         _rule([OPERATOR_GROUP], ["installations"], _READ),
         _rule([OPERATOR_GROUP], ["installations", "installations/status"], ["patch"], [INSTALLATION_NAME]),
         *_component_rules(),
+        *_status_rules(),
         *_pool_rules(shipped),
         _rule([""], ["events"], ["create", "get", "update"]),
     ]
@@ -84,6 +86,15 @@ def _component_rules() -> Iterator[Json]:
     plurals = sorted(ref.plural for ref in COMPONENT_REFS.values())
     yield _rule([OPERATOR_GROUP], plurals, _READ)
     yield _rule([OPERATOR_GROUP], [f"{plural}/status" for plural in plurals], ["patch"], [COMPONENT_NAME])
+
+
+def _status_rules() -> Iterator[Json]:
+    """Rules for the objects that say how a component is."""
+    refs = [component_ref(component) for component in Component]
+    plural, names = refs[0].plural, sorted(ref.name for ref in refs)
+    yield _rule([OPERATOR_GROUP], [plural], ["create"])
+    yield _rule([OPERATOR_GROUP], [plural], ["delete", "get", "patch"], names)
+    yield _rule([OPERATOR_GROUP], [f"{plural}/status"], ["patch"], names)
 
 
 def _pool_rules(shipped: Shipped) -> Iterator[Json]:

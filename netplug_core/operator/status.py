@@ -7,11 +7,12 @@ from attrs import evolve
 from netplug_core.decoding.tables import find_member
 from netplug_core.errors import excerpt
 from netplug_core.installation.computed import computed_spec
+from netplug_core.operator.actions import Action, ChangePool, describe
 from netplug_core.operator.conditions import Reason, Report, conditions_of
 from netplug_core.operator.objects import Json, find_text
 from netplug_core.operator.plan import Plan
 
-__all__ = ["has_status", "report_failure", "status_of"]
+__all__ = ["has_status", "plan_after_failure", "report_failure", "status_of"]
 
 _MEMBERS = ("conditions", "computed", "crdMode", "mtu", "netplugVersion")
 
@@ -37,6 +38,21 @@ def status_of(plan: Plan, installation: Json, *, version: str, now: str) -> Json
 def has_status(installation: Json, status: Json) -> bool:
     """Whether the object has this status already. Members of others do not count."""
     return all(find_member(installation, "status", name) == status.get(name) for name in _MEMBERS)
+
+
+def plan_after_failure(plan: Plan, action: Action, error: Exception) -> Plan:
+    """A plan of which an action has failed: the component that the action is of is degraded."""
+
+    def failed(report: Report) -> Report:
+        return report_failure(report, describe(action), error)
+
+    is_pool, pools, nodes = isinstance(action, ChangePool), plan.pools or plan.report, plan.nodes or plan.report
+    return evolve(
+        plan,
+        report=failed(plan.report),
+        pools=failed(pools) if is_pool else pools,
+        nodes=nodes if is_pool else failed(nodes),
+    )
 
 
 def report_failure(report: Report, what: str, error: Exception, *, is_read: bool = False) -> Report:

@@ -14,6 +14,7 @@ from typing import cast
 from attrs import define, evolve, field
 
 from netplug_cli.operator.acting import Actor
+from netplug_cli.operator.component_statuses import ComponentStatuses
 from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import INSTALLATION, Observer
 from netplug_cli.operator.process import OperatorLoop
@@ -24,6 +25,7 @@ from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.pool_plan import PoolStep, pools_afterwards
 from netplug_core.operator.cluster import OperatorSettings, Shipped
+from netplug_core.operator.component_status import STATUS_KIND
 from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
 from netplug_core.operator.wanted import DAEMONSET_REF, NAMESPACE_REF
@@ -57,6 +59,9 @@ def _names_of(definition: Json) -> Json:
 SHIPPED = _trimmed()
 """What a release brings."""
 
+_REPEATING = ("replace Event ", f"apply {STATUS_KIND} ", f"delete {STATUS_KIND} ")
+"""How writes begin that say again what a status says."""
+
 _GROUPS = {"crd.projectnetplug.org": ClusterMode.V1, "projectnetplug.org": ClusterMode.V3}
 
 
@@ -69,7 +74,7 @@ class MemoryCluster:
     """See :class:`netplug_cli.operator.world.Cluster`.
 
     ``kill_in`` ends the operator at the write after so many, ``error`` is what every request raises. ``writes`` has
-    each write that was done, but for those of ``events``.
+    each write that was done, but for those of ``events`` and of ``NetplugStatus``.
     """
 
     objects: dict[ObjectRef, Object] = field(factory=dict)
@@ -128,7 +133,6 @@ class MemoryCluster:
         ref = ref_of(wanted)
         self._begin_write(f"replace {ref}")
         if ref.kind == "Event":
-            self.writes.pop()
             self.events[ref] = copy.deepcopy(dict(wanted))
             return wanted
         found = self.objects.get(ref)
@@ -209,7 +213,8 @@ class MemoryCluster:
             raise self.error
         if what in self.refused:
             raise self.refused[what]
-        self.writes.append(what)
+        if not what.startswith(_REPEATING):
+            self.writes.append(what)
 
     def _new(self, ref: ObjectRef) -> Object:
         if ref.namespace and (
@@ -268,6 +273,7 @@ def make_loop(
         observer=observer,
         actor=Actor(cluster=cluster, pools=pools, clock=time),
         reporter=Reporter(cluster=cluster, identity="operator-1", clock=time, log=lines),
+        components=ComponentStatuses(cluster=cluster, clock=time, log=lines),
         metrics=OperatorMetrics(VERSION),
         is_leading=lambda: is_leading,
         on_crash=lambda: None,

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from netplug_backends.kubernetes.names import CrdMode
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
-from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions
+from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_namespace
 from tests.harness.servers.ports import reserve_port
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
@@ -31,6 +31,8 @@ DAEMONSET = "/apis/apps/v1/namespaces/netplug-system/daemonsets/netplug-node"
 NAMESPACE = "/api/v1/namespaces/netplug-system"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/netplug-operator"
 POOLS = "/apis/crd.projectnetplug.org/v1/ippools"
+_STATUSES = "/apis/operator.projectnetplug.org/v1/netplugstatuses"
+_EVENTS = "/api/v1/namespaces/default/events"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 OPERATOR_PATHS = {
@@ -84,21 +86,22 @@ class OperatorProcess:
         self.child.send_signal(signal.SIGTERM)
         return self.child.wait(EMERGENCY_STOP_S)
 
-    def livez(self) -> int:
-        """The status with which it answers a probe; 0 if it does not answer."""
+    def ask(self, path: str) -> tuple[int, str]:
+        """The status and the text with which it answers at its health port; 0 if it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/livez", timeout=EMERGENCY_STOP_S) as reply:
-                return int(reply.status)
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=EMERGENCY_STOP_S) as reply:
+                return int(reply.status), reply.read().decode()
         except urllib.error.HTTPError as error:
             with error:
-                return error.code
+                return error.code, error.read().decode()
         except urllib.error.URLError:
-            return 0
+            return 0, ""
 
 
 @contextmanager
 def open_operator_cluster(server: ApiServer, folder: Path) -> Iterator[OperatorCluster]:
     """A server with definitions and no operator yet; at the end nothing of one is left but definitions."""
+    make_namespace(server, "default")  # Events are there
     install_definitions(server, CrdMode.V1)
     delete_custom_objects(server, CrdMode.V1)  # of other tests on this server
     opened = OperatorCluster(server, folder)
@@ -134,15 +137,15 @@ class OperatorCluster:
         for name in self.names(INSTALLATIONS):
             self.patch(f"{INSTALLATIONS}/{name}", {"metadata": {"finalizers": None}})
             self.request("DELETE", f"{INSTALLATIONS}/{name}")
-        for path in reversed(OPERATOR_PATHS.values()):
+        for path in (*reversed(OPERATOR_PATHS.values()), _STATUSES, _EVENTS):
             self.request("DELETE", path)
         self.end_namespace()
         self.request("DELETE", POOLS)
 
     def stop_operators(self) -> None:
         """Kill what runs."""
-        for operator in self._operators:
-            operator.kill()
+        while self._operators:
+            self._operators.pop().kill()
         self.request("DELETE", LEASE)
 
     def find(self, path: str) -> Mapping[str, object] | None:

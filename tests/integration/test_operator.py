@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.installations import network
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.operator_process import (
     DAEMONSET,
     INSTALLATIONS,
@@ -35,6 +36,9 @@ SPEC = network(ipPools=[POOL], bgp="Enabled")
 ROLE = OPERATOR_PATHS["plugin role"]
 DAEMONSETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 GROUP = "/apis/operator.projectnetplug.org/v1"
+STATUSES = f"{GROUP}/netplugstatuses"
+EVENTS = "/api/v1/namespaces/default/events"
+KILLS = 18 if IS_DEEP else 2
 BLOCKS = "/apis/crd.projectnetplug.org/v1/ipamblocks"
 
 
@@ -66,6 +70,20 @@ def test_an_installation_becomes_objects_and_the_status_says_so(ready: OperatorC
     assert found["metadata"]["finalizers"] == ["operator.projectnetplug.org/operator-cleanup"]  # type: ignore[index]
     assert "annotations" not in found["metadata"]  # type: ignore[operator]  # kopf writes none
     assert ready.names(POOLS) == ["default-ipv4-ippool"]
+
+
+def test_each_component_and_the_events_say_so_too(ready: OperatorCluster) -> None:
+    def is_available(name: str) -> bool:
+        return condition(ready.find(f"{STATUSES}/{name}"), "Available").get("status") == "True"
+
+    wait_until(lambda: is_available("netplug") and is_available("ippools"), "both components are available")
+
+    def reasons() -> set[str]:
+        found = ready.server.get(EVENTS)["items"]
+        assert isinstance(found, list)
+        return {str(event["reason"]) for event in found if event["involvedObject"]["name"] == "default"}
+
+    wait_until(lambda: {"OperatorActs", "PoolCreated", "AllObjectsAvailable"} <= reasons(), "the Events come")
 
 
 def test_what_is_as_it_should_be_is_not_written_again(ready: OperatorCluster) -> None:
@@ -172,26 +190,38 @@ def test_beside_a_static_manifest_nothing_is_written(cluster: OperatorCluster) -
 
 
 def test_killed_at_random_it_converges(cluster: OperatorCluster) -> None:
+    """In the installation, in a change, and in the removal; by night more than fifty times."""
     seed = time.time_ns()
     chance = random.Random(seed)  # noqa: S311  # moments of a kill
-    cluster.start().kill()
-    operator = cluster.start()
+
+    def kill_operators() -> None:
+        for _ in range(KILLS):
+            operator = cluster.start()
+            time.sleep(chance.uniform(0, 3))
+            operator.kill()
+            cluster.request("DELETE", LEASE)  # the next one needs not wait for its end
+        cluster.start()
+
+    def is_changed() -> bool:
+        return '"mtu":1400' in str(cluster.find(OPERATOR_PATHS["config map"])) and "second" in cluster.names(POOLS)
+
+    cluster.start()
     cluster.wait_for_definitions()
+    cluster.stop_operators()
     cluster.install(SPEC)
-    for _ in range(4):
-        time.sleep(chance.uniform(0, 1.5))
-        operator.kill()
-        cluster.request("DELETE", LEASE)  # the next one needs not wait for its end
-        operator = cluster.start()
+    kill_operators()
     cluster.wait_for_objects()
+    cluster.stop_operators()
+    changed = network(ipPools=[POOL, {"cidr": "10.245.0.0/16", "name": "second", **PLAIN}], mtu=1400)
+    cluster.patch(f"{INSTALLATIONS}/default", {"spec": changed})
+    kill_operators()
+    wait_until(is_changed, f"the change is made (seed {seed})")
+    cluster.stop_operators()
     cluster.request("DELETE", f"{INSTALLATIONS}/default")
-    for _ in range(4):
-        time.sleep(chance.uniform(0, 1.5))
-        operator.kill()
-        cluster.request("DELETE", LEASE)
-        operator = cluster.start()
+    kill_operators()
     wait_until(lambda: not cluster.installation(), f"the Installation goes (seed {seed})")
     assert [name for name, path in OPERATOR_PATHS.items() if cluster.find(path)] == ["namespace"]
+    wait_until(lambda: not cluster.names(STATUSES), "the statuses of the components go")
 
 
 def test_of_two_operators_one_acts_and_the_other_takes_over(cluster: OperatorCluster) -> None:
@@ -201,8 +231,11 @@ def test_of_two_operators_one_acts_and_the_other_takes_over(cluster: OperatorClu
     cluster.wait_for_definitions()
     cluster.install(SPEC)
     cluster.wait_for_objects()
-    wait_until(lambda: second.livez() == 200, "the second lives")
-    assert first.livez() == 200
+    wait_until(lambda: second.ask("/readyz")[0] == 200, "the second is ready")
+    assert first.ask("/livez") == (200, "ok\n")
+    assert "netplug_operator_leader 1.0" in first.ask("/metrics")[1]
+    assert 'netplug_operator_writes_total{kind="DaemonSet",outcome="done",verb="apply"} 1.0' in first.ask("/metrics")[1]
+    assert "netplug_operator_leader 0.0" in second.ask("/metrics")[1]
     assert "apply" not in second.lines
     assert first.stop() == 0
     wait_until(lambda: "acts from now on" in second.lines, "the second takes over")

@@ -33,6 +33,9 @@ METADATA_TYPE = f"{JSON_TYPE};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{J
 
 _SUCCESS, _REDIRECT = range(200, 300), range(300, 400)
 _NOT_FOUND = 404
+_NOT_HELD = " RBAC permissions not currently held:"
+"""What a server says, before the rights, to an account that would give more than it has."""
+
 _MAX_BYTES = 1000  # more than a message shows of them, whatever the alphabet
 
 
@@ -100,7 +103,11 @@ class ApiReply:
     @property
     def message(self) -> str:
         """The server's sentence about a refusal, cut like every text from outside."""
-        return excerpt(str(self.object.get("message") or f"HTTP status {self.status}"))
+        text = str(self.object.get("message") or f"HTTP status {self.status}")
+        head, missing, rights = text.partition(_NOT_HELD)
+        if missing:  # before the rights come the account and its groups, at a length that would hide them
+            text = f"{head.partition(':')[0]}: {missing.strip()} {rights.strip()}"
+        return excerpt(text)
 
 
 def decode_reply(raw: RawReply) -> ApiReply:

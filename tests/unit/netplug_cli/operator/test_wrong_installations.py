@@ -62,4 +62,4 @@ def test_a_new_installation_that_is_wrong_installs_nothing() -> None:
         "Installation(default): Format: spec.registry: 'registry.example' is not accepted; "
         "a registry that ends with / is expected, or UseDefault"
     )
-    assert {ref.kind for ref in cluster.objects} <= {"Installation", "CustomResourceDefinition"}
+    assert {ref.kind for ref in cluster.objects} <= {"Installation", "NetplugStatus", "CustomResourceDefinition"}

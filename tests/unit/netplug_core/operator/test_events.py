@@ -120,7 +120,10 @@ def test_the_object_of_an_event_and_the_same_once_more() -> None:
     }
     assert (first["type"], first["reason"], first["count"]) == ("Warning", "PodFailure", 1)
     assert first["message"] == "x" * 1000
-    stored = {**first, "metadata": {**first["metadata"], "resourceVersion": "7"}}  # type: ignore[dict-item]
+    stored = {
+        **first,
+        "metadata": {"name": ref_of_event(event, installation).name, "namespace": "default", "resourceVersion": "7"},
+    }
     again = render_event(event, installation, stored, identity="operator-2", now="2026-01-01T00:01:00Z")
     assert again["metadata"] == stored["metadata"]
     assert (again["count"], again["firstTimestamp"], again["lastTimestamp"]) == (

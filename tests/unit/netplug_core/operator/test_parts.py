@@ -49,7 +49,8 @@ def test_the_plurals_are_those_of_the_api() -> None:
 
 def test_the_plurals_of_own_kinds_are_those_of_their_definitions() -> None:
     found = [definition["spec"]["names"] for definition in SHIPPED.operator_definitions]  # type: ignore[index]
-    assert [names["kind"] for names in found] == ["Installation", "APIServer", "FlowLogAPI", "FlowLogViewer"]
+    kinds = ["Installation", "NetplugStatus", "APIServer", "FlowLogAPI", "FlowLogViewer"]
+    assert [names["kind"] for names in found] == kinds
     for names in found:
         assert ObjectRef(INSTALLATION_API_VERSION, names["kind"], "default").plural == names["plural"]
 

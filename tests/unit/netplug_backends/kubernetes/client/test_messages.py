@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.kubernetes.client.messages import ApiRequest, RawReply, decode_reply, parse_json
+from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, RawReply, decode_reply, parse_json
 from netplug_core.errors import Unavailable
 from netplug_core.records import OutcomeUnknown
 
@@ -42,3 +42,16 @@ def test_a_write_without_an_answer_has_an_unknown_outcome_and_a_read_has_none() 
 def test_json_that_is_nested_too_deeply_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_json("[" * 100_000)
+
+
+def test_the_rights_that_an_account_would_give_and_does_not_have_are_shown() -> None:
+    groups = " ".join(f'"system:group-{number}"' for number in range(20))
+    text = (
+        'clusterroles.rbac.authorization.k8s.io "netplug" is forbidden: user "system:serviceaccount:a:b" '
+        f"(groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n"
+        '{APIGroups:[""], Resources:["pods/status"], Verbs:["patch"]}'
+    )
+    assert ApiReply(403, {"message": text}).message == (
+        'clusterroles.rbac.authorization.k8s.io "netplug" is forbidden: RBAC permissions not currently held: '
+        '{APIGroups:[""], Resources:["pods/status"], Verbs:["patch"]}'
+    )
