@@ -115,7 +115,8 @@ class EtcdDatastore:
             raise InvariantBroken(f"etcd takes {MAX_COMMIT_WRITES} writes in a commit, not {len(writes)}")
         legacy = _legacy_keys(folded.conditions)
         operations = tuple([self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations])
-        compares, failure = zip(*map(self._check, folded.conditions), strict=True) if folded.conditions else ((), ())
+        checks = [self._check(condition) for condition in folded.conditions]
+        compares, failure = tuple([compare for compare, _ in checks]), tuple([read for _, read in checks])
         attempts = _COMMIT_ATTEMPTS
         while True:
             txn = Txn(compares=compares, success=operations, failure=failure)

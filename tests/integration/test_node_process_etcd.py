@@ -161,7 +161,7 @@ def test_executables_and_the_process_take_turns_on_one_attachment(
 
 
 # A tenth more than it takes (Python 3.11), for other versions of Python and of libraries.
-MOST_CALLS = {"ADD": 1890, "DEL": 1130}
+MOST_CALLS = {"ADD": 1880, "DEL": 1120}
 
 
 def test_a_served_call_runs_no_more_python_than_it_has_to(runtime: CNIRuntime) -> None:
