@@ -47,11 +47,11 @@ class HelmRefused(Exception):
 
 
 class Helm:
-    """Calls a helm, which reaches no cluster."""
+    """Calls a helm, which reaches no cluster unless a kubeconfig leads to one."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, kubeconfig: str = "") -> None:
         self._program = program
-        self._environ = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "KUBECONFIG": str(folder / "none")}
+        self._environ = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "KUBECONFIG": kubeconfig or str(folder / "none")}
 
     def run(self, *arguments: str) -> str:
         """What it writes to standard output."""

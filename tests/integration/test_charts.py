@@ -1,4 +1,4 @@
-"""The charts with a real helm, which reaches no cluster: what it makes of them, and what it refuses.
+"""The charts with a real helm, which reaches no cluster: what it makes of them, what it refuses, and what applies.
 
 ``tests/unit/tools/test_charts.py`` has what can be said without helm.
 """
@@ -29,6 +29,8 @@ from tests.harness.charts import (
     read_objects,
 )
 from tests.harness.servers.binaries import find_helm
+from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.servers.kube_objects import install_definitions, install_operator_definitions, make_namespace
 from tools.charts.files import DEFINITION_CHARTS
 
 MUTATING = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
@@ -228,6 +230,31 @@ def test_in_another_namespace_everything_of_the_operator_is_there(helm: Helm) ->
     namespaces = {ref.namespace for ref in by_name(read_objects(text))}
     assert namespaces == {"", "elsewhere", "kube-system"}
     assert "netplug-operator" not in {subject["namespace"] for subject in subjects(text)}
+
+
+@pytest.mark.apiserver
+def test_helm_installs_upgrades_and_uninstalls(api_server: ApiServer, tmp_path: Path) -> None:
+    """Without the Job of the chart: the server runs no pods."""
+    install_definitions(api_server, CrdMode.V1)
+    install_operator_definitions(api_server)
+    make_namespace(api_server, "kube-system")
+    helm = Helm(find_helm(), tmp_path, api_server.write_kubeconfig())
+    place, installation = "--namespace=netplug-operator", "/apis/operator.projectnetplug.org/v1/installations/default"
+    helm.run("install", "netplug", str(OPERATOR), place, "--create-namespace")
+    try:
+        assert api_server.get(installation)["spec"] == {}
+        change = "--set=installation.netplugNetwork.mtu=1400"
+        helm.run("upgrade", "netplug", str(OPERATOR), place, change, "--set=apiServer.enabled=false")
+        assert api_server.get(installation)["spec"] == {"netplugNetwork": {"mtu": 1400}}
+        with pytest.raises(RequestRefused):
+            api_server.get("/apis/operator.projectnetplug.org/v1/apiservers/default")
+        refused = "--set=installation.netplugNetwork.sysctl[0].key=a"
+        with pytest.raises(HelmRefused, match="missing property 'value'"):
+            helm.run("upgrade", "netplug", str(OPERATOR), place, refused)
+    finally:
+        helm.run("uninstall", "netplug", place, "--no-hooks")
+    with pytest.raises(RequestRefused):
+        api_server.get(installation)
 
 
 def subjects(text: str) -> list[Mapping[str, str]]:

@@ -16,11 +16,14 @@ from netplug_backends.kubernetes.cluster import KubernetesCluster
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.installation.cluster import ApplyEffect, Ownership, Writing
+from netplug_core.operator.objects import ref_of
+from tests.harness.charts import DEFAULT_OUTPUT, read_objects
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
     delete_custom_objects,
     install_definitions,
     install_operator_definitions,
+    install_role,
     make_namespace,
     make_node,
 )
@@ -395,3 +398,20 @@ def test_uninstalling_waits_until_the_operator_lets_the_installation_go(tool: To
     assert tool.run_command("uninstall", "cluster") == CommandResult(0, "there is no Installation\n", "")
     with pytest.raises(RequestRefused):
         server.get(f"{COMPONENTS}/default")
+
+
+def test_the_account_of_the_job_of_the_chart_may_uninstall(server: ApiServer, tmp_path: Path) -> None:
+    install_operator_definitions(server)
+    make_namespace(server, "netplug-operator")
+    hooks = [one for one in read_objects(DEFAULT_OUTPUT.read_text()) if ref_of(one).name == "netplug-uninstall"]
+    token = install_role(server, objects=[one for one in hooks if one["kind"] != "Job"])
+    tool = ToolUser(tmp_path, _access(server.write_kubeconfig(token, name="uninstall")))
+    head = {"apiVersion": "operator.projectnetplug.org/v1", "metadata": {"name": "default"}}
+    server.create(INSTALLATIONS, {**head, "kind": "Installation"})
+    server.create(COMPONENTS, {**head, "kind": "FlowLogAPI"})
+    result = tool.run_command("uninstall", "cluster")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "Installation default is being deleted\nFlowLogAPI default is being deleted\n"
+        "there is no Installation any more\n"
+    )
