@@ -19,7 +19,7 @@ from netplug_core.lint.documents import (
     read_kubernetes_object,
 )
 from netplug_core.lint.finding import Finding
-from netplug_core.lint.installations import check_installations
+from netplug_core.lint.installations import check_components, check_installations
 from netplug_core.lint.ranges import Surroundings, check_ranges
 from netplug_core.lint.resources import check_resource, node_of, read_resource
 from netplug_core.lint.rules import Rule
@@ -90,7 +90,7 @@ def _read_cluster(read: _Documents, stored: Sequence[Resource]) -> Cluster:
         configurations.extend(ours)
         read.found.extend(found)
     checked, found = check_installations(read.of(DocumentSort.INSTALLATION))
-    read.found.extend(found)
+    read.found.extend((*found, *check_components(read.of(DocumentSort.COMPONENT))))
     prefix = _annotation_prefix(configurations)
     namespaces = tuple(_read_namespaces(read, prefix))
     pools = _of_type(resources, IPPool)

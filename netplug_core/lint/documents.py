@@ -15,6 +15,7 @@ from netplug_core.decoding.codecs import INTEGER, OBJECT, TEXT, TEXT_MAP, Codec
 from netplug_core.decoding.errors import MalformedField, document_error
 from netplug_core.decoding.tables import Decoder, Field, Table, find_member
 from netplug_core.errors import ConfigurationError
+from netplug_core.installation.components import find_component_kind
 from netplug_core.lint.finding import Finding, Path
 from netplug_core.lint.rules import Rule
 from netplug_core.names import RESOURCE_DOMAIN
@@ -53,6 +54,7 @@ class DocumentSort(enum.Enum):
     CONFIGURATION = "a network configuration, or a list of them"
     RESOURCE = "a resource of netplug"
     INSTALLATION = "an Installation"
+    COMPONENT = "a component beside an Installation"
     WORKLOAD = "a pod, or what makes pods of a template"
     NAMESPACE = "a namespace"
     NODE = "a node of Kubernetes"
@@ -80,6 +82,8 @@ def find_sort(document: Document) -> DocumentSort | None:
     is_netplugs = isinstance(api_version, str) and RESOURCE_DOMAIN in api_version
     if kind == INSTALLATION_KIND and (is_netplugs or api_version is None):
         return DocumentSort.INSTALLATION
+    if is_netplugs and find_component_kind(document.mapping) is not None:
+        return DocumentSort.COMPONENT
     if is_netplugs or (api_version is None and isinstance(kind, str) and find_kind(kind) is not None):
         return DocumentSort.RESOURCE
     if not isinstance(kind, str):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from netplug_core.decoding.tables import find_member
 from netplug_core.installation.check import CheckedInstallation, check
+from netplug_core.installation.components import read_component
 from netplug_core.installation.document import InstallationDocument, read_installation
 from netplug_core.installation.overlay import overlaid
 from netplug_core.installation.problems import InvalidInstallation, ProblemClass
@@ -13,9 +15,10 @@ from netplug_core.installation.selection import find_selection_problems
 from netplug_core.lint.documents import Document, Sourced, subject_of
 from netplug_core.lint.finding import Finding
 from netplug_core.lint.rules import Rule
+from netplug_core.resources.components import ComponentKind
 from netplug_core.resources.installation import INSTALLATION_NAME
 
-__all__ = ["check_installations"]
+__all__ = ["check_components", "check_installations"]
 
 _RULES: Final = {
     ProblemClass.REQUIRED: Rule.INSTALLATION_REQUIRED,
@@ -57,6 +60,16 @@ def check_installations(
         found.extend(_finding(document, problem) for problem in checked[-1].value.problems)
         found.extend(_warning_finding(document, checked[-1].value, text) for text in checked[-1].value.warnings)
     return tuple(checked), tuple(found)
+
+
+def check_components(documents: Iterable[Document]) -> Iterator[Finding]:
+    """What the components beside an Installation break."""
+    for document in documents:
+        kind = ComponentKind(find_member(document.mapping, "kind"))
+        try:
+            read_component(kind, document.mapping, source=document.source)
+        except InvalidInstallation as error:
+            yield _finding(document, error)
 
 
 def _is_default(one: InstallationDocument) -> bool:

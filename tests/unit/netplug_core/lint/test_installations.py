@@ -4,6 +4,7 @@ from netplug_core.lint.check import LintResult, check
 from netplug_core.lint.documents import Document
 from netplug_core.lint.ranges import Surroundings
 from netplug_core.lint.rules import Rule
+from netplug_core.resources.installation import OPERATOR_GROUP
 
 
 def installation(name: str = "default", **network: object) -> dict[str, object]:
@@ -69,3 +70,11 @@ def test_an_unknown_plugin_has_no_pools() -> None:
     mapping = installation()
     mapping["spec"] = {"cni": {"type": "Nothing"}}
     assert [one.rule for one in lint(mapping).found] == [Rule.INSTALLATION_UNSUPPORTED]
+
+
+def test_components_are_judged_and_no_error_by_themselves() -> None:
+    metadata = {"name": "default"}
+    header: dict[str, object] = {"apiVersion": f"{OPERATOR_GROUP}/v1", "kind": "FlowLogAPI", "metadata": metadata}
+    assert lint(header).found == ()
+    found = lint({**header, "spec": {"metricsPort": 0}}).found
+    assert [(one.rule, one.field, one.value) for one in found] == [(Rule.INSTALLATION_RANGE, "spec.metricsPort", 0)]
