@@ -43,6 +43,7 @@ def computed_spec(resolved: ResolvedInstallation) -> dict[str, object]:
             image_pull_policy=resolved.image_pull_policy,
             image_pull_secrets=resolved.image_pull_secrets,
             control_plane_replicas=resolved.control_plane_replicas,
+            node_resources=resolved.node_resources,
         )
     )
     return {**settings, "nodeUpdateStrategy": update}  # the writer leaves out its defaults
@@ -62,6 +63,8 @@ def _network(resolved: ResolvedInstallation) -> NetworkSettings:
         multi_interface_mode=resolved.multi_interface_mode,
         pod_interface_type=resolved.pod_interface_type,
         sysctls=resolved.sysctls,
+        features=resolved.features,
+        readiness_gates=resolved.readiness_gates,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from netplug_core.addressing import Family
 from netplug_core.installation.defaults import ResolvedInstallation
@@ -25,9 +25,11 @@ from netplug_core.resources.installation import (
 )
 from netplug_core.resources.ippool import AllowedUse, IPPool
 
-__all__ = ["NETWORK_NAME", "APIEndpoint", "render_conflist"]
+__all__ = ["ENDPOINT_STATUS_DIR", "LOG_FILE", "NETWORK_NAME", "APIEndpoint", "render_conflist", "serves_workloads"]
 
 NETWORK_NAME: Final = "k8s-pod-network"
+LOG_FILE: Final = "/var/log/netplug/cni/cni.log"
+ENDPOINT_STATUS_DIR: Final = "/var/run/netplug/endpoint-status"
 _LEVELS: Final = {
     LogSeverity.ERROR: "ERROR",
     LogSeverity.WARN: "WARNING",
@@ -63,7 +65,7 @@ def render_conflist(
     That is so with another CNI plugin, and with the IPAM Netplug until a pool of the cluster serves pods.
     ``api_group`` is the API group of netplug's objects if they are native; empty with the group of their backing.
     """
-    families = {pool.spec.prefix.family for pool in facts.pools if _serves_workloads(pool)}
+    families = {pool.spec.prefix.family for pool in facts.pools if serves_workloads(pool)}
     if not resolved.is_netplug or (resolved.ipam is IPAMType.NETPLUG and not families):
         return None
     plugins = [_plugin(resolved, families, api_group, endpoint)]
@@ -74,7 +76,7 @@ def render_conflist(
     return _dump({"name": NETWORK_NAME, "cniVersion": _VERSIONS[resolved.spec_version], "plugins": plugins})
 
 
-def _serves_workloads(pool: IPPool) -> bool:
+def serves_workloads(pool: IPPool) -> bool:
     """Whether a pool may give addresses to pods: it is enabled, and pods are among its uses."""
     return not pool.spec.is_disabled and AllowedUse.WORKLOAD in pool.spec.allowed_uses
 
@@ -93,12 +95,13 @@ def _plugin(
         "ipam": _ipam(resolved, families),
         "policy": {"type": "k8s"},
         "policy_setup_timeout_seconds": resolved.policy_setup_timeout_s,
-        "endpoint_status_dir": "/var/run/netplug/endpoint-status",
+        "endpoint_status_dir": ENDPOINT_STATUS_DIR,
         "container_settings": {"allow_ip_forwarding": resolved.container_ip_forwarding is Switch.ENABLED},
         "mtu": resolved.mtu,
         "nodename_file_optional": resolved.provider is KubernetesProvider.DOCKER_ENTERPRISE,
         **_log(resolved),
         **_links(resolved),
+        **_features(resolved),
     }
 
 
@@ -115,7 +118,7 @@ def _ipam(resolved: ResolvedInstallation, families: set[Family]) -> Members:
 def _log(resolved: ResolvedInstallation) -> Members:
     return {
         "log_level": _LEVELS[resolved.log.severity],
-        "log_file_path": "/var/log/netplug/cni/cni.log",
+        "log_file_path": LOG_FILE,
         "log_file_max_size": resolved.log.max_size_mib,
         "log_file_max_age": resolved.log.max_age_days,
         "log_file_max_count": resolved.log.max_count,
@@ -128,6 +131,19 @@ def _links(resolved: ResolvedInstallation) -> Members:
         members["device_type"] = "netkit"
     if resolved.dataplane is LinuxDataplane.VPP:
         members["dataplane_options"] = {"type": "grpc", "socket": _VPP_SOCKET}
+    return members
+
+
+def _features(resolved: ResolvedInstallation) -> Members:
+    """What is off, or missing, unless an Installation sets it."""
+    members: Members = {}
+    enabled = {
+        name: True for name, switch in asdict(resolved.features, recurse=False).items() if switch is Switch.ENABLED
+    }
+    if enabled:
+        members["feature_control"] = enabled
+    if resolved.readiness_gates:
+        members["readiness_gates"] = list(resolved.readiness_gates)
     return members
 
 

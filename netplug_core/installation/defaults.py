@@ -21,6 +21,8 @@ from netplug_core.installation.pool_defaults import ResolvedPool, default_pools
 from netplug_core.installation.selection import CNIType, IPAMType, Selection, select
 from netplug_core.resources.installation import (
     AddressDetection,
+    CNIFeatures,
+    ContainerResources,
     ImagePullPolicy,
     ImagePullSecret,
     InstallationSpec,
@@ -65,6 +67,7 @@ _DETECTIONS: Final[Mapping[KubernetesProvider, AddressDetection]] = {
     KubernetesProvider.DOCKER_ENTERPRISE: AddressDetection(skip_interface="^br-.*"),
     KubernetesProvider.EKS: AddressDetection(can_reach="8.8.8.8"),
 }
+_NODE_RESOURCES: Final = ContainerResources(requests=(("cpu", "100m"), ("memory", "96Mi")))
 _FIRST_FOUND: Final = AddressDetection(is_first_found=True)
 
 
@@ -104,6 +107,8 @@ class ResolvedInstallation:
     multi_interface_mode: MultiInterfaceMode | None
     pod_interface_type: PodInterfaceType
     sysctls: tuple[Sysctl, ...]
+    features: CNIFeatures
+    readiness_gates: tuple[str, ...]
     log: ResolvedLog
     pools: tuple[ResolvedPool, ...]
     lists_pools: bool
@@ -114,6 +119,7 @@ class ResolvedInstallation:
     image_pull_secrets: tuple[ImagePullSecret, ...]
     control_plane_replicas: int
     node_update: NodeUpdate
+    node_resources: ContainerResources
 
     @property
     def is_netplug(self) -> bool:
@@ -150,6 +156,8 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
         multi_interface_mode=network.multi_interface_mode or (MultiInterfaceMode.NONE if is_netplug else None),
         pod_interface_type=network.pod_interface_type or PodInterfaceType.VETH,
         sysctls=network.sysctls,
+        features=network.features,
+        readiness_gates=network.readiness_gates,
         log=_resolve_log(spec.logging.cni),
         pools=default_pools(network.pools, facts=facts, cni=cni, ipam=ipam, provider=provider),
         lists_pools=network.pools is not None,
@@ -160,6 +168,7 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
         image_pull_secrets=spec.image_pull_secrets,
         control_plane_replicas=_default_replicas(spec),
         node_update=spec.node_update or NodeUpdate(),
+        node_resources=spec.node_resources or _NODE_RESOURCES,
     )
 
 

@@ -161,6 +161,25 @@ FIELDS: Final[Mapping[str, FieldText]] = {
         "net.ipv4.tcp_keepalive_intvl, _probes or _time", "required", "the plugin `tuning`"
     ),
     "netplugNetwork.sysctl[].value": FieldText("the parameter's value", "required", "the plugin `tuning`"),
+    "netplugNetwork.cniFeatures": FieldText(
+        "annotations by which a pod can reach what is not its own", "", _CONFLIST.format("feature_control")
+    ),
+    "netplugNetwork.cniFeatures.ipAddrsNoIpam": FieldText(
+        "whether pods may name addresses that no address assignment holds",
+        "Disabled",
+        _CONFLIST.format("feature_control.ip_addrs_no_ipam"),
+    ),
+    "netplugNetwork.cniFeatures.floatingIPs": FieldText(
+        "whether pods may have floating IPs", "Disabled", _CONFLIST.format("feature_control.floating_ips")
+    ),
+    "netplugNetwork.cniFeatures.allowedSourcePrefixes": FieldText(
+        "whether pods may send from other addresses than their own",
+        "Disabled",
+        _CONFLIST.format("feature_control.allowed_source_prefixes"),
+    ),
+    "netplugNetwork.readinessGates": FieldText(
+        "URLs that must answer before a pod gets its addresses", "none", _CONFLIST.format("readiness_gates")
+    ),
     "logging": FieldText("what is logged"),
     "logging.cni": FieldText("the log of the CNI plugin"),
     "logging.cni.logSeverity": FieldText(
@@ -203,6 +222,11 @@ FIELDS: Final[Mapping[str, FieldText]] = {
     "nodeUpdateStrategy.rollingUpdate.maxSurge": FieldText(
         "nodes that may have two pods; a number or a percentage", "0", "the DaemonSet"
     ),
+    "nodeResources": FieldText(
+        "what the node process gets of its node", "requests cpu 100m, memory 96Mi", "the DaemonSet"
+    ),
+    "nodeResources.requests": FieldText("what is kept for it, such as cpu: 100m", "", "the DaemonSet"),
+    "nodeResources.limits": FieldText("the most that it gets, such as memory: 512Mi", "", "the DaemonSet"),
 }
 """The texts of every field, by its path below ``spec``; ``[]`` stands behind a list."""
 

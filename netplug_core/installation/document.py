@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Final, cast
@@ -25,6 +26,7 @@ from netplug_core.decoding.codecs import (
 from netplug_core.decoding.spelling import RespelledMember, take_respelled
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, fields_of, find_member
 from netplug_core.installation.problems import InvalidInstallation, ProblemClass, document_problem
+from netplug_core.netconf.codecs import GATE
 from netplug_core.resources.codec import METADATA_TABLES
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
@@ -32,7 +34,9 @@ from netplug_core.resources.installation import (
     INSTALLATION_NAME,
     OVERLAY_NAME,
     AddressDetection,
+    CNIFeatures,
     CNISettings,
+    ContainerResources,
     ImagePullPolicy,
     ImagePullSecret,
     Installation,
@@ -140,6 +144,18 @@ def _read_int32(value: object) -> int:
     return number
 
 
+def _read_quantities(value: object) -> tuple[tuple[str, str], ...]:
+    quantities = cast("tuple[tuple[str, str], ...]", TEXT_MAP.decode(value))
+    wrong = next((name for name, text in quantities if not _QUANTITY.fullmatch(text)), None)
+    if wrong is not None:
+        found = dict(quantities)[wrong]
+        raise Refused("a quantity such as 100m or 96Mi", value=found, path=f"[{wrong}]")
+    return quantities
+
+
+_QUANTITY: Final = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?(m|[kMGTPE]|[KMGTPE]i)?", re.ASCII)
+_QUANTITIES: Final = Codec(_read_quantities, TEXT_MAP.encode, schema=TEXT_MAP.schema)
+_URL: Final = Codec(GATE.decode, schema=TEXT.schema)
 _INT32: Final = Codec(_read_int32, schema={"type": "integer", "format": "int32"})
 _NUMBER_OR_TEXT: Final = Codec(_read_number_or_text, schema={"x-kubernetes-int-or-string": True})
 _SWITCH: Final = enum_codec(Switch)
@@ -186,6 +202,7 @@ INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
             "control_plane_node_selector": Field("controlPlaneNodeSelector", TEXT_MAP),
             **fields_of(TEXT, flex_volume_path="flexVolumePath", kubelet_volume_plugin_path="kubeletVolumePluginPath"),
             "node_update": Field("nodeUpdateStrategy", NodeUpdate),
+            "node_resources": Field("nodeResources", ContainerResources),
         },
     ),
     Table(
@@ -204,6 +221,8 @@ INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
             "multi_interface_mode": Field("multiInterfaceMode", enum_codec(MultiInterfaceMode)),
             "pod_interface_type": Field("linuxPodInterfaceType", enum_codec(PodInterfaceType)),
             "sysctls": Field("sysctl", ListOf(Sysctl)),
+            "features": Field("cniFeatures", CNIFeatures),
+            "readiness_gates": Field("readinessGates", ListOf(_URL)),
         },
     ),
     _POOL,
@@ -228,6 +247,15 @@ INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
         },
     ),
     Table(cls=Sysctl, fields=fields_of(NONEMPTY_TEXT, key="key", value="value")),
+    Table(
+        cls=CNIFeatures,
+        fields=fields_of(
+            _SWITCH,
+            ip_addrs_no_ipam="ipAddrsNoIpam",
+            floating_ips="floatingIPs",
+            allowed_source_prefixes="allowedSourcePrefixes",
+        ),
+    ),
     Table(cls=Logging, fields={"cni": Field("cni", LogSettings)}),
     Table(
         cls=LogSettings,
@@ -248,5 +276,6 @@ INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
         cls=RollingUpdate,
         fields=fields_of(_NUMBER_OR_TEXT, max_unavailable="maxUnavailable", max_surge="maxSurge"),
     ),
+    Table(cls=ContainerResources, fields=fields_of(_QUANTITIES, requests="requests", limits="limits")),
 )
 """The members of an Installation; the definition of the kind is made from them too."""

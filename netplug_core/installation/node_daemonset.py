@@ -21,11 +21,17 @@ from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.images import NODE_IMAGE, image_reference
 from netplug_core.installation.installer_settings import DEFAULT_CONF_NAME
 from netplug_core.installation.kubeconfig import FILE_NAME
-from netplug_core.resources.installation import OPERATOR_GROUP, InstallMode, KubernetesProvider, NodeUpdate
+from netplug_core.resources.installation import (
+    OPERATOR_GROUP,
+    ContainerResources,
+    InstallMode,
+    KubernetesProvider,
+    NodeUpdate,
+)
 
 __all__ = [
-    "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "NODE_ACCOUNT", "daemonset_of", "host_volumes", "install_container",
-    "node_container", "render_daemonset",
+    "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "HELPER_PLUGINS", "NODE_ACCOUNT", "daemonset_of", "host_volumes",
+    "install_container", "node_container", "render_daemonset",
 ]  # fmt: skip
 
 CONFIG_MAP: Final = "cni-config"
@@ -38,7 +44,7 @@ CONFIG_HASH: Final = f"hash.{OPERATOR_GROUP}/cni-config"
 
 _HOST_ROOT: Final = "/host"
 _HEALTH_PORT: Final = 9470
-_HELPER_PLUGINS: Final = ("bandwidth", "flannel", "host-local", "loopback", "portmap", "tuning")
+HELPER_PLUGINS: Final = ("bandwidth", "flannel", "host-local", "loopback", "portmap", "tuning")
 
 # A stop lets the calls that have begun finish, which may take 30 s.
 _GRACE_S: Final = 35
@@ -150,12 +156,17 @@ def node_container(
         ],
         **endpoint_override(),
         "securityContext": _as_root(),
-        "resources": {"requests": {"cpu": "100m", "memory": "96Mi"}},
+        "resources": _resources(resolved.node_resources),
         "startupProbe": {**health_probe("/livez", _HEALTH_PORT), "periodSeconds": 2, "failureThreshold": 150},
         "readinessProbe": {**health_probe("/readyz", _HEALTH_PORT), "periodSeconds": 10},
         "livenessProbe": {**health_probe("/livez", _HEALTH_PORT), "periodSeconds": 10, "failureThreshold": 6},
         "volumeMounts": [{"name": "host-root", "mountPath": _HOST_ROOT}],
     }
+
+
+def _resources(resources: ContainerResources) -> Json:
+    amounts = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    return {name: one for name, one in amounts.items() if one}
 
 
 def install_container(
@@ -173,7 +184,7 @@ def install_container(
     """
     variables = {"CNI_CONF_NAME": DEFAULT_CONF_NAME, "CNI_NET_DIR": resolved.conf_dir, "SLEEP": str(stays).lower()}
     if resolved.install_mode is InstallMode.NETPLUG_ONLY:
-        variables["SKIP_CNI_BINARIES"] = ",".join(_HELPER_PLUGINS)
+        variables["SKIP_CNI_BINARIES"] = ",".join(HELPER_PLUGINS)
     if api_group:
         variables["NETPLUG_API_GROUP"] = api_group
     return {

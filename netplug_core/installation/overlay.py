@@ -9,6 +9,7 @@ from attrs import evolve, fields
 from netplug_core.installation.document import InstallationDocument
 from netplug_core.installation.selection import select
 from netplug_core.resources.installation import (
+    CNIFeatures,
     CNISettings,
     InstallationSpec,
     IPAMSettings,
@@ -21,7 +22,7 @@ __all__ = ["overlaid"]
 
 T = TypeVar("T")
 
-_MERGED: Final = (InstallationSpec, NetworkSettings, CNISettings, IPAMSettings, Logging, LogSettings)
+_MERGED: Final = (InstallationSpec, NetworkSettings, CNISettings, CNIFeatures, IPAMSettings, Logging, LogSettings)
 """Objects that are merged member by member; any other value is replaced as a whole."""
 
 

@@ -22,6 +22,7 @@ from netplug_core.resources.installation import (
     LinuxDataplane,
     Switch,
 )
+from netplug_core.workload.gates import redact_url
 
 __all__ = ["SYSCTLS", "find_cluster_problems", "find_document_problems"]
 
@@ -239,9 +240,14 @@ def _foreign_plugin_problems(document: InstallationDocument, resolved: ResolvedI
         ("multiInterfaceMode", network.multi_interface_mode),
         ("containerIPForwarding", network.container_ip_forwarding),
         ("linuxPodInterfaceType", network.pod_interface_type),
+        ("cniFeatures.ipAddrsNoIpam", network.features.ip_addrs_no_ipam),
+        ("cniFeatures.floatingIPs", network.features.floating_ips),
+        ("cniFeatures.allowedSourcePrefixes", network.features.allowed_source_prefixes),
     ):
         if setting is not None:
             yield _problem(document, f"{_NETWORK}.{name}", setting.value, accepted)
+    for url in network.readiness_gates[:1]:
+        yield _problem(document, f"{_NETWORK}.readinessGates[0]", redact_url(url), accepted)
 
 
 _RESOLVED_RULES: Final[tuple[Callable[[InstallationDocument, ResolvedInstallation], Problems], ...]] = (

@@ -18,10 +18,11 @@ from netplug_core.resources.switch import Switch
 
 __all__ = [
     "INSTALLATION_API_VERSION", "INSTALLATION_KIND", "INSTALLATION_NAME", "MAX_INSTALLATION_POOLS", "OPERATOR_GROUP",
-    "OVERLAY_NAME", "AddressDetection", "CNISettings", "IPAMSettings", "ImagePullPolicy", "ImagePullSecret",
-    "InstallMode", "Installation", "InstallationPool", "InstallationSpec", "KubernetesAddress", "KubernetesProvider",
-    "LinuxDataplane", "LogSettings", "LogSeverity", "Logging", "MultiInterfaceMode", "NetworkSettings", "NodeUpdate",
-    "PodInterfaceType", "PoolEncapsulation", "RollingUpdate", "SpecVersion", "Switch", "Sysctl",
+    "OVERLAY_NAME", "AddressDetection", "CNIFeatures", "CNISettings", "ContainerResources", "IPAMSettings",
+    "ImagePullPolicy", "ImagePullSecret", "InstallMode", "Installation", "InstallationPool", "InstallationSpec",
+    "KubernetesAddress", "KubernetesProvider", "LinuxDataplane", "LogSettings", "LogSeverity", "Logging",
+    "MultiInterfaceMode", "NetworkSettings", "NodeUpdate", "PodInterfaceType", "PoolEncapsulation", "RollingUpdate",
+    "SpecVersion", "Switch", "Sysctl",
 ]  # fmt: skip
 
 OPERATOR_GROUP = f"operator.{RESOURCE_DOMAIN}"
@@ -176,6 +177,15 @@ class Sysctl:
 
 
 @frozen(kw_only=True)
+class CNIFeatures:
+    """Annotations by which a pod can reach what is not its own; None and disabled are off (spec 2.4)."""
+
+    ip_addrs_no_ipam: Switch | None = None
+    floating_ips: Switch | None = None
+    allowed_source_prefixes: Switch | None = None
+
+
+@frozen(kw_only=True)
 class NetworkSettings:
     """``spec.netplugNetwork``. ``pools`` is None if the document does not list any, not even an empty list."""
 
@@ -192,6 +202,8 @@ class NetworkSettings:
     multi_interface_mode: MultiInterfaceMode | None = None
     pod_interface_type: PodInterfaceType | None = None
     sysctls: tuple[Sysctl, ...] = ()
+    features: CNIFeatures = CNIFeatures()
+    readiness_gates: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -235,6 +247,14 @@ class NodeUpdate:
 
 
 @frozen(kw_only=True)
+class ContainerResources:
+    """What a container gets of its node; the quantities are texts such as ``100m``."""
+
+    requests: tuple[tuple[str, str], ...] = ()
+    limits: tuple[tuple[str, str], ...] = ()
+
+
+@frozen(kw_only=True)
 class InstallationSpec:
     """What the document asks for."""
 
@@ -252,6 +272,7 @@ class InstallationSpec:
     flex_volume_path: str = ""
     kubelet_volume_plugin_path: str = ""
     node_update: NodeUpdate | None = None
+    node_resources: ContainerResources | None = None
 
 
 @frozen(kw_only=True)

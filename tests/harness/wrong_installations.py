@@ -45,6 +45,8 @@ WRONG_DOCUMENTS = [
     (manifest(network(ipPools={"cidr": V4})), "Format", f"{N}.ipPools", "a list"),
     (manifest(network(sysctl=[{"key": "net.ipv4.tcp_keepalive_time"}])), "Required", f"{N}.sysctl[0].value", "a name"),
     (manifest({"logging": {"cni": {"logSeverity": "Trace"}}}), "Unsupported", "spec.logging.cni.logSeverity", "Debug"),
+    (manifest(network(readinessGates=["a"])), "OutOfRange", f"{N}.readinessGates[0]", "an http or https URL"),
+    (manifest({"nodeResources": {"limits": {"cpu": "much"}}}), "OutOfRange", "spec.nodeResources.limits[cpu]", "100m"),
     (manifest({"kubernetesProvider": "eks"}), "Unsupported", "spec.kubernetesProvider", "EKS"),
     (
         manifest({"nodeUpdateStrategy": {"rollingUpdate": {"maxUnavailable": 1.5}}}),
@@ -236,6 +238,13 @@ WRONG_SPECS = [
     (cni("GKE", multiInterfaceMode="None"), "Incompatible", f"{N}.multiInterfaceMode", "leave it out"),
     (cni("GKE", containerIPForwarding="Disabled"), "Incompatible", f"{N}.containerIPForwarding", "leave it out"),
     (cni("GKE", linuxPodInterfaceType="Veth"), "Incompatible", f"{N}.linuxPodInterfaceType", "leave it out"),
+    (
+        cni("GKE", cniFeatures={"floatingIPs": "Disabled"}),
+        "Incompatible",
+        f"{N}.cniFeatures.floatingIPs",
+        "leave it out",
+    ),
+    (cni("GKE", readinessGates=["http://a/"]), "Incompatible", f"{N}.readinessGates[0]", "leave it out"),
     # what is installed
     ({"flexVolumePath": "var/lib"}, "Format", "spec.flexVolumePath", "an absolute path or None"),  # V19
     ({"kubeletVolumePluginPath": "none"}, "Format", "spec.kubeletVolumePluginPath", "an absolute path or None"),

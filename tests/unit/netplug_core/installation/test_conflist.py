@@ -68,6 +68,12 @@ def test_e1_defaults() -> None:
         f'{PORTMAP},{{"sysctl":{{"net.ipv4.tcp_keepalive_intvl":"15","net.ipv4.tcp_keepalive_time":"40"}},'
         '"type":"tuning"}', id="E11",
     ),
+    pytest.param(
+        network(cniFeatures={"floatingIPs": "Enabled", "ipAddrsNoIpam": "Enabled"}),
+        (V4,), '"ipam":{', '"feature_control":{"floating_ips":true,"ip_addrs_no_ipam":true},"ipam":{', id="features",
+    ),
+    pytest.param(network(readinessGates=["http://127.0.0.1:1/"]), (V4,), '"type":"netplug"}',
+                 '"readiness_gates":["http://127.0.0.1:1/"],"type":"netplug"}', id="gates"),
     pytest.param(network(linuxPodInterfaceType="Netkit"), (V4,), '"endpoint_status_dir"',
                  '"device_type":"netkit","endpoint_status_dir"', id="E12"),
     pytest.param(network(linuxDataplane="VPP"), (V4,), '"datastore_type"',

@@ -157,3 +157,12 @@ def test_nothing_is_installed_for_the_plugin_of_another() -> None:
         "name": "netplug-system",
         "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
     }
+
+
+def test_the_resources_of_the_node_process_can_be_set() -> None:
+    (node,) = pod({"nodeResources": {"requests": {"cpu": "200m"}, "limits": {"memory": "1Gi"}}})["containers"]
+    assert node["resources"] == {"requests": {"cpu": "200m"}, "limits": {"memory": "1Gi"}}
+    (node,) = pod({"nodeResources": {"limits": {"memory": "1Gi"}}})["containers"]
+    assert node["resources"] == {"limits": {"memory": "1Gi"}}
+    (node,) = pod()["containers"]
+    assert node["resources"] == {"requests": {"cpu": "100m", "memory": "96Mi"}}
