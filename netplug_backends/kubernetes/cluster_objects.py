@@ -67,6 +67,11 @@ class ClusterObjects:
             raise error_of_reply(self._client, request, reply)
         return get_object(self._client, request, reply)
 
+    def list_nodes(self, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        """The nodes with a label, whatever its value; all of them if it is empty."""
+        request = ApiRequest("GET", "/api/v1/nodes", {"labelSelector": label} if label else {})
+        return tuple(list_objects(self._client, request, deadline=deadline)[0])
+
     def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
         """The pods of a namespace with a label, such as ``k8s-app=netplug-node``."""
         request = ApiRequest("GET", namespaced_path(namespace, "pods"), {"labelSelector": label})

@@ -8,10 +8,18 @@ from attrs import frozen
 
 from netplug_cli.operator.world import Cluster, Pools
 from netplug_core.clock import Clock, Deadline
-from netplug_core.operator.actions import Action, ApplyObject, ChangePool, DeleteObject, SetFinalizer
+from netplug_core.errors import Unavailable
+from netplug_core.operator.actions import (
+    Action,
+    ApplyObject,
+    ChangePool,
+    CompleteInstallation,
+    DeleteObject,
+    SetFinalizer,
+)
 from netplug_core.operator.cluster import FINALIZER
 from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import Json, find_text
+from netplug_core.operator.objects import Json, find_text, ref_of
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
 __all__ = ["Actor"]
@@ -42,6 +50,9 @@ class Actor:
                 self.cluster.delete(ref, uid, deadline=deadline)
             case ChangePool(step):
                 self.pools.change(mode, step)
+            case CompleteInstallation(installation):
+                if self.cluster.replace(installation, deadline=deadline) is None:
+                    raise Unavailable(str(ref_of(installation)), "it has changed meanwhile, and is read again")
             case SetFinalizer(name, uid, is_held):
                 finalizers = [FINALIZER] if is_held else []
                 metadata = {"name": name, "uid": uid, "finalizers": finalizers}

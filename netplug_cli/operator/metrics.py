@@ -20,7 +20,14 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from netplug_core.operator.actions import Action, ApplyObject, ChangePool, DeleteObject, SetFinalizer
+from netplug_core.operator.actions import (
+    Action,
+    ApplyObject,
+    ChangePool,
+    CompleteInstallation,
+    DeleteObject,
+    SetFinalizer,
+)
 from netplug_core.operator.objects import find_text
 from netplug_core.resources.installation import INSTALLATION_KIND
 
@@ -111,6 +118,8 @@ def _write_of(action: Action) -> tuple[str, str]:
             return "delete", ref.kind
         case ChangePool(step):
             return step.action.value, "IPPool"
+        case CompleteInstallation():
+            return "replace", INSTALLATION_KIND
         case SetFinalizer():
             return "apply", INSTALLATION_KIND
         case _:

@@ -12,8 +12,17 @@ from netplug_core.errors import NetplugError
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.node_daemonset import NODE_ACCOUNT
 from netplug_core.installation.render import SYSTEM_NAMESPACE
+from netplug_core.installation.static_manifest import STATIC_NAMESPACE
 from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shipped
+from netplug_core.operator.conversion import CONTROLLERS_REF
 from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
+from netplug_core.operator.node_migration import (
+    MIGRATION_LABEL,
+    OVERRIDE_REF,
+    STATIC_OVERRIDE_REF,
+    is_under_way,
+    static_refs,
+)
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, ObjectRef, is_being_deleted, ref_of
 from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes
@@ -75,7 +84,7 @@ class Observer:
             return self._observe_removal(state, deadline)
         served = self.cluster.find_resources(mode, deadline=deadline)
         objects = self._objects((*self._definitions(mode), *self._installed()), deadline)
-        return ClusterState(
+        found = ClusterState(
             installation=installation,
             overlay=self.cluster.find(_OVERLAY, deadline=deadline),
             objects=objects,
@@ -88,11 +97,28 @@ class Observer:
             ),
             pods=self._pods(objects, deadline) if installation is not None else (),
         )
+        return found if installation is None else self._observe_static(found, deadline)
+
+    def _observe_static(self, state: ClusterState, deadline: Deadline) -> ClusterState:
+        """What a static manifest has installed, as long as it is there or nodes are moved from it."""
+        labelled = evolve(state, nodes=self.cluster.list_nodes(MIGRATION_LABEL, deadline=deadline))
+        if STATIC_DAEMONSET_REF not in state.objects and not is_under_way(labelled):
+            return state
+        refs = (*static_refs(self.shipped), CONTROLLERS_REF, STATIC_OVERRIDE_REF, OVERRIDE_REF)
+        label = f"k8s-app={NODE_ACCOUNT}"
+        return evolve(
+            state,
+            objects={**state.objects, **self._objects(refs, deadline)},
+            nodes=self.cluster.list_nodes("", deadline=deadline),
+            pods=self.cluster.list_pods(SYSTEM_NAMESPACE, label, deadline=deadline),
+            static_pods=self.cluster.list_pods(STATIC_NAMESPACE, label, deadline=deadline),
+        )
 
     def _observe_removal(self, state: ClusterState, deadline: Deadline) -> ClusterState:
         """Only what a removal depends on: a pool that cannot be read does not keep an Installation for ever."""
         objects = self._objects(self._installed(), deadline)
-        return evolve(state, objects=objects, pods=self._pods(objects, deadline))
+        nodes = self.cluster.list_nodes(MIGRATION_LABEL, deadline=deadline)
+        return evolve(state, objects=objects, pods=self._pods(objects, deadline), nodes=nodes)
 
     def _definitions(self, mode: ClusterMode) -> tuple[ObjectRef, ...]:
         if not self.settings.manages_definitions:

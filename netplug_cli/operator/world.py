@@ -20,6 +20,10 @@ class Cluster(Protocol):
         """An object; None if it, or its definition, does not exist."""
         ...
 
+    def list_nodes(self, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        """The nodes with a label, whatever its value; all of them if it is empty."""
+        ...
+
     def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
         """The pods of a namespace with a label, such as ``k8s-app=netplug-node``."""
         ...

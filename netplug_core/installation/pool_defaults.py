@@ -19,7 +19,7 @@ from netplug_core.resources.installation import (
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["POOLS_PATH", "SELECT_ALL", "ResolvedPool", "default_pools", "find_prefix"]
+__all__ = ["POOLS_PATH", "SELECT_ALL", "ResolvedPool", "default_pools", "encapsulation_of", "find_prefix"]
 
 POOLS_PATH: Final = "spec.netplugNetwork.ipPools"
 SELECT_ALL: Final = "all()"
@@ -68,6 +68,12 @@ def default_pools(
         name = pool.name or _default_name(prefix, facts, is_plain=is_plain)
         resolved.append(_resolve_pool(path, pool, prefix, name, cni))
     return tuple(resolved)
+
+
+def encapsulation_of(spec: IPPoolSpec) -> PoolEncapsulation | None:
+    """How an Installation spells the encapsulation of a pool; None if it cannot."""
+    modes = (spec.ipip_mode, spec.vxlan_mode)
+    return next((one for one, of_pool in _MODES.items() if of_pool == modes), None)
 
 
 def find_prefix(text: str) -> Prefix | None:

@@ -6,6 +6,7 @@ installed), ``removal`` (what goes, in which order) and ``nodes`` (how far the p
 the marks of the operator's objects.
 
 - ``components``: the status of the kinds beside Installation
+- ``conversion`` and ``node_migration``: a static manifest becomes an Installation, node by node
 - ``lease``: which of several operators acts
 - ``deployment`` and ``rights``: the operator itself as objects of a cluster, with the rights that it uses
 - ``platform``: the pod CIDRs of a cluster that kubeadm has made

@@ -9,7 +9,9 @@ from attrs import field, frozen
 from netplug_core.installation.pool_plan import PoolStep
 from netplug_core.operator.objects import Json, ObjectRef, ref_of
 
-__all__ = ["Action", "ApplyObject", "ChangePool", "DeleteObject", "SetFinalizer", "describe"]
+__all__ = [
+    "Action", "ApplyObject", "ChangePool", "CompleteInstallation", "DeleteObject", "SetFinalizer", "describe",
+]  # fmt: skip
 
 
 @frozen
@@ -35,6 +37,13 @@ class ChangePool:
 
 
 @frozen
+class CompleteInstallation:
+    """Store the Installation with the settings that it lacked, unless it has changed since it was read."""
+
+    installation: Json = field(hash=False)
+
+
+@frozen
 class SetFinalizer:
     """Put the operator's finalizer on the Installation with that uid, or take it off."""
 
@@ -43,7 +52,7 @@ class SetFinalizer:
     is_held: bool
 
 
-Action: TypeAlias = ApplyObject | DeleteObject | ChangePool | SetFinalizer
+Action: TypeAlias = ApplyObject | DeleteObject | ChangePool | CompleteInstallation | SetFinalizer
 
 
 def describe(action: Action) -> str:
@@ -55,6 +64,8 @@ def describe(action: Action) -> str:
             return f"delete {ref}"
         case ChangePool(step):
             return f"{step.action.value} IPPool {step.pool.metadata.name}: {step.reason}"
+        case CompleteInstallation(installation):
+            return f"complete {ref_of(installation)} with the settings of the static manifest"
         case SetFinalizer(name, _, is_held):
             return f"{'hold' if is_held else 'release'} Installation {name}"
         case _:

@@ -51,8 +51,10 @@ class ClusterState:
     ``objects`` are those with the names of the operator's, and the DaemonSet of a static manifest; ``installation``
     and ``overlay`` are None if they do not exist. ``served_resources`` are the names under which the objects of the
     cluster's mode can be listed; the pools of ``facts`` are known if ``ippools`` is one of them. ``pods`` are those of
-    the DaemonSet, if it is missing or not every node has its pod. While the Installation is being deleted, only the
-    modes, the objects without the definitions, and the pods are read.
+    the DaemonSet, if it is missing or not every node has its pod. As long as the DaemonSet of a static manifest is
+    there, or nodes are moved from it, ``nodes`` are all of the cluster, and ``static_pods`` the pods of the manifest.
+    While the Installation is being deleted, only the modes, the objects without the definitions, the pods, and the
+    nodes that are being moved are read.
     """
 
     installation: Json | None = field(default=None, hash=False)
@@ -62,6 +64,8 @@ class ClusterState:
     served_resources: frozenset[str] = frozenset()
     facts: ClusterFacts = _NEW_CLUSTER
     pods: tuple[Json, ...] = field(default=(), hash=False)
+    nodes: tuple[Json, ...] = field(default=(), hash=False)
+    static_pods: tuple[Json, ...] = field(default=(), hash=False)
 
     def evidence(self, asked: ClusterMode | None) -> ModeEvidence:
         """What is known of the mode."""

@@ -8,9 +8,9 @@ from typing import Final
 from attrs import frozen
 
 from netplug_core.decoding.tables import find_member
-from netplug_core.operator.objects import Json, find_text
+from netplug_core.operator.objects import Json, find_text, is_being_deleted
 
-__all__ = ["ContainerFailure", "Rollout", "failures_of", "rollout_of"]
+__all__ = ["ContainerFailure", "Rollout", "failures_of", "is_ready_pod", "rollout_of"]
 
 _FAILING: Final = frozenset(
     {
@@ -92,6 +92,14 @@ def failures_of(pod: Json) -> Iterator[ContainerFailure]:
                     message=find_text(container, "state", "waiting", "message"),
                     last_status=code if isinstance(code, int) else None,
                 )
+
+
+def is_ready_pod(pod: Json) -> bool:
+    """Whether a pod is ready, and is not ending."""
+    found = find_member(pod, "status", "conditions")
+    conditions = found if isinstance(found, list) else ()
+    is_ready = any(find_text(one, "type") == "Ready" and find_text(one, "status") == "True" for one in conditions)
+    return is_ready and not is_being_deleted(pod)
 
 
 def _failures(pod: Json) -> Iterator[str]:

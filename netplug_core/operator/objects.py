@@ -15,8 +15,8 @@ from netplug_core.names import MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP
 
 __all__ = [
-    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_being_deleted", "is_ours", "marked", "may_delete",
-    "needs_apply", "ref_of",
+    "APPLIED_HASH", "IGNORE", "Json", "ObjectRef", "find_text", "is_being_deleted", "is_ignored", "is_ours", "marked",
+    "may_delete", "needs_apply", "ref_of",
 ]  # fmt: skip
 
 Json: TypeAlias = Mapping[str, object]
@@ -76,7 +76,7 @@ def needs_apply(found: Json | None, wanted: Json) -> bool:
     """Whether an object has to be applied: it is missing, or not as it is wanted, and not to be ignored."""
     if found is None:
         return True
-    return not _is_ignored(found) and not contains(found, wanted)
+    return not is_ignored(found) and not contains(found, wanted)
 
 
 def is_ours(found: Json) -> bool:
@@ -87,7 +87,7 @@ def is_ours(found: Json) -> bool:
 
 def may_delete(found: Json) -> bool:
     """Whether the operator may delete an object: it has the operator's label, and is not to be ignored."""
-    return is_ours(found) and not _is_ignored(found)
+    return is_ours(found) and not is_ignored(found)
 
 
 def is_being_deleted(found: Json | None) -> bool:
@@ -95,7 +95,8 @@ def is_being_deleted(found: Json | None) -> bool:
     return bool(find_text(found, "metadata", "deletionTimestamp"))
 
 
-def _is_ignored(found: Json) -> bool:
+def is_ignored(found: Json) -> bool:
+    """Whether the operator neither changes nor deletes an object."""
     return find_text(found, "metadata", "annotations", IGNORE) == "true"
 
 

@@ -7,7 +7,6 @@ actions that are left. A plan without actions is the end, until the cluster chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from attrs import evolve, frozen
 
@@ -22,7 +21,9 @@ from netplug_core.installation.selection import CNIType, find_selection_problems
 from netplug_core.operator.actions import Action, ApplyObject, ChangePool, SetFinalizer
 from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSettings, Shipped, recorded_cni
 from netplug_core.operator.conditions import Reason, Report, with_pending
+from netplug_core.operator.conversion import begin_conversion, is_to_be_judged
 from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
+from netplug_core.operator.node_migration import NodeMigration, adapted, is_under_way, plan_migration
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, find_text, is_being_deleted, needs_apply, ref_of
 from netplug_core.operator.removal import plan_removal
@@ -33,10 +34,6 @@ __all__ = ["Plan", "plan"]
 _CHANGING = (PoolAction.CREATE, PoolAction.UPDATE)
 _TROUBLED = (PoolAction.WAIT, PoolAction.REFUSE)
 _NOTHING_TO_REPORT = Report()
-_STATIC: Final = (
-    f"netplug is installed by a static manifest: {STATIC_DAEMONSET_REF} is there, and an Installation would take the "
-    "rights of its plugin away; delete that DaemonSet, and the Installation takes over, or delete the Installation"
-)
 
 
 @frozen(kw_only=True)
@@ -65,9 +62,20 @@ def plan(state: ClusterState, shipped: Shipped, settings: OperatorSettings) -> P
         return Plan(mode=mode, actions=_definition_actions(state, shipped, settings, mode))
     if is_being_deleted(state.installation):
         return evolve(_plan_removal(state.installation, state, shipped), mode=mode)
-    if STATIC_DAEMONSET_REF in state.objects:
-        return Plan(mode=mode, report=_degraded(Reason.MIGRATION, _STATIC))
-    return evolve(_plan_installation(state.installation, state, shipped, settings, mode), mode=mode)
+    first = _plan_conversion(state.installation, state, shipped, mode) if is_to_be_judged(state) else None
+    return evolve(first or _plan_installation(state.installation, state, shipped, settings, mode), mode=mode)
+
+
+def _plan_conversion(installation: Json, state: ClusterState, shipped: Shipped, mode: ClusterMode) -> Plan | None:
+    """What has to be done or said before nodes are moved from a static manifest; None if they can be."""
+    try:
+        checked = check(_read(installation, state.overlay), state.facts)
+    except ConfigurationError as error:
+        return Plan(report=_degraded(Reason.INVALID, str(error)))
+    if checked.problems:
+        return Plan(report=_degraded(Reason.INVALID, _describe_problems(checked)))
+    step = begin_conversion(checked.document, installation, state, shipped, mode)
+    return None if step is None else Plan(actions=step.actions, report=step.report)
 
 
 def _plan_installation(
@@ -107,20 +115,30 @@ def _plan_rendered(
     if rendered.conflist is None:
         waiting = (Reason.NOT_FOUND, f"waiting for a pool: {rendered.no_conflist_reason}; create an IPPool, or list it")
         return _plan_of((*made, *gone), checked, pools, Report(degraded=waiting, notes=checked.warnings))
-    wanted = wanted_objects(rendered, shipped)
+    wanted, migration = wanted_objects(rendered, shipped), _find_migration(checked, state, shipped)
+    if migration is not None:
+        wanted = adapted(wanted, migration, state)
     leaving = next((ref_of(one) for one in wanted if is_being_deleted(state.objects.get(ref_of(one)))), None)
     if leaving is not None:
         progress = (Reason.NOT_READY, f"{leaving} is being deleted; it is made again when it is gone")
         return _plan_of(made, checked, pools, Report(progressing=progress, notes=checked.warnings))
     objects = tuple(ApplyObject(one) for one in wanted if needs_apply(state.objects.get(ref_of(one)), one))
-    nodes = _with_rollout(Report(notes=checked.warnings), state)
-    return _plan_of((*made, *objects, *gone), checked, pools, nodes)
+    moves = migration.actions if migration is not None and not objects else ()
+    nodes = _with_migration(_with_rollout(Report(notes=checked.warnings), state), migration)
+    return _plan_of((*made, *objects, *gone, *moves), checked, pools, nodes)
 
 
 def _plan_of(actions: tuple[Action, ...], checked: CheckedInstallation, pools: Report, nodes: Report) -> Plan:
     """A plan whose report is that of the pools and of all else together."""
     report = evolve(nodes, degraded=pools.degraded or nodes.degraded)
     return Plan(actions=actions, report=report, checked=checked, pools=pools, nodes=nodes)
+
+
+def _find_migration(checked: CheckedInstallation, state: ClusterState, shipped: Shipped) -> NodeMigration | None:
+    """The move of nodes from a static manifest, if there is one."""
+    if checked.resolved is None or not (STATIC_DAEMONSET_REF in state.objects or is_under_way(state)):
+        return None
+    return plan_migration(state, shipped, checked.resolved.node_update)
 
 
 def _plan_removal(installation: Json, state: ClusterState, shipped: Shipped) -> Plan:
@@ -216,6 +234,10 @@ def _with_rollout(report: Report, state: ClusterState) -> Report:
     failing = (Reason.POD_FAILURE, "\n".join(rollout.failures)) if rollout.failures else None
     progress = (Reason.NOT_READY, rollout.progress) if rollout.progress and not failing else None
     return evolve(report, degraded=failing, progressing=progress)
+
+
+def _with_migration(report: Report, migration: NodeMigration | None) -> Report:
+    return report if migration is None else evolve(report, progressing=(Reason.NOT_READY, migration.progress))
 
 
 def _degraded(reason: str, message: str) -> Report:

@@ -12,7 +12,9 @@ from netplug_core.decoding.tables import find_member
 from netplug_core.operator.cluster import Shipped
 from netplug_core.operator.component_status import Component, component_ref
 from netplug_core.operator.components import COMPONENT_REFS
+from netplug_core.operator.conversion import CONTROLLERS_REF
 from netplug_core.operator.lease import LEASE
+from netplug_core.operator.node_migration import OVERRIDE_REF, static_refs
 from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
 from netplug_core.operator.wanted import installed_refs
 from netplug_core.resources.components import COMPONENT_NAME
@@ -40,6 +42,8 @@ def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
     definitions = (found for mode in shipped.definitions.values() for found in mode.values())
     refs = [
         *installed_refs(shipped),
+        *static_refs(shipped),
+        OVERRIDE_REF,
         *(map(ref_of, (*shipped.operator_definitions, *definitions)) if manages_definitions else ()),
     ]
     return [
@@ -48,6 +52,7 @@ def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
         _rule([OPERATOR_GROUP], ["installations", "installations/status"], ["patch"], [INSTALLATION_NAME]),
         *_component_rules(),
         *_status_rules(),
+        *_conversion_rules(),
         *_pool_rules(shipped),
         _rule([""], ["events"], ["create", "get", "update"]),
     ]
@@ -71,9 +76,9 @@ def _object_rules(refs: Iterable[ObjectRef]) -> Iterator[Json]:
 
     Definitions are never deleted.
     """
-    names = dict[tuple[str, str], list[str]]()
+    names = dict[tuple[str, str], set[str]]()
     for ref in refs:
-        names.setdefault((_group_of(ref), ref.plural), []).append(ref.name)
+        names.setdefault((_group_of(ref), ref.plural), set()).add(ref.name)
     for group in sorted({group for group, _ in names}):
         yield _rule([group], sorted(plural for of, plural in names if of == group), ["create", *_READ])
     for (group, plural), found in sorted(names.items()):
@@ -95,6 +100,13 @@ def _status_rules() -> Iterator[Json]:
     yield _rule([OPERATOR_GROUP], [plural], ["create"])
     yield _rule([OPERATOR_GROUP], [plural], ["delete", "get", "patch"], names)
     yield _rule([OPERATOR_GROUP], [f"{plural}/status"], ["patch"], names)
+
+
+def _conversion_rules() -> Iterator[Json]:
+    """Rules for the conversion of a static manifest, besides its objects."""
+    yield _rule([OPERATOR_GROUP], ["installations"], ["update"], [INSTALLATION_NAME])
+    yield _rule([""], ["nodes"], ["list", "patch"])
+    yield _rule([_group_of(CONTROLLERS_REF)], [CONTROLLERS_REF.plural], ["get"], [CONTROLLERS_REF.name])
 
 
 def _pool_rules(shipped: Shipped) -> Iterator[Json]:

@@ -79,6 +79,7 @@ class MemoryCluster:
 
     objects: dict[ObjectRef, Object] = field(factory=dict)
     pods: tuple[Json, ...] = ()
+    static_pods: tuple[Json, ...] = ()
     writes: list[str] = field(factory=list)
     kill_in: int | None = None
     error: NetplugError | None = None
@@ -95,9 +96,14 @@ class MemoryCluster:
         found = self.events.get(ref) or self.objects.get(ref)
         return None if found is None else cast("Object", json.loads(json.dumps(found)))  # a fast copy
 
+    def list_nodes(self, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        nodes = [found for ref, found in self.objects.items() if ref.kind == "Node"]
+        labelled = (found for found in nodes if not label or find_text(found, "metadata", "labels", label))
+        return tuple(copy.deepcopy(list(labelled)))
+
     def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
-        assert (namespace, label) == ("netplug-system", "k8s-app=netplug-node")
-        return self.pods
+        assert label == "k8s-app=netplug-node"
+        return {"netplug-system": self.pods, "kube-system": self.static_pods}[namespace]
 
     def find_modes(self, *, deadline: Deadline) -> frozenset[ClusterMode]:
         groups = {self._spec(found).get("group") for ref, found in self._definitions()}
@@ -140,7 +146,8 @@ class MemoryCluster:
             return None
         self.objects[ref] = copy.deepcopy(dict(wanted))
         self._count += 1
-        self._metadata(ref).update(uid=f"u{self._count}", resourceVersion=str(self._count))
+        uid = find_text(found, "metadata", "uid") or f"u{self._count}"
+        self._metadata(ref).update(uid=uid, resourceVersion=str(self._count))
         return self.objects[ref]
 
     # --- what others do --------------------------------------------------------------------------------------------
@@ -217,7 +224,7 @@ class MemoryCluster:
             self.writes.append(what)
 
     def _new(self, ref: ObjectRef) -> Object:
-        if ref.namespace and (
+        if ref.namespace == NAMESPACE_REF.name and (
             NAMESPACE_REF not in self.objects or "deletionTimestamp" in self._metadata(NAMESPACE_REF)
         ):
             raise Unavailable(str(ref), "its namespace does not exist, or is being deleted")
@@ -294,13 +301,16 @@ def settle(loop: OperatorLoop, *, most: int = 50) -> float:
 _SETS = ("finalizers",)
 """Lists whose items have owners of their own."""
 
+_ATOMIC = ("nodeSelector",)
+"""Objects that have one owner, who names all of their members."""
+
 
 def _merge(found: Object, wanted: Json) -> None:
     for name, value in wanted.items():
         below = found.get(name)
         if name in _SETS:
             found[name] = sorted({*cast("list[str]", below or []), *cast("list[str]", value)})
-        elif isinstance(value, Mapping) and isinstance(below, dict):
+        elif isinstance(value, Mapping) and isinstance(below, dict) and name not in _ATOMIC:
             _merge(below, value)
         else:
             found[name] = copy.deepcopy(value)
@@ -312,6 +322,12 @@ def _remove(found: Object, before: Json, wanted: Json) -> None:
         if name in _SETS:
             kept = {*cast("list[str]", found.get(name, []))} - {*cast("list[str]", value)}
             found[name] = sorted(kept)
+        elif name in _ATOMIC and name in wanted:
+            continue
+        elif name not in wanted and isinstance(value, Mapping) and isinstance(found.get(name), dict):
+            _remove(cast("Object", found[name]), value, {})
+            if not found[name]:
+                del found[name]
         elif name not in wanted:
             found.pop(name, None)
         elif isinstance(value, Mapping) and isinstance(found.get(name), dict):

@@ -170,7 +170,7 @@ def test_check_96_components_say_that_nothing_serves_them(cluster: OperatorClust
             cluster.request("DELETE", f"{path}/default")
 
 
-def test_beside_a_static_manifest_nothing_is_written(cluster: OperatorCluster) -> None:
+def test_beside_a_daemonset_of_another_form_nothing_is_written(cluster: OperatorCluster) -> None:
     labels = {"k8s-app": "netplug-node"}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "node", "image": "example.org/node"}]}}
     spec = {"selector": {"matchLabels": labels}, "template": pod}
@@ -180,8 +180,8 @@ def test_beside_a_static_manifest_nothing_is_written(cluster: OperatorCluster) -
         cluster.start()
         cluster.wait_for_definitions()
         cluster.install(SPEC)
-        found = cluster.wait_for("Degraded", "True", words="DaemonSet kube-system/netplug-node is there")
-        assert found["reason"] == "ResourceMigrationError"
+        found = cluster.wait_for("Degraded", "True", words="a container netplug-node is expected")
+        assert found["reason"] == "MigrationError"
         assert not any(map(cluster.find, OPERATOR_PATHS.values()))
         assert "finalizers" not in cluster.installation()["metadata"]  # type: ignore[operator]
     finally:

@@ -15,6 +15,7 @@ from netplug_core.decoding.containment import contains
         ({"a": [{"name": "y"}, {"name": "x", "v": 1}]}, {"a": [{"name": "x"}]}),
         ([{"v": 1, "w": 2}], [{"v": 1}]),
         ((1,), [1]),
+        ([{"name": "x", "v": 1}, {"name": "x", "v": 2}], [{"name": "x", "v": 1}, {"name": "x", "v": 2}]),
     ],
 )
 def test_it_has_it(found: object, wanted: object) -> None:
@@ -34,6 +35,7 @@ def test_it_has_it(found: object, wanted: object) -> None:
         ([{"name": "y"}], [{"name": "x"}]),
         ([{"name": "x", "v": 1}], [{"name": "x", "v": 2}]),
         (["x"], [{"name": "x"}]),
+        ([{"name": "x", "v": 2}], [{"name": "x", "v": 1}, {"name": "x", "v": 2}]),
         (1, True),
         ("", "a"),
     ],
