@@ -130,12 +130,9 @@ class ResolvedInstallation:
 def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInstallation:
     """The settings of a document without selection problems, for a cluster."""
     spec, selection = document.installation.spec, select(document)
-    network = spec.network
-    provider = _provider(spec, facts)
-    cni = selection.cni.value or _default_cni(provider, facts)
-    ipam = selection.ipam.value or _IPAM_OF_CNI[cni]
-    is_netplug = cni is CNIType.NETPLUG
-    dataplane = network.linux_dataplane or LinuxDataplane.IPTABLES
+    network, provider = spec.network, _provider(spec, facts)
+    cni, ipam = _plugins(selection, provider, facts)
+    is_netplug, dataplane = cni is CNIType.NETPLUG, network.linux_dataplane or LinuxDataplane.IPTABLES
     bin_dir, conf_dir, install_mode = _host_folders(selection, provider)
     return ResolvedInstallation(
         provider=provider,
@@ -185,6 +182,12 @@ def _provider(spec: InstallationSpec, facts: ClusterFacts) -> KubernetesProvider
     if spec.provider is None or spec.provider is KubernetesProvider.OTHER:
         return facts.provider
     return spec.provider
+
+
+def _plugins(selection: Selection, provider: KubernetesProvider, facts: ClusterFacts) -> tuple[CNIType, IPAMType]:
+    """The CNI plugin, and its IPAM."""
+    cni = selection.cni.value or _default_cni(provider, facts)
+    return cni, selection.ipam.value or _IPAM_OF_CNI[cni]
 
 
 def _default_cni(provider: KubernetesProvider, facts: ClusterFacts) -> CNIType:

@@ -1,7 +1,7 @@
 """Whether the installation of a static manifest can become that of an Installation, before anything is written. Pure.
 
-``node_migration`` does it. It begins only if there is an Installation that has installed nothing yet: that one is a
-decision of somebody who wants an operator, and a manifest that is applied over an operator's work is a mistake.
+``node_migration`` does it. It begins only if there is an Installation that has installed nothing yet: creating it
+asks for an operator, while a manifest that is applied over an operator's work is a mistake.
 """
 
 from __future__ import annotations

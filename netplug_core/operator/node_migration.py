@@ -41,7 +41,7 @@ PRE_OPERATOR: Final = "pre-operator"
 """The DaemonSet of the static manifest."""
 
 LEAVING: Final = "leaving"
-"""Nobody: its pod ends, and the plugin works without a node process meanwhile."""
+"""Neither: its pod ends, and the plugin works without a node process meanwhile."""
 
 MIGRATED: Final = "migrated"
 """The DaemonSet of the Installation."""
@@ -116,7 +116,7 @@ def plan_migration(state: ClusterState, shipped: Shipped, update: NodeUpdate) ->
     daemonset = state.objects.get(DAEMONSET_REF)
     has_all = daemonset is not None and not is_restricted(daemonset)
     if static is None and (has_all or len(moved) == len(nodes)):
-        return _ending(state, shipped, daemonset)
+        return _plan_end(state, shipped, daemonset)
     actions, awaited = _moves(nodes, static, daemonset, update)
     progress = f"{len(moved)} of {len(nodes)} nodes have moved from the static manifest"
     progress = f"{progress}; {awaited}" if awaited else progress
@@ -198,7 +198,7 @@ def _awaited(nodes: Sequence[_Node]) -> str:
     return f"the pod of netplug-node on node {unserved} is not ready yet" if unserved else ""
 
 
-def _ending(state: ClusterState, shipped: Shipped, daemonset: Json | None) -> NodeMigration:
+def _plan_end(state: ClusterState, shipped: Shipped, daemonset: Json | None) -> NodeMigration:
     """Every node has moved: the DaemonSet loses its restriction, and when each pod is there again, the rest goes."""
     if daemonset is None or is_restricted(daemonset):
         awaited = "the DaemonSet netplug-node gets all nodes"
@@ -304,7 +304,7 @@ def _by_node(pods: Iterable[Json]) -> dict[str, list[Json]]:
 
 
 def _label_of(node: Json) -> str:
-    """One of our labels; empty for any other, which somebody else has put on."""
+    """One of our labels; empty for any other value, which is not ours."""
     found = find_text(node, "metadata", "labels", MIGRATION_LABEL)
     return found if found in (PRE_OPERATOR, LEAVING, MIGRATED) else ""
 

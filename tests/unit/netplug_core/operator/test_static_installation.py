@@ -141,7 +141,7 @@ def test_a_manifest_that_is_to_be_ignored_is_not_converted(ref: ObjectRef) -> No
     assert f"{ref} is to be ignored; remove that annotation" in found.message("Degraded")
 
 
-def test_a_label_of_somebody_else_is_no_migration() -> None:
+def test_a_label_with_another_value_is_no_migration() -> None:
     scene = Scene.ready(SPEC)
     metadata = {"name": "a", "uid": "a", "labels": {"kubernetes.io/os": "linux", MIGRATION_LABEL: "mine"}}
     scene.cluster.objects[node_ref("a")] = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
