@@ -40,7 +40,7 @@ def _values(schema: Schema) -> str:
     if schema.get("type") == "array":
         items = cast("Schema", schema["items"])
         return f"list of {_values(items)}"
-    if "pattern" in schema:
+    if "(?i:" in str(schema.get("pattern", "")):
         return str(schema["pattern"]).partition("(?i:")[2].partition(")")[0].replace("|", ", ")
     return str(schema.get("type", "integer or string"))
 

@@ -154,8 +154,12 @@ def _read_quantities(value: object) -> tuple[tuple[str, str], ...]:
 
 
 _QUANTITY: Final = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?(m|[kMGTPE]|[KMGTPE]i)?", re.ASCII)
-_QUANTITIES: Final = Codec(_read_quantities, TEXT_MAP.encode, schema=TEXT_MAP.schema)
-_URL: Final = Codec(GATE.decode, schema=TEXT.schema)
+_QUANTITIES: Final = Codec(
+    _read_quantities,
+    TEXT_MAP.encode,
+    schema={"type": "object", "additionalProperties": {"type": "string", "pattern": f"^{_QUANTITY.pattern}$"}},
+)
+_URL: Final = Codec(GATE.decode, schema={"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#]"})
 _INT32: Final = Codec(_read_int32, schema={"type": "integer", "format": "int32"})
 _NUMBER_OR_TEXT: Final = Codec(_read_number_or_text, schema={"x-kubernetes-int-or-string": True})
 _SWITCH: Final = enum_codec(Switch)
