@@ -58,9 +58,8 @@ class ReadResult:
 class Snapshot:
     """The answers to some queries, read at one moment (or, after ``merged``, at a few).
 
-    ``revisions``: one for each kind asked for, the oldest; ``RequireUnchanged`` and a watch start from it.
-    ``find`` and ``list`` raise for a record that cannot be understood. A rule that can do without it asks
-    ``malformed`` first, and reads the rest of a list with ``readable``.
+    ``revisions``: one for each kind asked for, the oldest; ``RequireUnchanged`` and a watch start from it. ``find`` and
+    ``list`` raise for a malformed record. A rule that can do without it asks ``malformed`` first, then ``readable``.
     """
 
     results: Mapping[Query, ReadResult]
@@ -181,7 +180,6 @@ class Absent(enum.Enum):
     """The state of a key at which nothing is stored."""
 
     ABSENT = "absent"
-
     __hash__ = object.__hash__  # without a call of the function that enum has
 
 

@@ -165,19 +165,15 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
     addresses = tuple(dict.fromkeys(endpoint.spec.addresses))
     present = {address.family for address in addresses}
     families = tuple(family for family in Family if family in present)
+    owned = [next_hop(family) for family in families if _FAMILY_TRAITS[family].next_hop_is_owned]
+    permanent = [next_hop(family) for family in families if not _FAMILY_TRAITS[family].next_hop_is_owned]
     return AttachmentPlan(
         link=link,
         container=InterfacePlan(
             name=link.name,
             mac=endpoint.spec.mac,
             sysctls=_sysctls_of_interface(link.name, _container_sysctls(families, link.forwarding)),
-            neighbours=tuple(
-                [
-                    Neighbour(next_hop(family), HOST_MAC)
-                    for family in families
-                    if not _FAMILY_TRAITS[family].next_hop_is_owned
-                ]
-            ),
+            neighbours=tuple([Neighbour(address, HOST_MAC) for address in permanent]),
             routes=tuple([route for family in families for route in _container_routes(family, link)]),
             addresses=tuple([InterfaceAddress(address, address.family.width) for address in addresses]),
             source_rules=addresses if link.has_own_table else (),
@@ -189,13 +185,7 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
                 link.host_name, _host_sysctls(families, may_spoof=bool(endpoint.spec.allowed_source_prefixes))
             ),
             routes=tuple([_host_route(address) for address in addresses]),
-            addresses=tuple(
-                [
-                    InterfaceAddress(next_hop(family), _LINK_LOCAL.length)
-                    for family in families
-                    if _FAMILY_TRAITS[family].next_hop_is_owned
-                ]
-            ),
+            addresses=tuple([InterfaceAddress(address, _LINK_LOCAL.length) for address in owned]),
         ),
     )
 
