@@ -6,19 +6,53 @@ whether that token still has the plugin's rights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
 from attrs import define, field
 
+from netplug_backends.kubernetes.manifests import static_manifest
+from netplug_core.installation.methods import Method
+from netplug_core.operator.node_migration import MIGRATION_LABEL
+from tests.harness.operator_process import OPERATOR_PATHS, OperatorCluster, text_at
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
-from tests.harness.servers.kube_objects import account_token, make_node
+from tests.harness.servers.kube_objects import account_token, apply_object, make_node
 
-__all__ = ["NAMESPACES", "StaticNodes"]
+__all__ = ["NAMESPACES", "STATIC_PATHS", "StaticNodes", "apply_static_manifest", "is_converted"]
 
 NAMESPACES = ("kube-system", "netplug-system")
 _LABEL = "k8s-app=netplug-node"
+
+STATIC_PATHS = {
+    "daemonset": "/apis/apps/v1/namespaces/kube-system/daemonsets/netplug-node",
+    "config map": "/api/v1/namespaces/kube-system/configmaps/netplug-config",
+    "plugin account": "/api/v1/namespaces/kube-system/serviceaccounts/netplug-cni-plugin",
+    "node account": "/api/v1/namespaces/kube-system/serviceaccounts/netplug-node",
+    "node role": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/netplug-node",
+    "node binding": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/netplug-node",
+}
+"""Where the objects of a static manifest are that an operator deletes."""
+
+
+def apply_static_manifest(
+    server: ApiServer, edited: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda one: one
+) -> None:
+    """Install a published manifest of an earlier release, as its user has edited it, without the definitions."""
+    for one in static_manifest(Method.KDD, version="3.33.0"):
+        if one["kind"] != "CustomResourceDefinition":
+            apply_object(server, edited(one))
+
+
+def is_converted(cluster: OperatorCluster, nodes: StaticNodes) -> bool:
+    """Let each node take a step; whether the manifest's objects have gone, and the operator's are there."""
+    nodes.step()
+    labels = [cluster.find(f"/api/v1/nodes/{name}") for name in nodes.names]
+    return (
+        not any(map(cluster.find, STATIC_PATHS.values()))
+        and all(map(cluster.find, OPERATOR_PATHS.values()))
+        and not any(text_at(node, "metadata", "labels", MIGRATION_LABEL) for node in labels)
+    )
 
 
 @define
@@ -62,7 +96,8 @@ class StaticNodes:
                 "DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0&labelSelector={_LABEL}"
             )
         for name in self.names:
-            self.server.request("DELETE", f"/api/v1/nodes/{name}")
+            with _if_it_exists():
+                self.server.request("DELETE", f"/api/v1/nodes/{name}")
 
     # --- inside ----------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from netplug_backends.kubernetes.manifests import static_manifest
-from netplug_core.installation.methods import Method
-from netplug_core.operator.node_migration import MIGRATION_LABEL
 from tests.harness.operator_process import (
     INSTALLATIONS,
     LEASE,
@@ -24,20 +21,11 @@ from tests.harness.operator_process import (
 )
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import apply_object
-from tests.harness.static_nodes import StaticNodes
+from tests.harness.static_nodes import STATIC_PATHS, StaticNodes, apply_static_manifest, is_converted
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.apiserver
 
-DAEMONSETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
-STATIC = {
-    "daemonset": f"{DAEMONSETS}/netplug-node",
-    "config map": "/api/v1/namespaces/kube-system/configmaps/netplug-config",
-    "plugin account": "/api/v1/namespaces/kube-system/serviceaccounts/netplug-cni-plugin",
-    "node account": "/api/v1/namespaces/kube-system/serviceaccounts/netplug-node",
-    "node role": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/netplug-node",
-    "node binding": "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/netplug-node",
-}
 POOL = {
     "apiVersion": "crd.projectnetplug.org/v1", "kind": "IPPool", "metadata": {"name": "default-ipv4-ippool"},
     "spec": {"cidr": "10.244.0.0/16", "blockSize": 26, "nodeSelector": "all()", "ipipMode": "Never",
@@ -52,16 +40,14 @@ def cluster(api_server: ApiServer, tmp_path: Path) -> Iterator[OperatorCluster]:
         try:
             yield opened
         finally:
-            for path in STATIC.values():
+            for path in STATIC_PATHS.values():
                 opened.request("DELETE", path)
 
 
 @pytest.fixture
 def nodes(cluster: OperatorCluster) -> Iterator[StaticNodes]:
     """Two nodes with a published manifest, whose user wants an MTU and floating IPs."""
-    for one in static_manifest(Method.KDD, version="3.33.0"):
-        if one["kind"] != "CustomResourceDefinition":
-            apply_object(cluster.server, edited(one))
+    apply_static_manifest(cluster.server, edited)
     apply_object(cluster.server, POOL)
     made = StaticNodes(cluster.server, ("conversion-1", "conversion-2"))
     try:
@@ -83,16 +69,6 @@ def edited(found: Mapping[str, object]) -> Mapping[str, object]:
 
 def spec_of(cluster: OperatorCluster) -> dict[str, Any]:
     return cast("dict[str, Any]", cluster.installation()["spec"])
-
-
-def is_converted(cluster: OperatorCluster, nodes: StaticNodes) -> bool:
-    nodes.step()
-    labels = [cluster.find(f"/api/v1/nodes/{name}") for name in nodes.names]
-    return (
-        not any(map(cluster.find, STATIC.values()))
-        and all(map(cluster.find, OPERATOR_PATHS.values()))
-        and not any(text_at(node, "metadata", "labels", MIGRATION_LABEL) for node in labels)
-    )
 
 
 def test_nodes_move_and_no_plugin_loses_its_rights(cluster: OperatorCluster, nodes: StaticNodes) -> None:
@@ -130,7 +106,7 @@ def test_nodes_move_and_no_plugin_loses_its_rights(cluster: OperatorCluster, nod
 
 
 def test_an_installation_deleted_half_way_gives_the_nodes_back(cluster: OperatorCluster, nodes: StaticNodes) -> None:
-    before = cluster.find(STATIC["daemonset"])
+    before = cluster.find(STATIC_PATHS["daemonset"])
     cluster.start()
     cluster.wait_for_definitions()
     cluster.install({})
@@ -149,7 +125,7 @@ def test_an_installation_deleted_half_way_gives_the_nodes_back(cluster: Operator
     wait_until(is_gone, "the Installation goes")
     assert nodes.namespaces() == {"kube-system"}
     assert nodes.ready() == set(nodes.names)
-    after = cluster.find(STATIC["daemonset"])
+    after = cluster.find(STATIC_PATHS["daemonset"])
     assert before is not None
     assert after is not None
     assert after["spec"] == before["spec"]
@@ -157,15 +133,15 @@ def test_an_installation_deleted_half_way_gives_the_nodes_back(cluster: Operator
 
 def test_what_cannot_be_taken_over_changes_nothing(cluster: OperatorCluster, nodes: StaticNodes) -> None:
     patch = {"spec": {"template": {"metadata": {"annotations": {"mine": "1"}}}}}
-    cluster.patch(STATIC["daemonset"], patch)
+    cluster.patch(STATIC_PATHS["daemonset"], patch)
     nodes.step()
-    before = {path: cluster.find(path) for path in STATIC.values()}
+    before = {path: cluster.find(path) for path in STATIC_PATHS.values()}
     cluster.start()
     cluster.wait_for_definitions()
     cluster.install({})
     found = cluster.wait_for("Degraded", "True", words="metadata.annotations[mine]")
     assert found["reason"] == "MigrationError"
-    assert {path: cluster.find(path) for path in STATIC.values()} == before
+    assert {path: cluster.find(path) for path in STATIC_PATHS.values()} == before
     assert cluster.find(OPERATOR_PATHS["daemonset"]) is None
     assert "finalizers" not in cluster.installation()["metadata"]  # type: ignore[operator]
     assert spec_of(cluster) == {}

@@ -37,6 +37,7 @@ from tests.harness.operator_process import (
 )
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import account_token, apply_object, make_namespace, open_store, without_right
+from tests.harness.static_nodes import STATIC_PATHS, StaticNodes, apply_static_manifest, is_converted
 from tests.harness.waiting import deadline_in, wait_until
 
 pytestmark = pytest.mark.apiserver
@@ -53,6 +54,7 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/installati
 PLAIN = {"encapsulation": "None", "natOutgoing": "Disabled"}
 FIRST, SECOND = {"cidr": "10.244.0.0/16", **PLAIN}, {"cidr": "10.245.0.0/16", "name": "second", **PLAIN}
 BLOCKS_OF_SECOND = (Prefix.parse("10.245.0.0/26"), Prefix.parse("10.245.0.64/26"))
+NODES = ("rights-1",)
 EVENTS = "/api/v1/namespaces/default/events"
 
 
@@ -64,7 +66,12 @@ def cluster(api_server: ApiServer, tmp_path: Path) -> Iterator[OperatorCluster]:
     for one in OBJECTS:
         apply_object(api_server, one)
     with open_operator_cluster(api_server, tmp_path) as opened:
-        yield opened
+        try:
+            yield opened
+        finally:
+            for path in STATIC_PATHS.values():
+                opened.request("DELETE", path)
+            StaticNodes(api_server, NODES).remove()
     for one in OBJECTS:
         apply_object(api_server, one)  # the whole roles again
     api_server.delete_collection("/apis/apps/v1/namespaces/netplug-operator/deployments")
@@ -98,7 +105,10 @@ Step: TypeAlias = tuple[Callable[[], object], Callable[[], object], str]
 
 
 def steps_of_a_life(cluster: OperatorCluster) -> Iterator[Step]:
-    """From an empty cluster to one that is empty again, with a pool that comes, changes and goes with a block."""
+    """From an empty cluster to one that is empty again, with a pool that comes, changes and goes with a block.
+
+    Then a static manifest is installed there, and converted.
+    """
     installation = f"{INSTALLATIONS}/default"
 
     def change(*pools: object) -> None:
@@ -125,6 +135,19 @@ def steps_of_a_life(cluster: OperatorCluster) -> Iterator[Step]:
     yield (lambda: change(FIRST)), (lambda: "second" not in cluster.names(POOLS)), "the pool goes"
     yield (lambda: None), (lambda: is_ready_again(cluster)), "it is ready again"
     yield (lambda: cluster.request("DELETE", installation)), is_empty, "everything goes"
+    nodes = StaticNodes(cluster.server, NODES)
+    yield (
+        (lambda: install_static_manifest(cluster, nodes)),
+        (lambda: is_converted(cluster, nodes)),
+        "a manifest is converted",
+    )
+
+
+def install_static_manifest(cluster: OperatorCluster, nodes: StaticNodes) -> None:
+    cluster.end_namespace()
+    apply_static_manifest(cluster.server)
+    nodes.make()
+    cluster.install({})
 
 
 def create_components(cluster: OperatorCluster) -> None:

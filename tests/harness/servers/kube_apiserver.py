@@ -144,7 +144,7 @@ class ApiServer:
         used = set()
         for event in self._events():
             target, code = event.get("objectRef") or {}, event.get("responseStatus", {}).get("code", 0)
-            if event["user"]["username"] != user or "resource" not in target or code == _FORBIDDEN:
+            if event["user"].get("username") != user or "resource" not in target or code == _FORBIDDEN:
                 continue
             resource = "/".join(filter(None, (target["resource"], target.get("subresource"))))
             verbs = [event["verb"], *(["create"] if code == _CREATED else [])]
