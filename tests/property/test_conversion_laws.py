@@ -85,11 +85,12 @@ def require_rights(static: StaticCluster) -> None:
 
 
 def finish(static: StaticCluster, pools: MemoryPools) -> None:
+    """Looks of operator, controllers and kubelets, until the operator has nothing to write with all pods at rest."""
     for _ in range(40):
+        static.come_to_rest()
+        require_rights(static)
         static.cluster.writes.clear()
         settle(make_loop(static.cluster, pools))
-        require_rights(static)
-        static.come_to_rest()
         require_rights(static)
         if not static.cluster.writes:
             return
