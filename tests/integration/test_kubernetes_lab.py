@@ -9,6 +9,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.lab import LabCluster, ObjectRefused, get_api_address
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import KubernetesAccess
@@ -89,7 +90,7 @@ def test_definitions_of_the_group_that_the_cluster_has_are_used(bare_server: Api
         install_definitions(bare_server, mode)
         assert fresh.install_definitions() == 0
     else:
-        assert fresh.install_definitions() == 7
+        assert fresh.install_definitions() == len(KIND_MAPPINGS)
         assert fresh.install_definitions() == 0
     assert {name.partition(".")[2] for name in names(bare_server, definitions)} == {mode.group}
     fresh.close()

@@ -47,7 +47,7 @@ NO_STEPS = (
     "netplug_core.dataplane.protocol.AttachmentPlan.",
     "netplug_core.flows.locks.",  # a lock is taken before what it guards, and released after it
     "netplug_core.ipam.allocation.request.",
-    "netplug_core.workload.identity.WorkloadIdentity.",
+    "netplug_core.workload.identity.",
 )
 CALLBACKS = {
     "netplug_cli.cni.main._read_stdin": "the process hands its input to the invocation",

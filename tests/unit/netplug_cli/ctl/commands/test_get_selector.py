@@ -8,12 +8,23 @@ from attrs import evolve
 
 from netplug_core.records import Create
 from netplug_core.resources.kinds import KINDS, Resource, key_of
+from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import CLUSTER, CONFIGURATION, ENDPOINT, NODE, PROFILE, RESERVATION, make_pool
 
 LABELS = {"a": (("rack", "r1"), ("tier", "gold")), "b": (("rack", "r2"),), "c": ()}
-EACH_KIND: tuple[Resource, ...] = (make_pool(), RESERVATION, CONFIGURATION, NODE, PROFILE, CLUSTER, ENDPOINT)
+CONTROLLERS = KubeControllersConfiguration(metadata=Metadata(name="default"))
+EACH_KIND: tuple[Resource, ...] = (
+    make_pool(),
+    RESERVATION,
+    CONFIGURATION,
+    NODE,
+    PROFILE,
+    CLUSTER,
+    CONTROLLERS,
+    ENDPOINT,
+)
 
 
 @pytest.fixture

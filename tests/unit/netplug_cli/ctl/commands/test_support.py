@@ -72,7 +72,7 @@ def test_only_its_owner_may_read_it_and_a_file_is_replaced_only_if_asked(asked: 
     make_bundle(asked)
     path = asked.folder / "bundle.tar.gz"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert asked.out == f"wrote {path}: 14 files, {path.stat().st_size} bytes\n"
+    assert asked.out == f"wrote {path}: 15 files, {path.stat().st_size} bytes\n"
     before = path.read_bytes()
     asked.opened_settings.clear()
     assert asked.run_command("support", "bundle", "-f", str(path)) == 1
