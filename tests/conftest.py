@@ -49,7 +49,7 @@ CROWDS = {"test_cni_race", "test_outage_drill"}
 """Modules whose tests run a hundred processes at once in a deep run: one after another then, beside those of the second
 API server, which some of them need."""
 
-SHARED_SETUP = {"test_install", "test_method_cache"}
+SHARED_SETUP = {"test_bundle", "test_install", "test_method_cache", "test_node_service", "test_site"}
 """Modules whose tests share what takes seconds to make: each worker that runs one of them would make it again."""
 
 OWN_SERVERS = {"test_lab"}
@@ -76,7 +76,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], 
 
 settings.register_profile("dev", PATIENT, max_examples=30, stateful_step_count=20)
 # The same examples each time: a commit passes or it does not. A night draws others.
-settings.register_profile("ci", PATIENT, max_examples=100, stateful_step_count=40, derandomize=True)
+settings.register_profile("ci", PATIENT, max_examples=60, stateful_step_count=30, derandomize=True)
 settings.register_profile("nightly", PATIENT, max_examples=1000, stateful_step_count=80)
 settings.load_profile(os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
 

@@ -15,6 +15,7 @@ __all__ = [
     "COLLECTOR_EXAMPLES",
     "CONFORMANCE_EXAMPLES",
     "CONTENTION_EXAMPLES",
+    "CONVERSION_EXAMPLES",
     "ETCD_EXAMPLES",
     "MALFORMED_CALLS",
     "MALFORMED_PROCESSES",
@@ -29,6 +30,8 @@ COLLECTOR_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 2)
 CONFORMANCE_EXAMPLES = _ALL if IS_DEEP else _ALL // 2
 # An example is a whole cluster of threads, which takes a tenth of a second and more.
 CONTENTION_EXAMPLES = settings(max_examples=_ALL // 6 if IS_DEEP else 5)
+# An example is some forty looks of an operator at a cluster.
+CONVERSION_EXAMPLES = settings(max_examples=_ALL // 5)
 # On a real server a step costs milliseconds; on an API server each write is a request of its own.
 ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 10)
 APISERVER_EXAMPLES = settings(max_examples=_ALL // 25 if IS_DEEP else 5)

@@ -20,6 +20,7 @@ from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.operator.node_migration import MIGRATION_LABEL, static_refs
 from netplug_core.operator.objects import find_text
 from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF
+from tests.harness.example_counts import CONVERSION_EXAMPLES
 from tests.harness.installations import network
 from tests.harness.operator_cluster import SHIPPED, Killed, MemoryPools, make_loop, settle
 from tests.harness.static_cluster import StaticCluster, node_ref
@@ -103,6 +104,7 @@ def labels(static: StaticCluster) -> set[str]:
     }
 
 
+@CONVERSION_EXAMPLES
 @given(st.lists(steps, max_size=40))
 def test_one_end(happenings: list[Step]) -> None:
     static = StaticCluster.of(*NODES)
@@ -128,6 +130,7 @@ def test_one_end(happenings: list[Step]) -> None:
     assert static.cluster.picture() == fresh.cluster.picture()
 
 
+@CONVERSION_EXAMPLES
 @given(st.lists(calm_steps, max_size=50))
 def test_at_most_one_node_is_without_a_ready_pod(happenings: list[Step]) -> None:
     static = StaticCluster.of(*NODES)
@@ -138,6 +141,7 @@ def test_at_most_one_node_is_without_a_ready_pod(happenings: list[Step]) -> None
         assert len(static.served()) >= len(NODES) - 1
 
 
+@CONVERSION_EXAMPLES
 @given(st.lists(steps, max_size=40), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=8))
 def test_a_deleted_installation_gives_the_nodes_back(happenings: list[Step], kills: list[int | None]) -> None:
     static = StaticCluster.of(*NODES)
