@@ -125,6 +125,7 @@ class KubernetesCluster:
             service_count=len(services),
             service_prefixes=self._find_service_prefixes(settings, deadline),
             platform_prefixes=platform_prefixes(settings),
+            provider=self._objects.find_provider(deadline=deadline),
             has_aws_node=self._objects.find(AWS_NODE, deadline=deadline) is not None,
             operated_object=self._find_operated_object(daemonsets[DAEMONSET_REF], deadline),
             daemonsets=tuple(ref.namespace for ref, found in daemonsets.items() if found is not None),

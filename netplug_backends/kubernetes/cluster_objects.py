@@ -28,6 +28,8 @@ from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.installation.cluster import FieldConflict, Ownership, Writing
 from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import ObjectRef, find_text, ref_of
+from netplug_core.operator.provider import detect_provider
+from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["FIELD_MANAGER", "ClusterObjects", "Login", "log_in", "open_cluster_objects"]
@@ -85,6 +87,17 @@ class ClusterObjects:
     def find_resources(self, mode: ClusterMode, *, deadline: Deadline) -> frozenset[str]:
         """The names under which the server lists the objects of a group; none if it does not offer the group."""
         return frozenset(self._names(f"/apis/{CrdMode[mode.name].value}", "resources", deadline))
+
+    def find_provider(self, *, deadline: Deadline) -> KubernetesProvider:
+        """Which product the cluster is, as far as the API and one of the nodes show it."""
+        groups = self._names("/apis", "groups", deadline)
+        request = ApiRequest("GET", "/api/v1/nodes", {"limit": "1"})
+        reply = self._client.send(request, deadline=deadline)
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        items = reply.object.get("items")
+        first = next(iter(items), None) if isinstance(items, list) else None
+        return detect_provider(set(groups), first if isinstance(first, Mapping) else None)
 
     def apply(
         self,

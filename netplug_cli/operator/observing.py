@@ -91,6 +91,7 @@ class Observer:
             served_modes=state.served_modes,
             served_resources=served,
             facts=ClusterFacts(
+                provider=self.cluster.find_provider(deadline=deadline),
                 has_aws_node=self.cluster.find(AWS_NODE, deadline=deadline) is not None,
                 pools=self.pools.read(mode, deadline=deadline) if _POOLS in served else (),
                 platform_prefixes=platform_prefixes(self.cluster.find(KUBEADM_CONFIG, deadline=deadline)),

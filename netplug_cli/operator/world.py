@@ -8,6 +8,7 @@ from netplug_core.clock import Deadline
 from netplug_core.installation.pool_plan import PoolStep
 from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef
+from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.resources.ippool import IPPool
 
 __all__ = ["Cluster", "Pools"]
@@ -34,6 +35,10 @@ class Cluster(Protocol):
 
     def find_resources(self, mode: ClusterMode, *, deadline: Deadline) -> frozenset[str]:
         """The names under which the server lists the objects of a group."""
+        ...
+
+    def find_provider(self, *, deadline: Deadline) -> KubernetesProvider:
+        """Which product the cluster is, as far as it shows."""
         ...
 
     def apply(self, wanted: Json, *, deadline: Deadline, subresource: str = "") -> Json:

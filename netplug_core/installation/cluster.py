@@ -14,6 +14,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
+from netplug_core.resources.installation import KubernetesProvider
 
 __all__ = [
     "ApplyEffect", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "DaemonSetState", "FieldConflict",
@@ -78,6 +79,7 @@ class ClusterInventory:
     service_count: int = 0
     service_prefixes: tuple[Prefix, ...] = ()
     platform_prefixes: tuple[Prefix, ...] = ()
+    provider: KubernetesProvider = KubernetesProvider.OTHER
     has_aws_node: bool = False
     operated_object: str = ""
     daemonsets: tuple[str, ...] = ()

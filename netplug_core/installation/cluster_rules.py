@@ -30,7 +30,12 @@ _MAX_NAMES: Final = 3
 
 def facts_of(inventory: ClusterInventory, pools: tuple[IPPool, ...]) -> ClusterFacts:
     """The facts that defaults depend on. ``pools`` are those of the cluster."""
-    return ClusterFacts(has_aws_node=inventory.has_aws_node, pools=pools, platform_prefixes=inventory.platform_prefixes)
+    return ClusterFacts(
+        provider=inventory.provider,
+        has_aws_node=inventory.has_aws_node,
+        pools=pools,
+        platform_prefixes=inventory.platform_prefixes,
+    )
 
 
 def find_obstacle(inventory: ClusterInventory, namespace: str, definitions: str = "") -> str:

@@ -178,9 +178,9 @@ def find_size(text: str) -> int | None:
 
 
 def _provider(spec: InstallationSpec, facts: ClusterFacts) -> KubernetesProvider:
-    """The declared provider; the empty text declares none."""
+    """The declared provider; the empty text declares none. Then it is the one that defaults were chosen for first."""
     if spec.provider is None or spec.provider is KubernetesProvider.OTHER:
-        return facts.provider
+        return facts.provider if facts.recorded_provider is None else facts.recorded_provider
     return spec.provider
 
 

@@ -16,12 +16,13 @@ __all__ = ["ClusterFacts"]
 class ClusterFacts:
     """The facts that defaults and rules depend on; without arguments, a new cluster of which nothing is known.
 
-    ``provider`` is the detected one. ``recorded_cni`` is what an earlier look at this cluster has decided, and goes
-    before every default. ``pools`` are the pools of the cluster.
+    ``provider`` is the detected one. ``recorded_provider`` was detected when defaults were chosen first, and
+    ``recorded_cni`` is what was chosen: they go before every default. ``pools`` are the pools of the cluster.
     ``platform_prefixes`` are the pod CIDRs that the platform was set up with, in its order.
     """
 
     provider: KubernetesProvider = KubernetesProvider.OTHER
+    recorded_provider: KubernetesProvider | None = None
     has_aws_node: bool = False
     recorded_cni: CNIType | None = None
     pools: tuple[IPPool, ...] = ()

@@ -10,9 +10,11 @@ from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.selection import CNIType
 from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence
 from netplug_core.operator.objects import Json, ObjectRef, find_text
-from netplug_core.resources.installation import OPERATOR_GROUP
+from netplug_core.resources.installation import OPERATOR_GROUP, KubernetesProvider
 
-__all__ = ["FINALIZER", "ClusterState", "OperatorSettings", "Shipped", "recorded_cni", "recorded_mode"]
+__all__ = [
+    "FINALIZER", "ClusterState", "OperatorSettings", "Shipped", "recorded_cni", "recorded_mode", "recorded_provider",
+]  # fmt: skip
 
 FINALIZER = f"{OPERATOR_GROUP}/operator-cleanup"
 """Keeps an Installation until everything that it installed is gone."""
@@ -76,6 +78,17 @@ def recorded_mode(installation: Json | None) -> ClusterMode | None:
     """The mode in the status of an Installation; None if there is none yet."""
     text = find_text(installation, "status", "crdMode")
     return next((mode for mode in ClusterMode if mode.value == text), None)
+
+
+def recorded_provider(installation: Json | None) -> KubernetesProvider | None:
+    """The provider that was detected when defaults were chosen first; None if they have not been chosen yet.
+
+    A release that detected none has chosen them as for any other provider.
+    """
+    text = find_text(installation, "status", "detectedProvider")
+    if not text and not find_text(installation, "status", "computed", "cni", "type"):
+        return None
+    return next((provider for provider in KubernetesProvider if provider.value == text), KubernetesProvider.OTHER)
 
 
 def recorded_cni(installation: Json | None) -> CNIType | None:

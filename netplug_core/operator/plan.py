@@ -14,12 +14,20 @@ from netplug_core.decoding.tables import find_member
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.document import InstallationDocument, read_installation
+from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.overlay import overlaid
 from netplug_core.installation.pool_plan import PoolAction, PoolStep
 from netplug_core.installation.render import RenderedInstallation, render
 from netplug_core.installation.selection import CNIType, find_selection_problems, select
 from netplug_core.operator.actions import Action, ApplyObject, ChangePool, SetFinalizer
-from netplug_core.operator.cluster import FINALIZER, ClusterState, OperatorSettings, Shipped, recorded_cni
+from netplug_core.operator.cluster import (
+    FINALIZER,
+    ClusterState,
+    OperatorSettings,
+    Shipped,
+    recorded_cni,
+    recorded_provider,
+)
 from netplug_core.operator.conditions import Reason, Report, with_pending
 from netplug_core.operator.conversion import begin_conversion, is_to_be_judged
 from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
@@ -28,6 +36,7 @@ from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, find_text, is_being_deleted, needs_apply, ref_of
 from netplug_core.operator.removal import plan_removal
 from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF, wanted_definitions, wanted_objects
+from netplug_core.resources.installation import KubernetesProvider
 
 __all__ = ["Plan", "plan"]
 
@@ -40,6 +49,7 @@ _NOTHING_TO_REPORT = Report()
 class Plan:
     """``actions`` in their order, and what there is to report. ``mode`` is None if it is refused.
 
+    ``provider`` is the one that the defaults are chosen for; None if they have not been chosen yet.
     ``checked`` is the Installation that the plan is for; None if there is none that can be acted upon. ``pools`` and
     ``nodes`` are the parts of the report that are about the pools, and about all else; None if it is of all together.
     """
@@ -48,6 +58,7 @@ class Plan:
     report: Report = _NOTHING_TO_REPORT
     mode: ClusterMode | None = None
     checked: CheckedInstallation | None = None
+    provider: KubernetesProvider | None = None
     pools: Report | None = None
     nodes: Report | None = None
 
@@ -85,7 +96,7 @@ def _plan_installation(
     missing = sorted(shipped.definitions[mode].keys() - state.served_resources)
     if missing:
         return Plan(actions=first, report=_without_definitions(missing, settings, mode))
-    facts = evolve(state.facts, recorded_cni=recorded_cni(installation))
+    facts = _facts(state, installation)
     try:
         checked = check(_read(installation, state.overlay), facts)
     except ConfigurationError as error:
@@ -95,7 +106,8 @@ def _plan_installation(
     rendered = render(checked.document, facts, version=settings.version, api_group=mode.api_group)
     then = _plan_rendered(checked, rendered, state, shipped)
     actions = (*first, *then.actions)
-    return evolve(then, actions=actions, report=with_pending(then.report, len(actions)))
+    provider = facts.provider if facts.recorded_provider is None else facts.recorded_provider
+    return evolve(then, actions=actions, report=with_pending(then.report, len(actions)), provider=provider)
 
 
 def _plan_rendered(
@@ -149,6 +161,13 @@ def _plan_removal(installation: Json, state: ClusterState, shipped: Shipped) -> 
         return Plan(actions=deletions, report=report)
     held = FINALIZER in _finalizers(installation)
     return Plan(actions=(_set_finalizer(installation, is_held=False),) if held else (), report=report)
+
+
+def _facts(state: ClusterState, installation: Json) -> ClusterFacts:
+    """What is known of the cluster, with what was decided before."""
+    return evolve(
+        state.facts, recorded_cni=recorded_cni(installation), recorded_provider=recorded_provider(installation)
+    )
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def _status_rules() -> Iterator[Json]:
 
 
 def _conversion_rules() -> Iterator[Json]:
-    """Rules for the conversion of a static manifest, besides its objects."""
+    """Rules for the conversion of a static manifest, besides its objects; a node shows the provider, too."""
     yield _rule([OPERATOR_GROUP], ["installations"], ["update"], [INSTALLATION_NAME])
     yield _rule([""], ["nodes"], ["list", "patch"])
     yield _rule([_group_of(CONTROLLERS_REF)], [CONTROLLERS_REF.plural], ["get"], [CONTROLLERS_REF.name])

@@ -14,7 +14,7 @@ from netplug_core.operator.plan import Plan
 
 __all__ = ["has_status", "plan_after_failure", "report_failure", "status_of"]
 
-_MEMBERS = ("conditions", "computed", "crdMode", "mtu", "netplugVersion")
+_MEMBERS = ("conditions", "computed", "crdMode", "detectedProvider", "mtu", "netplugVersion")
 
 
 def status_of(plan: Plan, installation: Json, *, version: str, now: str) -> Json:
@@ -30,6 +30,8 @@ def status_of(plan: Plan, installation: Json, *, version: str, now: str) -> Json
     if plan.checked is not None and plan.checked.resolved is not None:
         status["computed"] = computed_spec(plan.checked.resolved)
         status["mtu"] = plan.checked.resolved.mtu
+    if plan.provider is not None:
+        status["detectedProvider"] = plan.provider.value
     if plan.report.is_ready:
         status["netplugVersion"] = version
     return status

@@ -29,6 +29,7 @@ from netplug_core.operator.component_status import STATUS_KIND
 from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
 from netplug_core.operator.wanted import DAEMONSET_REF, NAMESPACE_REF
+from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import manifest
@@ -79,6 +80,7 @@ class MemoryCluster:
 
     objects: dict[ObjectRef, Object] = field(factory=dict)
     pods: tuple[Json, ...] = ()
+    provider: KubernetesProvider = KubernetesProvider.OTHER
     static_pods: tuple[Json, ...] = ()
     writes: list[str] = field(factory=list)
     kill_in: int | None = None
@@ -113,6 +115,9 @@ class MemoryCluster:
         specs = [self._spec(found) for _, found in self._definitions()]
         names = [cast("Mapping[str, str]", spec["names"]) for spec in specs if _GROUPS.get(str(spec["group"])) is mode]
         return frozenset(name["plural"] for name in names)
+
+    def find_provider(self, *, deadline: Deadline) -> KubernetesProvider:
+        return self.provider
 
     def apply(self, wanted: Json, *, deadline: Deadline, subresource: str = "") -> Json:
         ref = ref_of(wanted)

@@ -13,10 +13,11 @@ from netplug_cli.operator.world import Cluster
 from netplug_core.errors import ConfigurationError
 from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import Json, ObjectRef, find_text
+from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.operator_cluster import MemoryCluster
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import install_definitions
+from tests.harness.servers.kube_objects import install_definitions, make_node
 from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
@@ -104,6 +105,12 @@ def test_what_the_server_offers(api_server: ApiServer) -> None:
     assert ClusterMode.V1 in cluster.find_modes(deadline=deadline_in())
     assert {"ippools", "ipamblocks"} <= cluster.find_resources(ClusterMode.V1, deadline=deadline_in())
     assert cluster.list_pods("netplug-system", "k8s-app=netplug-node", deadline=deadline_in()) == ()
+    make_node(api_server, "0-first", labels={"cloud.google.com/gke-nodepool": "workers"})
+    try:
+        assert cluster.find_provider(deadline=deadline_in()) is KubernetesProvider.GKE
+    finally:
+        api_server.request("DELETE", "/api/v1/nodes/0-first")
+    assert cluster.find_provider(deadline=deadline_in()) is KubernetesProvider.OTHER
     cluster.close()
     login = log_in(access, {}, deadline=deadline_in())
     assert (login.server, login.authority, login.is_verified) == (api_server.url, api_server.ca_file, True)

@@ -1,10 +1,11 @@
-"""The CNI plugin of a cluster is decided once: what looks like another one later removes and installs nothing."""
+"""Provider and CNI plugin of a cluster are decided once: what looks like another one later changes nothing."""
 
 from __future__ import annotations
 
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.operator.objects import ObjectRef
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF
+from netplug_core.resources.installation import KubernetesProvider
 from tests.harness.installations import network
 from tests.harness.operator_scene import Scene
 
@@ -23,6 +24,47 @@ def lose_status(scene: Scene) -> None:
 
 def plugin_of(scene: Scene) -> str:
     return scene.cluster.objects[INSTALLATION]["status"]["computed"]["cni"]["type"]  # type: ignore[index,no-any-return]
+
+
+def status_of(scene: Scene) -> dict[str, object]:
+    return scene.cluster.objects[INSTALLATION]["status"]  # type: ignore[return-value]
+
+
+def test_the_provider_that_a_new_cluster_shows_decides() -> None:
+    scene = Scene()
+    scene.cluster.provider = KubernetesProvider.GKE
+    scene.cluster.install(SPEC)
+    scene.settle()
+    assert (plugin_of(scene), status_of(scene)["detectedProvider"]) == ("GKE", "GKE")
+    assert DAEMONSET_REF not in scene.cluster.objects
+
+
+def test_what_a_node_shows_later_changes_nothing() -> None:
+    scene = Scene.ready(SPEC)
+    before = status_of(scene)["computed"]
+    scene.cluster.provider = KubernetesProvider.EKS
+    assert scene.settle() == []
+    assert (status_of(scene)["detectedProvider"], status_of(scene)["computed"]) == ("", before)
+
+
+def test_a_cluster_of_a_release_that_detected_none_stays_as_it_is() -> None:
+    scene = Scene.ready(SPEC)
+    before = dict(status_of(scene))
+    del status_of(scene)["detectedProvider"]
+    scene.cluster.provider = KubernetesProvider.AKS
+    assert scene.settle() == ["apply Installation default status"]
+    assert status_of(scene) == before
+
+
+def test_check_26_a_declared_provider_that_is_another_one_is_refused() -> None:
+    scene = Scene()
+    scene.cluster.provider = KubernetesProvider.EKS
+    scene.cluster.install({**SPEC, "kubernetesProvider": "GKE"})
+    scene.settle()
+    _, reason, message = scene.condition("Degraded")
+    assert reason == "InvalidConfigurationError"
+    assert "spec.kubernetesProvider: 'GKE' is not accepted; the cluster is EKS" in message
+    assert DAEMONSET_REF not in scene.cluster.objects
 
 
 def test_a_daemonset_of_amazon_removes_nothing() -> None:
