@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import assert_never
 
-from netplug_cli.formatting import format_bool, format_columns, truncate
+from netplug_cli.formatting import format_bool, truncate
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import Resource, ResourceKind
+from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Labels
 from netplug_core.resources.node import Node
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
-__all__ = ["Width", "format_resources", "table_headers", "table_row"]
+__all__ = ["Width", "column_names", "table_headers", "table_row"]
 
 Cells = dict[str, str]
 
@@ -55,17 +55,16 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
 }
 
 
-def format_resources(
-    kind: ResourceKind, resources: Iterable[Resource], width: Width, *, leading_columns: Sequence[str] = ()
-) -> list[str]:
-    """The table of some resources of one kind; ``leading_columns`` are put in front."""
-    headers = (*leading_columns, *table_headers(kind, width))
-    return format_columns(headers, (table_row(resource, headers) for resource in resources))
-
-
 def table_headers(kind: ResourceKind, width: Width) -> tuple[str, ...]:
     """The columns of the table of a kind."""
     return _HEADERS[kind.name][width]
+
+
+def column_names(kind: ResourceKind) -> tuple[str, ...]:
+    """Every column of the tables of a kind, narrow and wide."""
+    namespace = ("NAMESPACE",) if kind.scope is ResourceScope.NAMESPACED else ()
+    tables = (table_headers(kind, width) for width in Width)
+    return tuple(dict.fromkeys((*namespace, *(name for headers in tables for name in headers))))
 
 
 def table_row(resource: Resource, headers: Iterable[str]) -> tuple[str, ...]:

@@ -231,6 +231,12 @@ def three_nodes(scene: Scene) -> None:
     )
 
 
+def two_pools(scene: Scene) -> None:
+    """A pool of each family; one has a label."""
+    six = pool("six", "fd5f:abcd:64::/48")
+    scene.create(pool("main", "10.65.0.0/16").replace("{name: main}", "{name: main, labels: {rack: r1}}"), six)
+
+
 def a_pool_to_disable(scene: Scene) -> None:
     """A file that would disable the pool."""
     one_pool(scene)
@@ -336,6 +342,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} ipam configure --strictaffinity true --max-blocks-per-host 4": one_pool,
     f"{_TOOL} create -f controllers.yaml": the_settings_of_controllers,
     f"{_TOOL} get nodes -o wide": a_node,
+    f"{_TOOL} get pools -o name": two_pools,
     f"{_TOOL} get nodes -o wide -l 'rack in (r1,r3),!old'": three_nodes,
     f"{_TOOL} diff -f pool.yaml": a_pool_to_disable,
     f"{_TOOL} edit pool main": an_editor,

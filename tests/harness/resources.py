@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_cli.ctl.outputs.columns import columns_of_width
+from netplug_cli.ctl.tables import Width, table_row
+from netplug_cli.formatting import format_columns
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
@@ -22,7 +25,7 @@ from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
-from netplug_core.resources.kinds import Resource, get_kind
+from netplug_core.resources.kinds import Resource, ResourceKind, get_kind
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
@@ -118,3 +121,11 @@ class ResourceHarness:
         """Delete the record of a pool."""
         record = self.stored(name)
         self.store.commit([Delete(record.key, record.revision)], deadline=self.deadline)
+
+
+def table_lines(
+    kind: ResourceKind, resources: Iterable[Resource], width: Width, *, leading: Sequence[str] = ()
+) -> list[str]:
+    """The table of some resources, as ``get`` prints it."""
+    headers = columns_of_width(kind, width, leading).headers
+    return format_columns(headers, (table_row(resource, headers) for resource in resources))

@@ -10,10 +10,11 @@ import yaml
 from hypothesis import given
 
 from netplug_cli.ctl.documents import render_json, render_yaml
-from netplug_cli.ctl.tables import Width, format_resources
+from netplug_cli.ctl.tables import Width
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.kinds import Resource, kind_of
+from tests.harness.resources import table_lines
 from tests.property.test_resource_codec_laws import RESOURCES
 
 
@@ -21,7 +22,7 @@ from tests.property.test_resource_codec_laws import RESOURCES
 def test_d13_every_resource_has_a_row_in_every_table(resource: Resource) -> None:
     """Law 1."""
     for width in Width:
-        header, row = format_resources(kind_of(resource), [resource], width)
+        header, row = table_lines(kind_of(resource), [resource], width)
         assert header.split()[0] in ("NAME", "WORKLOAD")
         assert row
         assert (header, row) == (header.rstrip(), row.rstrip())

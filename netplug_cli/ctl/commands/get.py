@@ -1,8 +1,9 @@
-"""``get``: shows resources, as a table, as YAML or as JSON."""
+"""``get``: shows resources, as a table, as objects, or as a template says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 from typing import TypedDict, Unpack, cast
 
@@ -14,9 +15,12 @@ from netplug_cli.ctl.commands.options import FILES, KIND, NAMES
 from netplug_cli.ctl.commands.selection import SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.outputs.columns import Columns, CustomColumns, UnknownColumn, columns_of_width
+from netplug_cli.ctl.outputs.formats import OUTPUT, ObjectFormat, OutputFormat
+from netplug_cli.ctl.outputs.templates import Template
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.tables import Width, format_resources, table_headers, table_row
-from netplug_cli.formatting import column_widths, escape_cells, format_row, print_error
+from netplug_cli.ctl.tables import Width
+from netplug_cli.formatting import column_widths, escape_cells, escape_unprintable, format_row, print_error
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.read import find, list_in_pages
 from netplug_core.names import API_VERSION
@@ -36,7 +40,7 @@ class _GetOptions(TypedDict):
     """The options of ``get`` as click hands them over."""
 
     files: tuple[str, ...]
-    output: str
+    output: OutputFormat
     namespace: str | None
     is_export: bool
     is_watch: bool
@@ -62,7 +66,7 @@ class _GetRequest:
 @KIND
 @NAMES
 @FILES
-@click.option("-o", "--output", type=click.Choice(["ps", "wide", "yaml", "json"]), default="ps", show_default=True)
+@OUTPUT
 @click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
 @click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_ALL_NAMESPACES, help="Every namespace.")
 @click.option(
@@ -85,7 +89,8 @@ def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Un
     files, output, selected = options["files"], options["output"], selected_of(context)
     if bool(kind) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
-    if options["is_watch"] and (files or output == "yaml" or options["is_export"]):
+    may_watch = isinstance(output, Width) or output is ObjectFormat.JSON
+    if options["is_watch"] and (files or not may_watch or options["is_export"]):
         raise click.UsageError("--watch needs a KIND, prints ps, wide or json, and does not go with --export.")
     if selected.texts and (files or names):
         raise click.UsageError("--selector selects among all of a KIND; leave out names and files.")
@@ -99,27 +104,24 @@ def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Un
         )
         request = evolve(request, selected=selected)
     if options["is_watch"]:
-        return _watch(session, request, output)
+        return _watch(session, request, cast("Width | ObjectFormat", output))
     if request.keys is None:
         return _list(session, request, output)
     found, missing = _find(session, request.keys)
-    if output in ("yaml", "json"):
-        _print_objects(request, found, output)
-    else:
-        _print_tables(found, Width(output))
+    _print_named(request, found, output)
     for key in missing:
         print_error(f"resource does not exist: {key}")
     return 1 if missing else 0
 
 
-def _watch(session: Session, request: _GetRequest, output: str) -> int:
+def _watch(session: Session, request: _GetRequest, output: Width | ObjectFormat) -> int:
     from netplug_cli.ctl.commands.watching import watch_resources
     from netplug_core.flows.resources.watch import Selection
 
     keys = None if request.keys is None else frozenset(request.keys)
     row = cast("ResourceKind", request.kind)
     selection = Selection(kind=row, keys=keys, namespace=request.namespace, selector=request.selected.selector)
-    return watch_resources(session, selection, output, clause=request.selected.clause)
+    return watch_resources(session, selection, output.value, clause=request.selected.clause)
 
 
 def _make_get_request(
@@ -143,9 +145,10 @@ def _find(session: Session, keys: Sequence[Key[Resource]]) -> tuple[list[Record[
     return [record for record in records if record is not None], missing
 
 
-def _list(session: Session, request: _GetRequest, output: str) -> int:
+def _list(session: Session, request: _GetRequest, output: OutputFormat) -> int:
     """Print every resource of a kind; a table begins with its first rows, however many there are."""
     row = cast("ResourceKind", request.kind)
+    columns = _columns_of(row, request, output)
     with session.open_datastore() as store:
         found = list_in_pages(
             store,
@@ -154,22 +157,37 @@ def _list(session: Session, request: _GetRequest, output: str) -> int:
             selector=request.selected.selector,
             deadline=Deadline.after(session.clock, _LIST_TIMEOUT_S),
         )
-        if output in ("yaml", "json"):
+        if columns is not None:
+            is_empty = _print_rows(columns, found)
+        elif output is ObjectFormat.NAME:
+            is_empty = _print_names(found)
+        else:
             _print_objects(request, list(found), output)
             return 0
-        is_empty = _print_rows(row, found, Width(output), _leading_columns(row, request))
     if is_empty:
         within = f" in namespace {request.namespace}; -A shows all namespaces" if request.namespace else ""
         print_error(f"no {row.name}{request.selected.clause} found{within}")
     return 0
 
 
-def _print_rows(row: ResourceKind, found: Iterator[Record[Resource]], width: Width, leading: Sequence[str]) -> bool:
+def _columns_of(row: ResourceKind, request: _GetRequest, output: OutputFormat) -> Columns | None:
+    """The columns of a table of a kind; None if the output is none."""
+    if isinstance(output, Width):
+        is_everywhere = request.keys is None and row.scope is ResourceScope.NAMESPACED and not request.namespace
+        return columns_of_width(row, output, ("NAMESPACE",) if is_everywhere else ())
+    if not isinstance(output, CustomColumns):
+        return None
+    try:
+        return output.of_kind(row, partial(_mapping_of, request))
+    except UnknownColumn as error:
+        raise click.BadParameter(str(error), param_hint="'-o' / '--output'") from None
+
+
+def _print_rows(columns: Columns, found: Iterator[Record[Resource]]) -> bool:
     """Print a table in parts, and return whether it has no row. A wider row widens the columns from its part on."""
-    headers = (*leading, *table_headers(row, width))
-    lines, widths, is_empty = [headers], column_widths([headers]), True
+    lines, widths, is_empty = [columns.headers], column_widths([columns.headers]), True
     while part := list(islice(found, _ROWS_AT_ONCE)):
-        lines.extend(escape_cells(table_row(record.value, headers)) for record in part)
+        lines.extend(escape_cells(columns.cells(record)) for record in part)
         widths = tuple(map(max, widths, column_widths(lines)))
         _print_lines(format_row(line, widths) for line in lines)
         lines, is_empty = [], False
@@ -177,17 +195,27 @@ def _print_rows(row: ResourceKind, found: Iterator[Record[Resource]], width: Wid
     return is_empty
 
 
-def _leading_columns(row: ResourceKind, request: _GetRequest) -> tuple[str, ...]:
-    is_everywhere = row.scope is ResourceScope.NAMESPACED and not request.namespace
-    return ("NAMESPACE",) if is_everywhere else ()
+def _print_names(found: Iterable[Record[Resource]]) -> bool:
+    """Print kind and name of each resource, as kubectl does, and return whether there is none."""
+    is_empty = True
+    for record in found:
+        is_empty = False
+        click.echo(escape_unprintable(f"{record.key.kind.name.lower()}/{record.key.name}"))
+    return is_empty
 
 
-def _print_tables(found: Sequence[Record[Resource]], width: Width) -> None:
-    """Print the resources that were named, a table for each kind."""
+def _print_named(request: _GetRequest, found: Sequence[Record[Resource]], output: OutputFormat) -> None:
+    """Print the resources that were named; of tables one for each kind."""
+    if output is ObjectFormat.NAME:
+        _print_names(found)
+        return
+    if isinstance(output, (ObjectFormat, Template)):
+        _print_objects(request, found, output)
+        return
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         if position:
             click.echo()
-        _print_lines(format_resources(get_kind(kind.name), (record.value for record in records), width))
+        _print_rows(cast("Columns", _columns_of(get_kind(kind.name), request, output)), records)
 
 
 def _print_lines(lines: Iterable[str]) -> None:
@@ -195,11 +223,15 @@ def _print_lines(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], output: str) -> None:
+def _mapping_of(request: _GetRequest, record: Record[Resource]) -> dict[str, object]:
+    """The object that a resource is shown as."""
     if request.is_export:
-        objects = [to_mapping(strip_cluster_fields(record.value)) for record in found]
-    else:
-        objects = [to_mapping(record.value, revision=record.revision) for record in found]
+        return to_mapping(strip_cluster_fields(record.value))
+    return to_mapping(record.value, revision=record.revision)
+
+
+def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], output: OutputFormat) -> None:
+    objects = [_mapping_of(request, record) for record in found]
     shown: object = objects
     if request.keys is not None and len(request.keys) == 1:
         if not objects:
@@ -207,4 +239,7 @@ def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], outp
         shown = objects[0]
     elif request.kind is not None:
         shown = {"kind": f"{request.kind.name}List", "apiVersion": API_VERSION, "items": objects}
-    click.echo(render_yaml(shown) if output == "yaml" else render_json(shown), nl=False)
+    if isinstance(output, Template):
+        click.echo(output.render(shown), nl=False)
+    else:
+        click.echo(render_yaml(shown) if output is ObjectFormat.YAML else render_json(shown), nl=False)

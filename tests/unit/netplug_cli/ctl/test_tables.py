@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.tables import Width, format_resources
+from netplug_cli.ctl.tables import Width
 from netplug_core.addressing import Address, Prefix
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
@@ -13,6 +13,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
+from tests.harness.resources import table_lines
 
 NAMES = (
     OrchestratorReference(orchestrator="k8s", node_name="a"),
@@ -45,7 +46,7 @@ CLUSTER = ClusterInformation(metadata=Metadata(name="default"), spec=ClusterInfo
 @pytest.mark.parametrize("width", Width)
 def test_every_kind_has_a_table(width: Width) -> None:
     for row in KINDS:
-        (header,) = format_resources(row, (), width)
+        (header,) = table_lines(row, (), width)
         assert header.split()
 
 
@@ -78,19 +79,19 @@ def test_every_kind_has_a_table(width: Width) -> None:
     ],
 )
 def test_the_cells_of_a_resource(resource: Resource, width: Width, cells: list[str]) -> None:
-    header, line = format_resources(kind_of(resource), [resource], width)
+    header, line = table_lines(kind_of(resource), [resource], width)
     assert line.split() == cells
     assert (header, line) == (header.rstrip(), line.rstrip())
 
 
 def test_many_reservations_are_cut() -> None:
     spec = IPReservationSpec(reserved=tuple(Prefix.parse(f"10.0.{n}.0/24") for n in range(7)))
-    _, line = format_resources(kind_of(RESERVATION), [evolve(RESERVATION, spec=spec)], Width.WIDE)
+    _, line = table_lines(kind_of(RESERVATION), [evolve(RESERVATION, spec=spec)], Width.WIDE)
     _, cidrs = line.split()
     assert len(cidrs) == 80
     assert cidrs.endswith("...")
 
 
 def test_columns_may_be_put_in_front() -> None:
-    _, line = format_resources(kind_of(ENDPOINT), [ENDPOINT], Width.NARROW, leading_columns=("NAMESPACE",))
+    _, line = table_lines(kind_of(ENDPOINT), [ENDPOINT], Width.NARROW, leading=("NAMESPACE",))
     assert line.split()[:2] == ["ns", "web-0"]
