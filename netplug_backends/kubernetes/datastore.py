@@ -26,9 +26,15 @@ from netplug_backends.kubernetes.kinds.store import ConditionFailed, KindStore, 
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import PODS_PATH, CrdMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, CredentialsInUse, DatastoreDescription, EndpointStorage
+from netplug_core.datastore.protocol import (
+    Atomicity,
+    CredentialsInUse,
+    DatastoreDescription,
+    EndpointStorage,
+    RefusesWrites,
+)
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
-from netplug_core.errors import Unauthorized, Unavailable
+from netplug_core.errors import DatastoreError, Unauthorized, Unavailable
 from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT
 from netplug_core.records import (
     Create,
@@ -149,6 +155,13 @@ class KubernetesDatastore:
         for index, write in enumerate(writes):
             revisions.append(self._apply(write, index, revisions, deadline))
         return tuple(revisions)
+
+    def find_refusal(self, write: Write) -> DatastoreError | None:
+        """See :class:`~netplug_core.datastore.protocol.RefusesWrites`: kinds that the cluster itself keeps."""
+        if isinstance(write, (Require, RequireUnchanged)) or write.key.kind.name in KIND_MAPPINGS:
+            return None
+        store = self._view_store(write.key.kind)
+        return store.find_refusal(write) if isinstance(store, RefusesWrites) else None
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`.
@@ -277,6 +290,9 @@ class KubernetesDatastore:
     def _kind_store(self, kind: Kind[object], deadline: Deadline) -> KindStore:
         if kind.name in KIND_MAPPINGS:
             return self._custom_object_store_of(kind, deadline)
+        return self._view_store(kind)
+
+    def _view_store(self, kind: Kind[object]) -> KindStore:
         view = self._view_stores.get(kind.name)
         if view is None:
             view = self._view_stores[kind.name] = self._new_view_store(kind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import suppress
+from typing import assert_never
 
 from netplug_backends.files import PRIVATE_FILE_MODE, make_folder
 from netplug_core.clock import Deadline
@@ -31,6 +32,7 @@ _TABLES = (
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )
 _RETRY_S = 0.005
+_IN_MEMORY = ":memory:"
 _NO_FILE = "no such file; netplugctl create, netplugctl apply and the plugin make it"
 
 
@@ -44,11 +46,18 @@ def open_database(
             created.
         OSError, sqlite3.Error: it cannot be created, opened or read.
     """
+    opened = path
     if not os.path.exists(path):
-        if missing_file is MissingFile.REFUSED:
-            raise ConfigurationError("sqlite_path", path, _NO_FILE)
-        _make_file(path)
-    connection = sqlite3.connect(path, timeout=deadline.remaining_s, isolation_level=None, check_same_thread=False)
+        match missing_file:
+            case MissingFile.REFUSED:
+                raise ConfigurationError("sqlite_path", path, _NO_FILE)
+            case MissingFile.CREATED:
+                _make_file(path)
+            case MissingFile.ASSUMED_EMPTY:
+                opened = _IN_MEMORY
+            case _:
+                assert_never(missing_file)
+    connection = sqlite3.connect(opened, timeout=deadline.remaining_s, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous=FULL")
         _check(connection, path, deadline)

@@ -11,7 +11,7 @@ from attrs import Factory, define
 
 from netplug_cli.formatting import print_error
 from netplug_core.errors import NetplugError
-from netplug_core.flows.resources.outcome import Outcome
+from netplug_core.flows.resources.outcome import Effect, Outcome
 
 __all__ = ["ChangeReport", "Verb"]
 
@@ -32,11 +32,24 @@ class Verb(enum.Enum):
         return self.name.lower()
 
 
+_CONDITIONALS = {
+    Effect.CREATED: "would create",
+    Effect.UPDATED: "would change",
+    Effect.UNCHANGED: "would not change",
+    Effect.DELETED: "would delete",
+    Effect.REPAIRED: "would repair",
+}
+
+
 @define
 class ChangeReport:
-    """The results of one run of a verb. Successes are printed at once, failures with the summary."""
+    """The results of one run of a verb. Successes are printed at once, failures with the summary.
+
+    ``is_dry_run``: they are what would have happened.
+    """
 
     verb: Verb
+    is_dry_run: bool = False
     _kinds: set[str] = Factory(set)
     _success_count: int = 0
     _failures: list[tuple[str, NetplugError]] = Factory(list)
@@ -44,7 +57,10 @@ class ChangeReport:
     def add_success(self, outcome: Outcome) -> None:
         """Print the outcome of a document."""
         self._success_count += 1
-        click.echo(f"{outcome.key} {outcome.effect.value}")
+        if self.is_dry_run:
+            click.echo(f"{_CONDITIONALS[outcome.effect]} {outcome.key}")
+        else:
+            click.echo(f"{outcome.key} {outcome.effect.value}")
         for warning in outcome.warnings:
             print_error(f"warning: {warning}")
 
@@ -62,19 +78,22 @@ class ChangeReport:
 
     def print_summary(self) -> int:
         """Print the summary; return the exit status."""
-        done, failed, past = self._success_count, len(self._failures), self.verb.value
+        done, failed, verb = self._success_count, len(self._failures), self.verb.imperative
         kind = f"'{next(iter(self._kinds))}' " if len(self._kinds) == 1 else ""
+        past = f"would {verb}" if self.is_dry_run else self.verb.value
+        fail = f"would fail to {verb}" if self.is_dry_run else f"failed to {verb}"
+        end = "; nothing was written" if self.is_dry_run else ""
         if not failed:
-            click.echo(f"Successfully {past} {done} {kind}resource(s)")
+            click.echo(f"{'Dry run:' if self.is_dry_run else 'Successfully'} {past} {done} {kind}resource(s){end}")
             return 0
         if failed == 1 and not done:
             where, error = self._failures[0]
-            print_error(f"failed to {self.verb.imperative} {kind}resource: {where}{error}")
+            print_error(f"{fail} {kind}resource: {where}{error}")
             return 1
         for where, error in self._failures:
             print_error(f"{where}{error}")
         if done:
-            click.echo(f"Partial success: {past} {done} out of {done + failed} {kind}resources")
+            click.echo(f"Partial success: {past} {done} out of {done + failed} {kind}resources{end}")
         else:
-            print_error(f"failed to {self.verb.imperative} any {kind}resources")
+            print_error(f"{fail} any {kind}resources")
         return 1

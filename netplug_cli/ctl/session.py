@@ -15,6 +15,7 @@ from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.datastore.dry_run import DryRunDatastore
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.resources.cluster import refuse_older_client
 from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, KUBERNETES_DATASTORE, MEMORY_DATASTORE, MissingFile
@@ -71,7 +72,7 @@ class Session:
     ``open_backend_of_cluster`` opens the cluster that settings lead to. ``default_config_file`` is the configuration
     that is read when none is named; empty for none. ``datastore_type`` is the type of the datastore if the
     configuration does not decide; empty if it does. ``missing_file`` is what opening the datastore does about a file
-    that is missing.
+    that is missing. ``is_dry_run``: what is written to the datastore is kept in this process.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -90,6 +91,7 @@ class Session:
     default_config_file: str = ""
     datastore_type: str = ""
     missing_file: MissingFile = MissingFile.REFUSED
+    is_dry_run: bool = False
     options: GlobalOptions = field(factory=GlobalOptions)
 
     def with_environment(self, environ: Mapping[str, str]) -> Session:
@@ -101,8 +103,8 @@ class Session:
         return evolve(self, environ=environ, default_config_file="", missing_file=MissingFile.CREATED, options=options)
 
     def for_creation(self) -> Session:
-        """The same run for a command that creates the datastore's file if it is missing."""
-        return evolve(self, missing_file=MissingFile.CREATED)
+        """The same run for a command that creates the datastore's file if it is missing; a dry run only assumes it."""
+        return evolve(self, missing_file=MissingFile.ASSUMED_EMPTY if self.is_dry_run else MissingFile.CREATED)
 
     def for_cluster(self) -> Session:
         """The same run with the datastore in the API server that the configuration leads to, whatever type it names."""
@@ -134,7 +136,8 @@ class Session:
             raise ConfigurationError("datastore", settings.type, "it ends with this command; name one that stays")
         try:
             with self.open_backend(evolve(settings, sqlite_missing_file=self.missing_file)) as store:
-                yield self._traced(store)
+                traced = self._traced(store)
+                yield DryRunDatastore(traced) if self.is_dry_run else traced
         except Unavailable as error:
             if settings.is_default_location and DEFAULT_ETCD_ENDPOINT in error.cause:
                 raise evolve(error, cause=f"{error.cause}; {_DEFAULT_LOCATION}") from error
@@ -172,7 +175,7 @@ class Session:
         return TracedDatastore(store, self.clock) if tracing is TraceLevel.CALLS else store
 
 
-def session_of(context: click.Context) -> Session:
+def session_of(context: click.Context, *, is_dry_run: bool = False) -> Session:
     """The session of a command, with the values of the global options."""
     make_session: Callable[[], Session] = context.find_root().obj
     values = context.meta.get(OPTIONS_META_KEY, {})
@@ -182,4 +185,4 @@ def session_of(context: click.Context) -> Session:
         version_check=VersionCheck.SKIPPED if values.get("allow_version_mismatch") else VersionCheck.ENFORCED,
         log_level=values.get("log_level", "panic"),
     )
-    return evolve(make_session(), options=options)
+    return evolve(make_session(), options=options, is_dry_run=is_dry_run)

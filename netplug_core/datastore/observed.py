@@ -13,7 +13,8 @@ from typing import TypeAlias
 from attrs import define, frozen
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription, RefusesWrites
+from netplug_core.errors import DatastoreError
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
 __all__ = ["CommitCall", "DatastoreCall", "ObservedDatastore", "ReadCall"]
@@ -65,3 +66,7 @@ class ObservedDatastore(ABC):
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """The other store's changes."""
         return self.datastore.watch(start, deadline=deadline)
+
+    def find_refusal(self, write: Write) -> DatastoreError | None:
+        """The other store's refusal, if it is a :class:`~netplug_core.datastore.protocol.RefusesWrites`."""
+        return self.datastore.find_refusal(write) if isinstance(self.datastore, RefusesWrites) else None

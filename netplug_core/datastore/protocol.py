@@ -13,11 +13,12 @@ from typing import Protocol, runtime_checkable
 from attrs import field, frozen
 
 from netplug_core.clock import Deadline
+from netplug_core.errors import DatastoreError
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
 __all__ = [
     "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials",
-    "LiveWatch", "ShowsNodeEndpoints",
+    "LiveWatch", "RefusesWrites", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -112,6 +113,15 @@ class ShowsNodeEndpoints(Protocol):
 
         What it returns is a :class:`LiveWatch`.
         """
+        ...
+
+
+@runtime_checkable
+class RefusesWrites(Protocol):
+    """A datastore that never makes some writes, because the cluster keeps the kind by itself."""
+
+    def find_refusal(self, write: Write) -> DatastoreError | None:
+        """The error of a write that is refused whatever is stored; None for any other. Nothing is sent."""
         ...
 
 

@@ -42,10 +42,14 @@ MEMORY_DATASTORE = "memory"
 
 
 class MissingFile(enum.Enum):
-    """What opening a datastore does about a file that does not exist."""
+    """What opening a datastore does about a file that does not exist.
+
+    ``ASSUMED_EMPTY``: it is read as one without records, and not made; for dry runs, which write nothing.
+    """
 
     CREATED = "created"
     REFUSED = "refused"
+    ASSUMED_EMPTY = "assumed empty"
 
 
 @frozen(kw_only=True)

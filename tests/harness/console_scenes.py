@@ -237,6 +237,15 @@ def two_pools(scene: Scene) -> None:
     scene.create(pool("main", "10.65.0.0/16").replace("{name: main}", "{name: main, labels: {rack: r1}}"), six)
 
 
+def pools_to_apply(scene: Scene) -> None:
+    """A pool with addresses in use, and a file with a change, a new pool, and one that overlaps that."""
+    with scene.network() as network:
+        one_pool(scene)
+        network.assign("pods.web-0", ipv4=2, node="node-a")
+    changed, new = pool("main", "10.65.0.0/16", "disabled: true"), pool("new", "10.66.0.0/16")
+    scene.write("pools.yaml", "---\n".join((changed, new, pool("part", "10.66.128.0/17"))))
+
+
 def a_pool_to_disable(scene: Scene) -> None:
     """A file that would disable the pool."""
     one_pool(scene)
@@ -343,6 +352,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} create -f controllers.yaml": the_settings_of_controllers,
     f"{_TOOL} get nodes -o wide": a_node,
     f"{_TOOL} get pools -o name": two_pools,
+    f"{_TOOL} apply -f pools.yaml --dry-run": pools_to_apply,
     f"{_TOOL} get nodes -o wide -l 'rack in (r1,r3),!old'": three_nodes,
     f"{_TOOL} diff -f pool.yaml": a_pool_to_disable,
     f"{_TOOL} edit pool main": an_editor,

@@ -44,7 +44,21 @@ from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION, KUBERNETES_ORCHESTRATOR
 from netplug_core.orchestrator.model import NodeFacts
-from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed, Record, Revision, Update, WatchEvent
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Malformed,
+    NotSupported,
+    Record,
+    Revision,
+    Update,
+    WatchEvent,
+    Write,
+)
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.kinds import Resource
 
@@ -99,6 +113,10 @@ class NodeStore:
         request = ApiRequest("GET", NODES_PATH, parameters)
         items, resource_version = list_objects(self._client, request, deadline=deadline)
         return list_result(query, decode_each(items, lambda item: self._record(query.kind, item)), resource_version)
+
+    def find_refusal(self, write: Write) -> NotSupported | None:
+        """The error of a write other than an update: the cluster creates and deletes its nodes."""
+        return not_supported(write, _REASON) if isinstance(write, (Create, Delete)) else None
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Refused: the cluster creates its nodes."""

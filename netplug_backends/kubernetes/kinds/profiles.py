@@ -46,11 +46,13 @@ from netplug_core.records import (
     Kind,
     List,
     Malformed,
+    NotSupported,
     ReadResult,
     Record,
     Revision,
     Update,
     WatchEvent,
+    Write,
 )
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.profile import (
@@ -96,6 +98,10 @@ class ProfileStore:
             records += decode_each(items, lambda item: profile_record(query.kind, item))
             versions.append(resource_version)
         return list_result(query, records, collections_revision(*versions))
+
+    def find_refusal(self, write: Write) -> NotSupported | None:
+        """The error of every write."""
+        return not_supported(write, _REASON) if isinstance(write, (Create, Update, Delete)) else None
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Refused."""

@@ -10,18 +10,27 @@ from typing import TypedDict, Unpack
 import click
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
-from netplug_cli.ctl.commands.options import ONE_KIND, ONE_NAME
+from netplug_cli.ctl.commands.options import DRY_RUN, ONE_KIND, ONE_NAME
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import session_of
 from netplug_core.flows.resources.edit import edit
-from netplug_core.flows.resources.labels import Overwriting, remove_label, set_label
+from netplug_core.flows.resources.labels import LabelEffect, Overwriting, remove_label, set_label
 from netplug_core.resources.patch import apply_merge_patch
 
 __all__ = ["label", "patch"]
 
+_IMPERATIVES = {LabelEffect.SET: "set", LabelEffect.UPDATED: "update", LabelEffect.REMOVED: "remove"}
 _NAMESPACE = click.option(
     "-n", "--namespace", default=DEFAULT_NAMESPACE, metavar="NS", help="The namespace, for kinds that have one."
 )
+
+
+class _PatchOptions(TypedDict):
+    """The options of ``patch`` as click hands them over."""
+
+    changes: Mapping[str, object]
+    namespace: str
+    is_dry_run: bool
 
 
 class _LabelOptions(TypedDict):
@@ -30,6 +39,7 @@ class _LabelOptions(TypedDict):
     namespace: str
     may_overwrite: bool
     is_removal: bool
+    is_dry_run: bool
 
 
 @click.command()
@@ -39,6 +49,7 @@ class _LabelOptions(TypedDict):
 @_NAMESPACE
 @click.option("--overwrite", "may_overwrite", is_flag=True, help="Change the text of an existing label.")
 @click.option("--remove", "is_removal", is_flag=True, help="Remove the LABEL.")
+@DRY_RUN
 @click.pass_context
 def label(context: click.Context, kind: str, name: str, assignment: str, **options: Unpack[_LabelOptions]) -> int:
     """Set a label of the resource with a KIND and a NAME, or remove one."""
@@ -48,7 +59,7 @@ def label(context: click.Context, kind: str, name: str, assignment: str, **optio
         raise click.UsageError("Give LABEL=TEXT to set a label, and LABEL with --remove to remove one.")
     row = parse_kind(kind, "label")
     (key,) = parse_keys(row, [name], options["namespace"])
-    session = session_of(context)
+    session = session_of(context, is_dry_run=options["is_dry_run"])
     overwriting = Overwriting.ALLOWED if options["may_overwrite"] else Overwriting.REFUSED
     with session.open_datastore() as store:
         if is_removal:
@@ -56,7 +67,10 @@ def label(context: click.Context, kind: str, name: str, assignment: str, **optio
         else:
             effect = set_label(store, key, label_name, text, overwriting=overwriting, pace=session.pace())
     way = "from" if is_removal else "on"
-    click.echo(f"Successfully {effect.value} label {label_name} {way} {row.name} {name}")
+    if session.is_dry_run:
+        click.echo(f"would {_IMPERATIVES[effect]} label {label_name} {way} {row.name} {name}; nothing was written")
+    else:
+        click.echo(f"Successfully {effect.value} label {label_name} {way} {row.name} {name}")
     return 0
 
 
@@ -79,15 +93,17 @@ def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: st
     help="Both types replace lists as a whole.",
 )  # fmt: skip
 @_NAMESPACE
+@DRY_RUN
 @click.pass_context
-def patch(context: click.Context, kind: str, name: str, changes: Mapping[str, object], namespace: str) -> int:
+def patch(context: click.Context, kind: str, name: str, **options: Unpack[_PatchOptions]) -> int:
     """Change parts of the resource with a KIND and a NAME by a merge patch (RFC 7396).
 
     The patch may have labels, annotations and parts of the spec; everything else stays as it is.
     """
     row = parse_kind(kind, "patch")
-    (key,) = parse_keys(row, [name], namespace)
-    session, report = session_of(context), ChangeReport(Verb.PATCH)
+    (key,) = parse_keys(row, [name], options["namespace"])
+    session = session_of(context, is_dry_run=options["is_dry_run"])
+    report, change = ChangeReport(Verb.PATCH, session.is_dry_run), partial(apply_merge_patch, patch=options["changes"])
     with session.open_datastore() as store, report.collect_errors(row.name):
-        report.add_success(edit(store, key, partial(apply_merge_patch, patch=changes), pace=session.pace()))
+        report.add_success(edit(store, key, change, pace=session.pace()))
     return report.print_summary()

@@ -11,7 +11,7 @@ from netplug_cli.ctl.completion import complete_kinds, complete_names
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files
 from netplug_core.addressing import Prefix
 
-__all__ = ["FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME", "files_with", "parse_cidr"]
+__all__ = ["DRY_RUN", "FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME", "files_with", "parse_cidr"]
 
 _RECURSIVE_META_KEY = "netplugctl.recursive"
 _Command = Callable[..., Any]
@@ -57,6 +57,9 @@ def _add_files(command: _Command, find: Callable[..., tuple[str, ...]]) -> _Comm
     return files(recursive(command))
 
 
+DRY_RUN = click.option(
+    "--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and write nothing to the datastore."
+)
 FORCE = click.option(
     "--force", "is_forced", is_flag=True, help="Delete it though it is damaged and may hold addresses in use."
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypedDict, Unpack
 
 import click
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
-from netplug_cli.ctl.commands.options import FILES, FORCE, KIND, NAMES
+from netplug_cli.ctl.commands.options import DRY_RUN, FILES, FORCE, KIND, NAMES
 from netplug_cli.ctl.documents import require_manifests
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import Session, session_of
@@ -26,12 +27,21 @@ from netplug_core.resources.manifest import Manifest
 __all__ = ["apply", "create", "delete", "replace", "validate"]
 
 
+class _DeleteOptions(TypedDict):
+    """The options of ``delete`` as click hands them over."""
+
+    files: tuple[str, ...]
+    is_forced: bool
+    is_dry_run: bool
+
+
 @click.command()
 @FILES
+@DRY_RUN
 @click.pass_context
-def create(context: click.Context, files: tuple[str, ...]) -> int:
+def create(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool) -> int:
     """Create the resources of some files, each in turn."""
-    session = session_of(context)
+    session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
         return create_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid)
@@ -41,10 +51,11 @@ def create(context: click.Context, files: tuple[str, ...]) -> int:
 
 @click.command()
 @FILES
+@DRY_RUN
 @click.pass_context
-def apply(context: click.Context, files: tuple[str, ...]) -> int:
+def apply(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool) -> int:
     """Create the resources of some files, or change the labels, annotations and specs of stored ones."""
-    session = session_of(context)
+    session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
         return apply_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid)
@@ -54,10 +65,11 @@ def apply(context: click.Context, files: tuple[str, ...]) -> int:
 
 @click.command()
 @FILES
+@DRY_RUN
 @click.pass_context
-def replace(context: click.Context, files: tuple[str, ...]) -> int:
+def replace(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool) -> int:
     """Change the labels, annotations and specs of stored resources to those of some files; create none."""
-    session = session_of(context)
+    session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
         return replace_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid)
@@ -70,18 +82,18 @@ def replace(context: click.Context, files: tuple[str, ...]) -> int:
 @NAMES
 @FILES
 @FORCE
+@DRY_RUN
 @click.pass_context
-def delete(
-    context: click.Context, *, kind: str, names: tuple[str, ...], files: tuple[str, ...], is_forced: bool
-) -> int:
+def delete(context: click.Context, kind: str, names: tuple[str, ...], **options: Unpack[_DeleteOptions]) -> int:
     """Delete resources: those of a KIND with some NAMEs, or those of some files.
 
     A damaged resource of any kind can be deleted by its name. With --force also a damaged pool that may hold addresses.
     """
+    files = options["files"]
     if bool(names) == bool(files) or bool(kind) == bool(files):
         raise click.UsageError("Give either a KIND and at least one NAME, or files.")
-    session = session_of(context)
-    risk = Risk.ACCEPTED if is_forced else Risk.REFUSED
+    session = session_of(context, is_dry_run=options["is_dry_run"])
+    risk = Risk.ACCEPTED if options["is_forced"] else Risk.REFUSED
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
         key = key_of(manifest.resource)
@@ -90,7 +102,7 @@ def delete(
     if files:
         return _run_on_files(session, Verb.DELETE, files, operation)
     keys = parse_keys(parse_kind(kind, "delete"), names, DEFAULT_NAMESPACE)
-    report = ChangeReport(Verb.DELETE)
+    report = ChangeReport(Verb.DELETE, session.is_dry_run)
     with session.open_datastore() as store:
         for key in keys:
             with report.collect_errors(key.kind.name):
@@ -122,7 +134,7 @@ def _run_on_files(
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = require_manifests(files)
-    report = ChangeReport(verb)
+    report = ChangeReport(verb, session.is_dry_run)
     makes_file = verb in (Verb.CREATE, Verb.APPLY)
     with (session.for_creation() if makes_file else session).open_datastore() as store:
         if makes_file:

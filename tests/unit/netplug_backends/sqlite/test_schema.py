@@ -102,3 +102,15 @@ def test_a_missing_file_is_refused_if_it_may_not_be_created(tmp_path: Path, dead
     assert list(tmp_path.iterdir()) == []
     open_database(str(path), deadline=deadline).close()
     open_database(str(path), MissingFile.REFUSED, deadline=deadline).close()
+
+
+def test_a_missing_file_is_assumed_empty_and_not_made(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "lib" / "netplug.db"
+    connection = open_database(str(path), MissingFile.ASSUMED_EMPTY, deadline=deadline)
+    assert connection.execute("SELECT count(*) FROM record").fetchone() == (0,)
+    connection.close()
+    assert list(tmp_path.iterdir()) == []
+    open_database(str(path), deadline=deadline).close()
+    connection = open_database(str(path), MissingFile.ASSUMED_EMPTY, deadline=deadline)
+    assert connection.execute("PRAGMA database_list").fetchone()[2] == str(path)
+    connection.close()

@@ -103,6 +103,8 @@ def test_a_missing_file_is_refused_unless_the_command_creates(session: Session, 
         "no such file; netplugctl create, netplugctl apply and the plugin make it"
     )
     assert not path.parent.exists()
+    with evolve(on_sqlite, is_dry_run=True).for_creation().open_datastore():
+        assert not path.parent.exists()
     with on_sqlite.for_creation().open_datastore():
         assert path.exists()
     with on_sqlite.open_datastore():

@@ -9,8 +9,10 @@ from attrs import define, field
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
 from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
-from netplug_core.records import AlreadyExists, Create, Get, Kind, Revision, WatchEvent
+from netplug_core.errors import DatastoreError
+from netplug_core.records import AlreadyExists, Create, Get, Kind, NotSupported, Revision, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock
+from tests.harness.stores import StoreWrapper
 
 FRUIT: Kind[str] = Kind("Fruit", ("name",))
 APPLE = FRUIT.key("apple")
@@ -52,3 +54,16 @@ def test_every_call_reaches_the_store_behind_and_is_observed_unless_it_is_a_watc
         (CommitCall(create), "AlreadyExists"),
         (ReadCall([Get(APPLE)]), ""),
     ]
+
+
+def test_the_refusals_of_the_store_behind_are_its_own() -> None:
+    """A store that refuses nothing by itself has none."""
+
+    @define
+    class Refusing(StoreWrapper):
+        def find_refusal(self, write: Write) -> DatastoreError | None:
+            return NotSupported(type(write).__name__, FRUIT, "fruit grows")
+
+    memory = MemoryDatastore(clock=ManualClock())
+    assert Noted(memory).find_refusal(Create(APPLE, "red")) is None
+    assert "fruit grows" in str(Noted(Refusing(memory)).find_refusal(Create(APPLE, "red")))
