@@ -1,4 +1,4 @@
-"""``netplugctl get --watch`` as a process of its own, on every store: changes of others, an outage, and its ends."""
+"""``get --watch`` and ``version --poll`` as processes of their own, on every store: changes, an outage, their ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from attrs import define
 
+from netplug_core.flows.resources.cluster import ensure_initialized
 from tests.harness.servers.etcd import start_etcd
 from tests.harness.tool_stores import SERVERS, make_tool_user
 from tests.harness.tool_user import ToolUser, document, environment_without
@@ -31,7 +33,7 @@ def user(request: pytest.FixtureRequest, tmp_path: Path) -> ToolUser:
 
 @define
 class WatchProcess:
-    """A running ``get --watch``, whose outputs go to files."""
+    """A running command that goes on until Ctrl-C; its outputs go to files."""
 
     process: subprocess.Popen[str]
     out: Path
@@ -50,12 +52,17 @@ class WatchProcess:
 def command_line(user: ToolUser, *argv: str) -> list[str]:
     program = [sys.executable, "-m", "netplug_cli.wiring.ctl"]
     # A shell lets what it starts in the background, such as these tests, ignore Ctrl-C.
-    return ["env", "--default-signal=INT", *program, "-c", user.write_configuration(), "get", *argv, "--watch"]
+    return ["env", "--default-signal=INT", *program, "-c", user.write_configuration(), *argv]
+
+
+def watching(user: ToolUser, *argv: str) -> AbstractContextManager[WatchProcess]:
+    """A person who watches; ended at the end."""
+    return running(user, "get", *argv, "--watch")
 
 
 @contextmanager
-def watching(user: ToolUser, *argv: str) -> Iterator[WatchProcess]:
-    """A person who watches; ended at the end."""
+def running(user: ToolUser, *argv: str) -> Iterator[WatchProcess]:
+    """A command that goes on; ended at the end."""
     out, err = user.folder / "watch.out", user.folder / "watch.err"
     with out.open("w") as stdout, err.open("w") as stderr:
         process = subprocess.Popen(
@@ -121,7 +128,9 @@ def test_every_kind_can_be_watched(user: ToolUser) -> None:
 def test_a_reader_who_has_seen_enough_ends_it_without_a_word(user: ToolUser) -> None:
     apply(user, POOL)
     reading, writing = os.pipe()
-    with subprocess.Popen(command_line(user, "pools"), stdout=writing, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command_line(user, "get", "pools", "--watch"), stdout=writing, stderr=subprocess.PIPE, text=True
+    ) as process:
         os.close(writing)
         assert os.read(reading, 5) == b"EVENT"
         os.close(reading)
@@ -147,3 +156,31 @@ def test_a_watch_goes_on_after_an_outage(tmp_path: Path) -> None:
             watch.wait_for("other")
             assert watch.interrupt() == 0
             assert "Traceback" not in watch.err.read_text()
+
+
+def test_a_poll_prints_the_version_that_the_cluster_gets(user: ToolUser) -> None:
+    with running(user, "version", "--poll", "1s") as poll:
+        poll.wait_for("Cluster Version: unknown")
+        with user.store() as store:
+            ensure_initialized(store, pace=user.pace, new_uid=lambda: str(uuid4()), version="v0.1.0")
+        poll.wait_for("Cluster Version: v0.1.0")
+        assert poll.interrupt() == 0
+        assert poll.err.read_text() == ""
+        versions = [line for line in poll.out.read_text().splitlines() if line.startswith("Cluster Version")]
+        assert versions == ["Cluster Version: unknown", "Cluster Version: v0.1.0"]
+
+
+@pytest.mark.etcd
+def test_a_poll_goes_on_through_an_outage(tmp_path: Path) -> None:
+    with start_etcd() as etcd:
+        user = ToolUser(tmp_path, {"etcdEndpoints": ",".join(etcd.endpoints)})
+        with running(user, "version", "--poll", "1s") as poll:
+            poll.wait_for("Cluster Type")
+            (member,) = etcd.members
+            member.kill()
+            wait_until(lambda: "asking again every 1 s" in poll.err.read_text(), "the outage is reported")
+            member.start()
+            etcd.wait_until_ready()
+            wait_until(lambda: poll.out.read_text().count("Cluster Type") == 2, "it answers again")
+            assert poll.interrupt() == 0
+            assert "Traceback" not in poll.err.read_text()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
-from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.simulation.options import parse_duration
+from netplug_cli.formatting import print_error
 from netplug_core import __version__
+from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.flows.resources.cluster import find_cluster_information
 
 __all__ = ["version"]
@@ -15,15 +20,53 @@ _UNKNOWN = "unknown"
 
 @click.command()
 @click.option("--client", "is_client_only", is_flag=True, help="Do not ask the datastore.")
+@click.option(
+    "--poll", "interval_s", type=parse_duration, metavar="DURATION",
+    help="Ask again after each DURATION, such as 5s, and print every change, until Ctrl-C.",
+)  # fmt: skip
 @click.pass_context
-def version(context: click.Context, *, is_client_only: bool) -> int:
+def version(context: click.Context, *, is_client_only: bool, interval_s: int | None) -> int:
     """Show the versions of this tool and of the cluster."""
+    if is_client_only and interval_s:
+        raise click.UsageError("--poll asks the datastore; leave out --client.")
     click.echo(f"Client Version: v{__version__}")
     if is_client_only:
         return 0
     session = session_of(context)
+    if interval_s is None:
+        click.echo(_ask(session))
+        return 0
+    # An interruption is the usual end, so it is no failure.
+    with suppress(KeyboardInterrupt):
+        _poll(session, interval_s)
+    return 0
+
+
+def _ask(session: Session) -> str:
+    """The lines about the cluster. The datastore is opened anew, so that new credentials are read."""
     with session.open_datastore_of_any_release() as store:
         cluster = find_cluster_information(store, deadline=session.deadline())
-    click.echo(f"Cluster Version: {cluster.version or _UNKNOWN}")
-    click.echo(f"Cluster Type: {cluster.cluster_type or _UNKNOWN}")
-    return 0
+    return f"Cluster Version: {cluster.version or _UNKNOWN}\nCluster Type: {cluster.cluster_type or _UNKNOWN}"
+
+
+def _poll(session: Session, interval_s: int) -> None:
+    """Print what the datastore answers, again whenever that changes, and when it stops and begins to answer.
+
+    Raises:
+        ConfigurationError: the first question cannot be asked.
+    """
+    answer: str | None = None  # the last one that was printed; empty after an error, so that the next one is printed
+    while True:
+        try:
+            found = _ask(session)
+        except NetplugError as error:
+            if answer is None and isinstance(error, ConfigurationError):
+                raise
+            if answer != "":
+                print_error(f"{error}; asking again every {interval_s} s")
+            answer = ""
+        else:
+            if found != answer:
+                click.echo(found)
+            answer = found
+        session.clock.sleep(interval_s)

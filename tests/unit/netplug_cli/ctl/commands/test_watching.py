@@ -1,12 +1,12 @@
 """``get --watch``: rows and objects that go on with every change, and its end."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
@@ -17,25 +17,10 @@ from netplug_core.resources.ippool import IPPool, ippool_key
 from netplug_core.resources.kinds import key_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.testing.clock import ManualClock
 from tests.harness.ctl import ToolHarness
 from tests.harness.interrupted_store import InterruptedDatastore
 from tests.harness.resources import ENDPOINT, make_pool
-
-Step = Callable[[], object]
-
-
-@define
-class ScriptedClock(ManualClock):
-    """A clock on which each wait runs the next step, and Ctrl-C is pressed after the last one."""
-
-    steps: list[Step] = field(factory=list)
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(seconds)
-        if not self.steps:
-            raise KeyboardInterrupt
-        self.steps.pop(0)()
+from tests.harness.scripted_clock import ScriptedClock, Step
 
 
 @define(slots=False)
