@@ -20,7 +20,9 @@ import netplug_core
 from netplug_cli.ctl.main import run
 from netplug_cli.wiring.ctl import make_session
 from netplug_core.addressing import Address, Ordinal, Prefix
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.library.network import Network
 from netplug_core.records import Create, Key
 from netplug_core.resources.metadata import Metadata
@@ -170,6 +172,16 @@ def a_leaked_address(scene: Scene) -> None:
     )
     endpoint = WorkloadEndpoint(metadata=Metadata(name="web-0", namespace="shop"), spec=spec)
     scene.commit(Create(Key(WORKLOAD_ENDPOINT, ("shop", "web-0")), endpoint))
+
+
+def a_leak_to_report(scene: Scene) -> None:
+    """The same with handles and an affinity."""
+    a_leaked_address(scene)
+    block = Prefix.parse("10.65.0.0/26")
+    scene.commit(
+        Create(affinity_key("host:node-a", block), Affinity(state=AffinityState.CONFIRMED)),
+        *(Create(handle_key(f"pods.web-{number}"), Handle(blocks=((block, 1),))) for number in range(2)),
+    )
 
 
 def one_pool(scene: Scene) -> None:
@@ -343,10 +355,11 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} get ippols": nothing,
     f"{_TOOL} get pools": a_damaged_pool,
     f"{_TOOL} ipam check": damaged_handles,
+    f"{_TOOL} datastore migrate lock": a_leak_to_report,
     f"{_TOOL} ipam release --ip 10.65.0.9 --ip 10.65.0.4 --ip 10.65.0.5": a_leaked_address,
     f"{_TOOL} get pools -l debug": one_pool,
     f"{_TOOL} get pools (2)": a_newer_cluster,
-    f"{_TOOL} datastore migrate lock": a_datastore_to_move,
+    f"{_TOOL} datastore migrate lock (2)": a_datastore_to_move,
     f"{_TOOL} get profiles -o wide": a_profile,
     f"{_TOOL} ipam configure --strictaffinity true --max-blocks-per-host 4": one_pool,
     f"{_TOOL} create -f controllers.yaml": the_settings_of_controllers,

@@ -8,22 +8,19 @@ import click
 from attrs import evolve
 
 from netplug_cli.ctl.commands.explain import explain
+from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.ipam_release import ipam_release, parse_address
 from netplug_cli.ctl.commands.options import FORCE
 from netplug_cli.ctl.ipam_tables import (
     address_lines,
-    attempt_line,
     borrowed_lines,
-    check_lines,
     configuration_lines,
     usage_lines,
 )
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
 from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import Deadline
-from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair, settle_s
 from netplug_core.flows.resources.cluster import configure_ipam, find_ipam_configuration
 from netplug_core.flows.resources.damaged import Risk, delete_damaged_block
 from netplug_core.flows.resources.overview import find_address, read_utilization
@@ -32,8 +29,6 @@ from netplug_core.ipam.reporting.utilization import borrowed
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = ["ipam"]
-
-_CHECK_TIMEOUT_S = 600.0
 
 
 def _parse_block(text: str) -> Prefix:
@@ -49,6 +44,7 @@ def ipam() -> None:
 
 
 ipam.add_command(explain)
+ipam.add_command(ipam_check)
 ipam.add_command(ipam_map)
 ipam.add_command(ipam_release)
 
@@ -144,36 +140,6 @@ def configure(
         if value is not None:
             click.echo(f"Successfully set {name} to: {value}")
     return 0
-
-
-@ipam.command(short_help="Check whether blocks, handles and affinities fit together.")
-@click.option("--fix", "is_fixed", is_flag=True, help="Repair what can be repaired without freeing an address.")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="With --fix: say what it would do, and change nothing.")
-@click.pass_context
-def check(context: click.Context, *, is_fixed: bool, is_dry_run: bool) -> int:
-    """Check whether blocks, handles and affinities fit together, and whether every record can be read.
-
-    --fix repairs handles and affinities from the blocks, and deletes empty blocks without an affinity. It frees no
-    address, and nodes may go on meanwhile. On Kubernetes it waits 90 seconds first, so that it takes no running ADD for
-    damage. The exit status is 1 if problems are left.
-    """
-    if is_dry_run and not is_fixed:
-        raise click.UsageError("--dry-run is for --fix.")
-    session = session_of(context)
-    deadline = Deadline.after(session.clock, _CHECK_TIMEOUT_S)
-    with session.open_datastore() as store:
-        report = check_ipam(store, clock=session.clock, deadline=deadline)
-        for line in check_lines(report, shows_repairs=is_dry_run or not is_fixed):
-            click.echo(line)
-        if is_dry_run or not is_fixed:
-            return 1 if report.problems else 0
-        if report.repairs and settle_s(store):
-            print_error(f"waiting {settle_s(store):g} s, so that no running ADD is taken for damage")
-        is_repaired = True
-        for attempt in repair(store, report, chance=session.chance, deadline=deadline):
-            click.echo(attempt_line(attempt))
-            is_repaired &= attempt.result is RepairResult.DONE
-    return 0 if is_repaired and not report.unrepairable else 1
 
 
 @ipam.command("delete-block", short_help="Delete a damaged block.")

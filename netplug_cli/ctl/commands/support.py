@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from itertools import chain
 
 import click
 
 from netplug_cli.ctl.documents import STDIN, render_json, render_yaml
+from netplug_cli.ctl.private_files import require_free, write_private_file
 from netplug_cli.ctl.session import session_of
-from netplug_cli.ctl.support.archive import pack, refusal, write_archive
+from netplug_cli.ctl.support.archive import pack
 from netplug_cli.ctl.support.node_parts import Machine
 from netplug_cli.ctl.support.store_parts import read_store_parts
 from netplug_cli.formatting import print_error
@@ -59,8 +59,7 @@ def bundle(context: click.Context, *, file: str | None, is_replacing: bool, conf
     path = file or f"{folder}.tar.gz"
     if path == STDIN:
         raise click.UsageError("A bundle is written to a file; name one.")
-    if os.path.lexists(path) and not is_replacing:
-        raise refusal(path)
+    require_free(path, is_replacing=is_replacing)
     redactor, deadline = Redactor(), Deadline.after(session.clock, timeout_s)
     machine = Machine(session=session, redactor=redactor, configurations=configurations)
     parts = tuple(chain(machine.read_parts(deadline), read_store_parts(session, deadline)))
@@ -73,7 +72,7 @@ def bundle(context: click.Context, *, file: str | None, is_replacing: bool, conf
         deadline=deadline,
     )
     content = pack(made, folder, now_ns // SECOND_NS)
-    write_archive(path, content, is_replacing=is_replacing)
+    write_private_file(path, (content,), is_replacing=is_replacing)
     _print_failures(made)
     click.echo(f"wrote {path}: {len(made.files)} files, {len(content)} bytes")
     print_error("names, addresses, labels and annotations are in it as they are stored; look at it before you send it")

@@ -18,7 +18,10 @@ from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Block
 from netplug_core.names import DEFAULT_INTERFACE
 from netplug_core.orchestrator.model import PodFacts, PodName
 
-__all__ = ["AllocationOwner", "LeakReason", "UndeterminedReason", "Verdict", "allocation_owners", "judge"]
+__all__ = [
+    "AllocationOwner", "LeakReason", "UndeterminedReason", "Verdict", "allocation_owners", "judge",
+    "owner_of_allocation",
+]  # fmt: skip
 
 _TUNNEL_SUFFIX = "TunnelAddress"
 """The types of tunnel addresses end so: ``ipipTunnelAddress``, ``vxlanV6TunnelAddress``."""
@@ -83,7 +86,7 @@ def allocation_owners(block: Block) -> tuple[AllocationOwner, ...]:
     """
     node = owner_node(block.owner)
     return tuple(
-        _allocation_owner(allocation, block.prefix, node)
+        owner_of_allocation(allocation, block.prefix, node)
         for allocation in block.held()
         if not allocation.is_cooling and allocation.attribute.handle != RESERVED_HANDLE
     )
@@ -118,7 +121,8 @@ def _judge_by_pod(owner: AllocationOwner, pod: PodFacts | None) -> LeakReason | 
     return LeakReason.POD_DIFFERS if is_reported else None
 
 
-def _allocation_owner(allocation: Allocation, block: Prefix, block_node: str) -> AllocationOwner:
+def owner_of_allocation(allocation: Allocation, block: Prefix, block_node: str) -> AllocationOwner:
+    """The owner of one allocation in a block; ``block_node`` is the node that owns the block, empty for none."""
     attributes = dict(allocation.attribute.owner)
     return AllocationOwner(
         address=allocation.address,

@@ -1,0 +1,90 @@
+"""Pods and nodes as the datastore shows them, for the collector's tick and the report of ``netplugctl``.
+
+Only a datastore whose endpoints are views of pods shows them. On another one it is not known which pods exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.protocol import Datastore, EndpointStorage
+from netplug_core.ipam.reporting.address_use import AddressUsers
+from netplug_core.names import STORED_ANNOTATIONS
+from netplug_core.orchestrator.model import POD, ClusterView, PodFacts
+from netplug_core.records import Get
+from netplug_core.resources.node import NODE, node_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+
+__all__ = ["DatastoreLookup", "read_cluster", "read_users"]
+
+_ADDRESS_ANNOTATIONS = STORED_ANNOTATIONS[:2]
+
+
+@frozen
+class DatastoreLookup:
+    """A :class:`~netplug_core.ipam.gc.lookup.LiveLookup` at a datastore that shows pods and nodes."""
+
+    store: Datastore
+
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
+        """The pod as it is now; None if there is none."""
+        wanted = Get(POD.key(namespace, name))
+        found = self.store.read((wanted,), deadline=deadline).find(wanted)
+        return None if found is None else _with_written_addresses(found.value)
+
+    def has_node(self, name: str, *, deadline: Deadline) -> bool:
+        """Whether there is a node of that name."""
+        wanted = Get(node_key(name))
+        return self.store.read((wanted,), deadline=deadline).find(wanted) is not None
+
+
+def read_cluster(store: Datastore, *, deadline: Deadline) -> ClusterView | None:
+    """All pods and nodes; None if the datastore does not show them.
+
+    Raises:
+        Malformed: a pod or a node cannot be understood, so it is not known which addresses it uses.
+        Unavailable: the store does not answer.
+    """
+    if store.description.endpoints is not EndpointStorage.PODS:
+        return None
+    return ClusterView(
+        pods=tuple(_with_written_addresses(record.value) for record in read_pages(store, POD, deadline=deadline)),
+        nodes=frozenset(record.key.name for record in read_pages(store, NODE, deadline=deadline)),
+    )
+
+
+def read_users(store: Datastore, *, deadline: Deadline) -> AddressUsers:
+    """All users of addresses. Read the blocks before: a user that comes later belongs to a later assignment.
+
+    Raises:
+        Malformed: an endpoint, a pod or a node cannot be understood, so it is not known which addresses it uses.
+        Unavailable: the store does not answer.
+    """
+    return AddressUsers(
+        endpoints={
+            address: record.key
+            for record in read_pages(store, WORKLOAD_ENDPOINT, deadline=deadline)
+            for address in record.value.spec.addresses
+        },
+        cluster=read_cluster(store, deadline=deadline),
+    )
+
+
+def _with_written_addresses(pod: PodFacts) -> PodFacts:
+    """A pod also with the addresses that the plugin wrote, which its node may not have reported yet."""
+    return evolve(pod, addresses=tuple(dict.fromkeys((*pod.addresses, *_written_addresses(pod)))))
+
+
+def _written_addresses(pod: PodFacts) -> Iterator[Address]:
+    for name, value in pod.annotations:
+        if name.rpartition("/")[2] in _ADDRESS_ANNOTATIONS:  # the prefix depends on the API group
+            for text in filter(None, value.split(",")):
+                try:
+                    yield Prefix.enclosing(text.strip()).first
+                except ValueError:
+                    continue  # an invalid text is no address

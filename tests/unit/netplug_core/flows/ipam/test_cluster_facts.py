@@ -1,0 +1,49 @@
+"""Pods and nodes of a datastore that shows them: all of them, and one at a time."""
+
+from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.addressing import Address
+from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster, read_users
+from netplug_core.orchestrator.model import PodName
+from tests.harness.leaks import make_harness, put_endpoint, put_pod, show_pods
+
+
+def test_a_datastore_that_shows_no_pods() -> None:
+    harness = make_harness(MemoryMode.ATOMIC)
+    put_endpoint(harness, "web", "10.0.0.1", "fd00::1")
+    assert read_cluster(harness.store, deadline=harness.deadline) is None
+    users = read_users(harness.store, deadline=harness.deadline)
+    assert users.cluster is None
+    assert [str(address) for address in users.endpoints] == ["10.0.0.1", "fd00::1"]
+
+
+def test_a_pod_has_also_what_the_plugin_wrote() -> None:
+    harness = make_harness(MemoryMode.KUBE_LIKE)
+    show_pods(harness, "node-a")
+    put_pod(
+        harness, "web", "10.0.0.1", podIP="10.0.0.2/32", podIPs="10.0.0.2/32,10.0.0.1/32,nonsense", other="10.0.0.3"
+    )
+    put_pod(harness, "released", "10.0.0.4", podIP="", podIPs="")
+    cluster = read_cluster(harness.store, deadline=harness.deadline)
+    assert cluster is not None
+    assert {pod.name: tuple(map(str, pod.addresses)) for pod in cluster.pods} == {
+        "web": ("10.0.0.1", "10.0.0.2"),
+        "released": ("10.0.0.4",),
+    }
+    assert cluster.nodes == {"node-a"}
+    assert read_users(harness.store, deadline=harness.deadline).pods.keys() == {
+        PodName("default", "web"),
+        PodName("default", "released"),
+    }
+
+
+def test_one_pod_and_one_node() -> None:
+    harness = make_harness(MemoryMode.KUBE_LIKE)
+    show_pods(harness, "node-a")
+    put_pod(harness, "web", podIP="10.0.0.2/32")
+    lookup = DatastoreLookup(harness.store)
+    found = lookup.find_pod("default", "web", deadline=harness.deadline)
+    assert found is not None
+    assert found.addresses == (Address.parse("10.0.0.2"),)
+    assert lookup.find_pod("default", "gone", deadline=harness.deadline) is None
+    assert lookup.has_node("node-a", deadline=harness.deadline)
+    assert not lookup.has_node("node-b", deadline=harness.deadline)
