@@ -9,6 +9,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
+from netplug_cli.ctl.commands.ipam_collect import ipam_collect
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.ipam_release import ipam_release, parse_address
 from netplug_cli.ctl.commands.options import FORCE
@@ -45,6 +46,7 @@ def ipam() -> None:
 
 ipam.add_command(explain)
 ipam.add_command(ipam_check)
+ipam.add_command(ipam_collect)
 ipam.add_command(ipam_map)
 ipam.add_command(ipam_release)
 

@@ -7,6 +7,7 @@ not stop the others. Every write is conditioned on what was read, so several col
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar, cast
@@ -32,6 +33,7 @@ from netplug_core.ipam.gc.model import (
     GCAction,
     GoneNode,
     IdleReason,
+    RecordRef,
     ScanHistory,
     ScanResult,
     ScanTime,
@@ -58,13 +60,20 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 
-__all__ = ["Collector", "read_view", "tick"]
+__all__ = ["Collector", "TickMode", "read_view", "tick"]
 
 A = TypeVar("A", bound=GCAction)
 V = TypeVar("V")
 
 COMMIT_TIMEOUT_S = 10.0
 """The longest that one commit may take, including repetitions."""
+
+
+class TickMode(enum.Enum):
+    """Whether a tick acts, or only looks: then what it would do counts as done, and nothing is written or logged."""
+
+    ACT = "act"
+    LOOK = "look"
 
 
 @frozen(kw_only=True)
@@ -77,6 +86,7 @@ class Collector:
     chance: Callable[[], float]
     log: Log
     settings: CollectorSettings = field(factory=CollectorSettings)
+    mode: TickMode = TickMode.ACT
 
 
 def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, deadline: Deadline) -> StoreView:
@@ -115,16 +125,24 @@ def tick(collector: Collector, view: StoreView, history: ScanHistory) -> tuple[S
     clock = collector.clock
     now = ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000))
     found = detect(view, history, collector.settings, now)
-    work = _Tick(collector=collector, deadline=Deadline.after(clock, collector.settings.tick_s))
+    work = _Tick(collector=collector, now=now, deadline=Deadline.after(clock, collector.settings.tick_s))
     work.free(found.leaks)
     work.reclaim(found.cooldowns, EXPIRE_COOLDOWN)
     work.reclaim(found.affinities, RELINQUISH_AFFINITIES)
     work.reclaim(found.blocks, DELETE_BLOCKS)
     work.reclaim(found.handles, REPAIR_HANDLES)
-    work.relinquish_gone_nodes(found.gone)
+    work.relinquish_gone_nodes(_emptied(found.gone, view, collector.mode))
     report = work.report(found)
-    _log_report(collector.log, report)
+    if collector.mode is TickMode.ACT:
+        _log_report(collector.log, report)
     return work.history(found.history), report
+
+
+def _emptied(nodes: tuple[GoneNode, ...], view: StoreView, mode: TickMode) -> tuple[GoneNode, ...]:
+    """The gone nodes to look at. With a cooldown, what a look would free now does not empty a block yet."""
+    if mode is TickMode.ACT or not view.cooldown_ns:
+        return nodes
+    return tuple(node for node in nodes if not node.awaits)
 
 
 @define(kw_only=True)
@@ -132,6 +150,7 @@ class _Tick:
     """The work of one tick, and its results so far."""
 
     collector: Collector
+    now: ScanTime
     deadline: Deadline
     done: list[GCAction] = field(default=Factory(list))
     skipped: list[GCAction] = field(default=Factory(list))
@@ -183,8 +202,15 @@ class _Tick:
             undetermined=found.undetermined,
             unreadable=found.unreadable,
             waiting=tuple(WaitingNode(node=gone.node, addresses=gone.kept_by) for gone in found.gone if gone.kept_by),
+            pending=tuple(self._pending(found.history)),
             postponed=self.postponed,
         )
+
+    def _pending(self, history: ScanHistory) -> Iterator[RecordRef[object]]:
+        grace_ms = self.collector.settings.grace_s * 1000
+        for candidate, since_ms in history.since:
+            if isinstance(candidate, RecordRef) and self.now.elapsed_ms - since_ms < grace_ms:
+                yield candidate
 
     def history(self, found: ScanHistory) -> ScanHistory:
         """The history for the next tick: without what is done, and with the new failures."""
@@ -208,6 +234,9 @@ class _Tick:
         self.postponed += len(actions) - started
 
     def _attempt(self, batch: Sequence[A], rule: Reclaimer[A]) -> None:
+        if self.collector.mode is TickMode.LOOK:
+            self.done.extend(batch)
+            return
         try:
             result = self._commit(tuple(batch), rule)
         except NetplugError as error:

@@ -334,7 +334,8 @@ class CollectionReport:
 
     ``skipped`` actions concern records that were changed after the view was read; the next scan sees them again.
     ``in_use`` handles look leaked in the view and are in use according to live lookups. ``postponed`` counts actions
-    that were due, but exceed the limits of one tick.
+    that were due, but exceed the limits of one tick. ``pending`` are records that look abandoned, and wait for the
+    grace period.
     """
 
     idle: IdleReason | None = None
@@ -346,6 +347,7 @@ class CollectionReport:
     undetermined: tuple[Undetermined, ...] = ()
     unreadable: tuple[Malformed, ...] = ()
     waiting: tuple[WaitingNode, ...] = ()
+    pending: tuple[RecordRef[object], ...] = ()
     postponed: int = 0
 
     @property
