@@ -12,6 +12,7 @@ from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_collect import ipam_collect
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.ipam_release import ipam_release, parse_address
+from netplug_cli.ctl.commands.ipam_split import ipam_split
 from netplug_cli.ctl.commands.options import FORCE
 from netplug_cli.ctl.ipam_tables import (
     address_lines,
@@ -49,6 +50,7 @@ ipam.add_command(ipam_check)
 ipam.add_command(ipam_collect)
 ipam.add_command(ipam_map)
 ipam.add_command(ipam_release)
+ipam.add_command(ipam_split)
 
 
 @ipam.command(short_help="Show how full pools are, and who has which address.")
