@@ -91,6 +91,13 @@ def in_one_group(right: Right) -> Right:
     return ("ours" if group in OWN_GROUPS else group, resource, verb)
 
 
+def delete_definition(cluster: OperatorCluster) -> None:
+    """The server knows Installations no more: it serves them for a moment after their definition has gone."""
+    cluster.request("DELETE", DEFINITION)
+    wait_until(lambda: cluster.find(DEFINITION) is None, "the definition goes")
+    wait_until(lambda: cluster.find(INSTALLATIONS) is None, "Installations are served no more")
+
+
 def start(cluster: OperatorCluster) -> OperatorProcess:
     """An operator with the account of the manifest."""
     token = account_token(cluster.server, "netplug-operator", "netplug-operator")
@@ -200,8 +207,7 @@ def test_the_manifest_is_applied_and_a_second_time_changes_nothing(cluster: Oper
 
 
 def test_with_its_account_it_does_everything_and_needs_every_right(cluster: OperatorCluster) -> None:
-    cluster.request("DELETE", DEFINITION)
-    wait_until(lambda: cluster.find(DEFINITION) is None, "the definition goes")
+    delete_definition(cluster)
     before = cluster.server.audited_rights(USER)
     operator = start(cluster)
     assert live(cluster) is False
@@ -223,8 +229,7 @@ TRIED = [*EVERY, *IN_LEASES] if IS_DEEP else [("daemonsets", "watch"), ("pods/st
 
 @pytest.mark.parametrize("resource, verb", TRIED, ids=lambda part: part.replace("/", "-"))
 def test_without_a_right_a_failure_names_it(cluster: OperatorCluster, resource: str, verb: str) -> None:
-    cluster.request("DELETE", DEFINITION)
-    wait_until(lambda: cluster.find(DEFINITION) is None, "the definition goes")
+    delete_definition(cluster)
     for one in OBJECTS:
         if one["kind"] == "ClusterRole":
             apply_object(cluster.server, without_right(one, resource, verb))
