@@ -21,13 +21,17 @@ from tests.harness.node_process import NodeProcessRuntime, start_node_process
 from tests.harness.plugin_datastores import PluginDatastore, open_plugin_datastore
 from tests.harness.runtimes.environment import make_environment
 from tests.harness.runtimes.image import make_image
+from tests.harness.runtimes.node_image import build_image
 from tests.harness.servers.certificates import Certificates, issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
 from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
+from tools.images.build import Built
 
 _BY_NIGHT = (
     "test_charts.py",
+    "test_from_empty.py",
     "test_images.py",
+    "test_live_change.py",
     "test_map_in_browser.py",
     "test_quickstart_kubernetes.py",
     "test_simulate_page.py",
@@ -121,6 +125,22 @@ def plugin_datastore(node: NetnsNode, request: pytest.FixtureRequest) -> Iterato
 def busybox_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image for container runtimes."""
     return make_image(tmp_path_factory.mktemp("image") / "busybox.tar")
+
+
+@pytest.fixture(scope="session")
+def built_image(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The image of the nodes, built for this run."""
+    return build_image(tmp_path_factory.mktemp("node-image"))
+
+
+@pytest.fixture(scope="session")
+def node_image(request: pytest.FixtureRequest) -> Path:
+    """The archive of that image, or of the one that NETPLUG_NODE_IMAGE names."""
+    named = os.environ.get("NETPLUG_NODE_IMAGE")
+    if named:
+        return Path(named)
+    built: Built = request.getfixturevalue("built_image")
+    return built.archive
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,21 +18,19 @@ from attrs import frozen
 from netplug_core import __version__
 from tests.harness.node import CNIRuntime, NetnsNode, PluginReply
 from tests.harness.node_process import listens
+from tests.harness.runtimes.node_image import SOURCE, build_image
 from tests.harness.runtimes.nodes import missing_runtime, open_runtime_node, replace_containerd, run_containerd
 from tests.harness.servers.binaries import find_containerd
 from tests.harness.waiting import wait_until
-from tools.images.build import REFERENCE, ROOT, Built, Source, build_node_image
+from tools.images.build import REFERENCE, Built
 from tools.images.root import PROGRAMS
 
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.runtimes,
     pytest.mark.alone,
-    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler: apt-get install gcc libc6-dev"),
-    pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs Debian's apt-get"),
 ]
 
-SOURCE = Source(created=1_700_000_000, revision="test")
 DEBIAN, NEWER = "debian", "containerd-v2.4.2"
 BIN, CONF = "/opt/cni/bin", "/etc/cni/net.d"
 SOCKET = "/run/netplug/node.sock"
@@ -78,13 +75,10 @@ class Host:
         return PluginReply(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build_node_image(tmp_path_factory.mktemp("image"), SOURCE, ROOT / ".cache" / "debian")
-
-
 @pytest.fixture(scope="module", params=[DEBIAN, NEWER])
-def host(built: Built, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+def host(
+    built_image: Built, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Host]:
     reason = missing_runtime("containerd", "ctr")
     if reason:
         pytest.skip(reason)
@@ -92,25 +86,25 @@ def host(built: Built, request: pytest.FixtureRequest, tmp_path_factory: pytest.
         node = stack.enter_context(open_runtime_node(tmp_path_factory.mktemp("host")))
         if request.param != DEBIAN:
             replace_containerd(node, find_containerd(request.param))
-        stack.enter_context(run_containerd(node, built.archive))
+        stack.enter_context(run_containerd(node, built_image.archive))
         node.run("sh", "-ec", f"mkdir -p {BIN} {CONF}; rm -rf {BIN}/* {CONF}/*")
         yield Host(node)
 
 
-def test_two_builds_are_one_image(built: Built, tmp_path: Path) -> None:
+def test_two_builds_are_one_image(built_image: Built, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        again = build_node_image(tmp_path, SOURCE, ROOT / ".cache" / "debian")
+        again = build_image(tmp_path)
     finally:
         os.umask(before)
-    assert again.digest == built.digest
-    assert again.archive.read_bytes() == built.archive.read_bytes()
-    assert again.sbom.read_bytes() == built.sbom.read_bytes()
+    assert again.digest == built_image.digest
+    assert again.archive.read_bytes() == built_image.archive.read_bytes()
+    assert again.sbom.read_bytes() == built_image.sbom.read_bytes()
 
 
-def test_containerd_has_it_under_its_name_and_digest(host: Host, built: Built) -> None:
+def test_containerd_has_it_under_its_name_and_digest(host: Host, built_image: Built) -> None:
     (line,) = [line for line in host.node.run("ctr", "images", "list").splitlines() if line.startswith(REFERENCE)]
-    assert built.digest in line
+    assert built_image.digest in line
     assert "linux/amd64" in line or "linux/arm64" in line
 
 
@@ -128,10 +122,10 @@ def test_its_user_is_not_root(host: Host) -> None:
     assert host.run("user", "python3", "-ISc", code) == "65532 65532 False\n"
 
 
-def test_the_bill_of_materials_is_in_it(host: Host, built: Built) -> None:
+def test_the_bill_of_materials_is_in_it(host: Host, built_image: Built) -> None:
     code = "print(open('/usr/share/sbom/netplug-node.spdx.json').read(), end='')"
-    assert host.run("sbom", "python3", "-ISc", code) == built.sbom.read_text()
-    names = {package["name"] for package in json.loads(built.sbom.read_text())["packages"]}
+    assert host.run("sbom", "python3", "-ISc", code) == built_image.sbom.read_text()
+    names = {package["name"] for package in json.loads(built_image.sbom.read_text())["packages"]}
     assert {"netplug-node", "netplug", "libc6", "libssl3", "containernetworking-plugins", "grpcio"} <= names
 
 
@@ -175,6 +169,6 @@ def test_installed_from_the_image_the_plugin_works_with_its_node_process(host: H
     assert node.run("ls", CONF) == ""
 
 
-def test_every_file_of_the_archive_belongs_to_root_and_has_one_time(built: Built) -> None:
-    with tarfile.open(built.archive) as tar:
+def test_every_file_of_the_archive_belongs_to_root_and_has_one_time(built_image: Built) -> None:
+    with tarfile.open(built_image.archive) as tar:
         assert {(entry.uid, entry.gid, int(entry.mtime)) for entry in tar} == {(0, 0, SOURCE.created)}

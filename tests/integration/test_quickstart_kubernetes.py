@@ -17,11 +17,10 @@ from tests.harness.annotations import prefixed
 from tests.harness.node import NetnsNode, StoreInspector
 from tests.harness.runtimes.environment import mount_environment
 from tests.harness.runtimes.image import IMAGE
-from tests.harness.runtimes.kubernetes import open_kubernetes_cluster
+from tests.harness.runtimes.kubernetes import ClusterPod, KubernetesCluster, open_kubernetes_cluster
 from tests.harness.runtimes.nodes import missing_runtime
 from tests.harness.runtimes.pages import PageStep, read_page, run_page
 from tests.harness.servers.binaries import find_kubernetes_program
-from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import open_store
 from tests.harness.waiting import wait_until
 
@@ -41,9 +40,12 @@ ROUTE = re.compile(r"not on (\S+): (ip route replace \S+ via \S+)")
 class Followed:
     """A cluster on which the page is followed; the administrator is on the first node."""
 
-    server: ApiServer
-    nodes: dict[str, NetnsNode]
+    cluster: KubernetesCluster
     path: str
+
+    @property
+    def nodes(self) -> dict[str, NetnsNode]:
+        return self.cluster.nodes
 
     @property
     def administrators_node(self) -> NetnsNode:
@@ -51,7 +53,7 @@ class Followed:
 
     @property
     def store(self) -> StoreInspector:
-        return StoreInspector(lambda: open_store(self.server, CrdMode.V1))
+        return StoreInspector(lambda: open_store(self.cluster.server, CrdMode.V1))
 
     def follow(self, *sections: str) -> None:
         """The administrator's part of the page, in the shell that the page begins with."""
@@ -78,33 +80,15 @@ class Followed:
 
     def deploy(self, name: str, replicas: int = 1, **annotations: str) -> None:
         """A deployment whose pods have these annotations (short names), all of them ready."""
-        labels = {"app": name}
-        container = {"name": "main", "image": PULLED, "command": ["/bin/pause"]}
-        template = {
-            "metadata": {"labels": labels, "annotations": prefixed(annotations)},
-            "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
-        }
-        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-        self.server.create("/apis/apps/v1/namespaces/shop/deployments", {"metadata": {"name": name}, "spec": spec})
-        self.run_script(f"kubectl -n shop rollout status deployment {name} --timeout=290s")
+        self.cluster.deploy("shop", name, PULLED, replicas=replicas, annotations=prefixed(annotations))
 
-    def look_inside(self, pod: dict[str, str]) -> str:
+    def look_inside(self, pod: ClusterPod) -> str:
         """What a program in the pod says about its interface."""
-        inside = ("ctr", "-n", "k8s.io", "task", "exec", "--exec-id", "look", pod["container"])
-        return self.nodes[pod["node"]].run(*inside, "ip", "addr", "show", "eth0")
+        return self.cluster.run_inside(pod, "ip", "addr", "show", "eth0")
 
-    def pods(self, app: str) -> list[dict[str, str]]:
-        """Every pod of a deployment: name, node, address, and the id of its container."""
-        listed = json.loads(self.run_script(f"kubectl -n shop get pods -l app={app} -o json"))["items"]
-        return [
-            {
-                "name": pod["metadata"]["name"],
-                "node": pod["spec"]["nodeName"],
-                "address": pod["status"]["podIP"],
-                "container": pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://"),
-            }
-            for pod in listed
-        ]
+    def pods(self, app: str) -> list[ClusterPod]:
+        """Every pod of a deployment."""
+        return self.cluster.pods("shop", f"app={app}")
 
     def is_clean(self) -> bool:
         """Whether no pod has left an interface, an address or a record."""
@@ -119,11 +103,11 @@ def cluster(tmp_path: Path, busybox_image: Path, host_environment: Path) -> Iter
         pytest.skip(reason)
     (programs := tmp_path / "bin").mkdir()
     (programs / "kubectl").symlink_to(find_kubernetes_program("kubectl"))
-    with open_kubernetes_cluster(tmp_path, busybox_image, "node-1", "node-2") as opened:
+    with open_kubernetes_cluster(tmp_path, [busybox_image], "node-1", "node-2") as opened:
         for node in opened.nodes.values():
             mount_environment(node, host_environment)
             node.run("ctr", "-n", "k8s.io", "images", "tag", IMAGE, PULLED)
-        found = Followed(opened.server, opened.nodes, f"{programs}:{os.environ['PATH']}")
+        found = Followed(opened, f"{programs}:{os.environ['PATH']}")
         text = Path(opened.server.write_kubeconfig()).read_text()
         script = f"mkdir -p {os.path.dirname(KUBECONFIG)}; cat >{KUBECONFIG}"
         found.administrators_node.run("sh", "-ec", script, stdin=text)
@@ -141,11 +125,11 @@ def test_the_quick_start(cluster: Followed) -> None:
     cluster.follow("Pods")
 
     pods = cluster.pods("web")
-    assert {pod["node"] for pod in pods} == set(cluster.nodes)
+    assert {pod.node for pod in pods} == set(cluster.nodes)
     for pod in pods:
-        assert pod["address"].startswith("10.65.128."), "of the pool that the annotation names"
-        assert f" {pod['address']}/32 " in cluster.look_inside(pod)
-    assert {endpoint.spec.pod for endpoint in cluster.store.endpoints().values()} == {pod["name"] for pod in pods}
+        assert pod.address.startswith("10.65.128."), "of the pool that the annotation names"
+        assert f" {pod.address}/32 " in cluster.look_inside(pod)
+    assert {endpoint.spec.pod for endpoint in cluster.store.endpoints().values()} == {pod.name for pod in pods}
 
     routes, client = [step for step in steps if step.section == "Routes between the nodes"]
     for owner, command in ROUTE.findall(cluster.run_script(routes.script)):
@@ -193,7 +177,7 @@ def test_every_annotation_of_a_deployment(cluster: Followed) -> None:
         (pod,) = cluster.pods(app)
         shown = cluster.look_inside(pod)
         assert text in shown
-        assert f"inet {pod['address']}/32 " in shown
+        assert f"inet {pod.address}/32 " in shown
     assert "10.70.0.9" not in str(cluster.store.held())
     external = [str(nat.external) for one in cluster.store.endpoints().values() for nat in one.spec.ip_nats]
     assert external == ["192.0.2.77"]
@@ -211,12 +195,12 @@ def test_many_pods_up_and_down(cluster: Followed) -> None:
     cluster.run_script("kubectl wait --for=condition=Ready --timeout=290s node --all; kubectl create namespace shop")
     cluster.deploy("many", replicas=MANY)
     pods = cluster.pods("many")
-    assert len({pod["address"] for pod in pods}) == MANY
-    assert {address for held in cluster.store.held().values() for address in held} >= {pod["address"] for pod in pods}
+    assert len({pod.address for pod in pods}) == MANY
+    assert {address for held in cluster.store.held().values() for address in held} >= {pod.address for pod in pods}
     owners = {block.prefix: block.owner for block in cluster.store.blocks()}
     for pod in pods:
-        (owner,) = [owner for prefix, owner in owners.items() if Address.parse(pod["address"]) in prefix]
-        assert owner == f"host:{pod['node']}"
+        (owner,) = [owner for prefix, owner in owners.items() if Address.parse(pod.address) in prefix]
+        assert owner == f"host:{pod.node}"
     cluster.run_script(
         "kubectl -n shop delete deployment many; kubectl -n shop wait --for=delete pod --timeout=290s -l app=many"
     )

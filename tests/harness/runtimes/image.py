@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["BUSYBOX", "IMAGE", "make_image"]
@@ -26,9 +27,9 @@ _FOLDERS = ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "var")
 _PAUSE = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 3600 & wait $!; done\n"
 
 
-def make_image(path: Path) -> Path:
-    """Write the image; its main program waits until it is asked to end."""
-    layer = _layer()
+def make_image(path: Path, name: str = IMAGE, programs: Mapping[str, bytes] | None = None) -> Path:
+    """Write the image; its main program waits until it is asked to end. ``programs`` are further ones by path."""
+    layer = _layer(programs or {})
     config = {
         "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
         "os": "linux",
@@ -43,7 +44,7 @@ def make_image(path: Path) -> Path:
         "layers": [{"mediaType": f"{_MEDIA_TYPE}.layer.v1.tar", "digest": _digest(layer), "size": len(layer)}],
     }
     index = _described(manifest, "manifest.v1+json")
-    names = {"org.opencontainers.image.ref.name": IMAGE, "io.containerd.image.name": IMAGE}
+    names = {"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
     with tarfile.open(path, "w") as tar:
         _add(tar, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
         _add(tar, "index.json", _json({"schemaVersion": 2, "manifests": [{**index[0], "annotations": names}]}))
@@ -52,7 +53,7 @@ def make_image(path: Path) -> Path:
     return path
 
 
-def _layer() -> bytes:
+def _layer(programs: Mapping[str, bytes]) -> bytes:
     listed = subprocess.run([BUSYBOX, "--list"], check=True, capture_output=True, text=True, timeout=60)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
@@ -66,6 +67,8 @@ def _layer() -> bytes:
             entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(entry)
         _add(tar, "bin/pause", _PAUSE.encode(), 0o755)
+        for path, data in programs.items():
+            _add(tar, path, data, 0o755)
         _add(tar, "etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n")
     return buffer.getvalue()
 

@@ -11,9 +11,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import glob
+from itertools import product
 from pathlib import Path
 
-from tests.harness.node import NetnsNode, missing_requirement, open_node
+from tests.harness.node import DEBIAN_PLUGINS, NetnsNode, missing_requirement, open_node
 from tests.harness.runtimes.cri import CRIRuntime, open_cri
 from tests.harness.runtimes.image import BUSYBOX, IMAGE
 from tests.harness.waiting import wait_until
@@ -48,6 +49,7 @@ mount --move /run/cgroups /sys/fs/cgroup
 
 # What containerd must be told on a machine without systemd or a registry; everything else is as Debian ships it.
 _CRI_SECTION = '[plugins."io.containerd.grpc.v1.cri"]\n'
+_PLUGIN_FOLDER = f'bin_dir = "{DEBIAN_PLUGINS}"'
 _CONTAINERD_SETTINGS = f"""{_CRI_SECTION}
     sandbox_image = "{IMAGE}"
     disable_apparmor = true
@@ -91,11 +93,17 @@ def replace_containerd(node: NetnsNode, folder: Path) -> None:
 
 
 @contextmanager
-def run_containerd(node: NetnsNode, image: Path) -> Iterator[CRIRuntime]:
-    """The node's containerd with Debian's configuration; it has the image. Release 2 reads that file too."""
+def run_containerd(node: NetnsNode, *images: Path, plugin_folder: str = "") -> Iterator[CRIRuntime]:
+    """The node's containerd with Debian's configuration; it has the images. Release 2 reads that file too.
+
+    It looks for plugins in ``plugin_folder`` instead of in Debian's.
+    """
     shipped = node.run("cat", _CONTAINERD_FILE)
-    assert shipped.count(_CRI_SECTION) == 1, shipped
-    node.run("tee", _CONTAINERD_FILE, stdin=shipped.replace(_CRI_SECTION, _CONTAINERD_SETTINGS))
+    assert shipped.count(_CRI_SECTION) == shipped.count(_PLUGIN_FOLDER) == 1, shipped
+    changed = shipped.replace(_CRI_SECTION, _CONTAINERD_SETTINGS)
+    if plugin_folder:
+        changed = changed.replace(_PLUGIN_FOLDER, f'bin_dir = "{plugin_folder}"')
+    node.run("tee", _CONTAINERD_FILE, stdin=changed)
     log = Path(node.file("containerd.log"))
     with log.open("w") as output:
         daemon = subprocess.Popen(
@@ -107,7 +115,7 @@ def run_containerd(node: NetnsNode, image: Path) -> Iterator[CRIRuntime]:
             "containerd answers",
         )
         assert daemon.poll() is None, log.read_text()
-        for namespace in ("k8s.io", "default"):
+        for namespace, image in product(("k8s.io", "default"), images):
             node.run("ctr", "-n", namespace, "images", "import", str(image))
         with open_cri(f"/proc/{node.pid}/root{_CONTAINERD_SOCKET}", cgroup_parent=f"/{_CGROUP_PARENTS[0]}") as runtime:
             yield runtime

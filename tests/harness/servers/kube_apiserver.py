@@ -26,9 +26,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.harness.servers.binaries import find_apiserver_binary, find_etcd_binary
 from tests.harness.servers.ports import reserve_port
 
-__all__ = ["ADMIN_TOKEN", "ApiServer", "RequestRefused", "start_api_server"]
+__all__ = ["ADMIN_TOKEN", "SERVICE_ADDRESS", "ApiServer", "RequestRefused", "start_api_server"]
 
 ADMIN_TOKEN = "the-token-of-the-administrator"  # noqa: S105  # of a server that lives for one test run
+SERVICE_ADDRESS = "10.96.0.1"
+"""The address of the server's Service, for which its certificate is valid too."""
+
 # Emergency stops, far above what a busy machine needs.
 _READY_S = 300.0
 _STOP_S = 120.0
@@ -60,6 +63,7 @@ class ApiServer:
     etcd_port: int
     port: int
     authority: trustme.CA
+    disabled_admission: str
     _processes: list[subprocess.Popen[bytes]] = field(factory=list)
 
     @property
@@ -226,7 +230,7 @@ class ApiServer:
             "--allow-privileged=true",
             "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.96.0.0/16",
-            "--disable-admission-plugins=ServiceAccount",
+            f"--disable-admission-plugins={self.disabled_admission}",
             "--endpoint-reconciler-type=none",
             f"--audit-policy-file={folder / 'audit.json'}",
             f"--audit-log-path={folder / 'audit.log'}",
@@ -239,12 +243,20 @@ class ApiServer:
 
 
 @contextmanager
-def start_api_server(folder: Path) -> Iterator[ApiServer]:
-    """A fresh server whose files are in that folder."""
+def start_api_server(folder: Path, *, disabled_admission: str = "ServiceAccount") -> Iterator[ApiServer]:
+    """A fresh server whose files are in that folder. Without controllers no pod could name an account."""
     authority = trustme.CA()
-    server = ApiServer(find_apiserver_binary(), find_etcd_binary(), folder, reserve_port(), reserve_port(), authority)
+    server = ApiServer(
+        find_apiserver_binary(),
+        find_etcd_binary(),
+        folder,
+        reserve_port(),
+        reserve_port(),
+        authority,
+        disabled_admission,
+    )
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    issued = authority.issue_cert("127.0.0.1", "localhost")
+    issued = authority.issue_cert("127.0.0.1", "localhost", SERVICE_ADDRESS)
     issued.cert_chain_pems[0].write_to_path(str(folder / "server.pem"))
     issued.private_key_pem.write_to_path(str(folder / "server.key"))
     (folder / "audit.json").write_text(json.dumps(_AUDIT))
