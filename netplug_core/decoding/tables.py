@@ -30,6 +30,7 @@ __all__ = [
     "UnknownKeys",
     "Unreadable",
     "find_member",
+    "find_object",
 ]
 
 T = TypeVar("T")
@@ -95,6 +96,12 @@ def find_member(members: Mapping[str, object], *names: str) -> object:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+def find_object(members: Mapping[str, object], *names: str) -> Mapping[str, object]:
+    """The object that some names lead to; empty if there is none."""
+    found = find_member(members, *names)
+    return found if isinstance(found, Mapping) else {}
 
 
 def fields_of(codec: Codec | ListOf, **keys: str) -> dict[str, Field]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_object
 from netplug_core.installation.containers import ENDPOINT_CONFIG_MAP
 from netplug_core.installation.images import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
 from netplug_core.installation.incompatible import IncompatibleCluster
@@ -323,8 +323,7 @@ def _field_path(variable: Json) -> str:
 
 
 def _pod(daemonset: Json) -> Json:
-    found = find_member(daemonset, "spec", "template", "spec")
-    return found if isinstance(found, Mapping) else {}
+    return find_object(daemonset, "spec", "template", "spec")
 
 
 def _containers(daemonset: Json) -> list[Json]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_object
 from netplug_core.installation.conversion import convert
 from netplug_core.installation.document import InstallationDocument
 from netplug_core.installation.incompatible import IncompatibleCluster
@@ -81,7 +81,7 @@ def begin_conversion(
         hidden = len(problems) - len(lines)
         return _refused(Reason.CONVERSION, "\n".join([*lines, *([f"{hidden} more"] if hidden else [])]))
     if conversion.missing:
-        completed = {**installation, "spec": _completed(_members(installation, "spec"), conversion.missing)}
+        completed = {**installation, "spec": _completed(find_object(installation, "spec"), conversion.missing)}
         progress = (Reason.NOT_READY, "the Installation gets the settings of the static manifest")
         return ConversionStep(actions=(CompleteInstallation(completed),), report=Report(progressing=progress))
     return None
@@ -94,7 +94,7 @@ def _refused(reason: str, message: str) -> ConversionStep:
 def _completed(spec: Json, missing: Json) -> Json:
     """A spec with the members that it lacks, at every depth."""
     inner = {
-        name: _completed(_members(spec, name), value) if isinstance(value, Mapping) and name in spec else value
+        name: _completed(find_object(spec, name), value) if isinstance(value, Mapping) and name in spec else value
         for name, value in missing.items()
     }
     return {**spec, **inner}
@@ -130,8 +130,3 @@ def _rights(role: Json) -> Iterator[Right]:
 def _list(rule: object, member: str) -> list[str]:
     found = find_member(rule, member) if isinstance(rule, Mapping) else None
     return [str(one) for one in found] if isinstance(found, list | tuple) else []
-
-
-def _members(found: Json, *path: str) -> Json:
-    value = find_member(found, *path)
-    return value if isinstance(value, Mapping) else {}

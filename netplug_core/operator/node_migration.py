@@ -17,7 +17,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_object
 from netplug_core.installation.containers import ENDPOINT_CONFIG_MAP
 from netplug_core.installation.render import SYSTEM_NAMESPACE
 from netplug_core.installation.static_manifest import STATIC_CONFIG_MAP, STATIC_NAMESPACE
@@ -105,7 +105,7 @@ def adapted(wanted: Iterable[Json], migration: NodeMigration, state: ClusterStat
     if override is None or OVERRIDE_REF in state.objects:
         return first, *others
     metadata = {"name": OVERRIDE_REF.name, "namespace": OVERRIDE_REF.namespace}
-    copied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": _members(override, "data")}
+    copied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": find_object(override, "data")}
     return first, copied, *others
 
 
@@ -234,7 +234,7 @@ def _adapted(wanted: Json, migration: NodeMigration) -> Json:
 
 def _with_node_selector(wanted: Json, selector: Mapping[str, str]) -> Json:
     spec, template, pod = (
-        _members(wanted, *path) for path in (("spec",), ("spec", "template"), ("spec", "template", "spec"))
+        find_object(wanted, *path) for path in (("spec",), ("spec", "template"), ("spec", "template", "spec"))
     )
     return {**wanted, "spec": {**spec, "template": {**template, "spec": {**pod, "nodeSelector": dict(selector)}}}}
 
@@ -254,7 +254,7 @@ def _restored_static(static: Json) -> Json:
 
 
 def _node_selector(daemonset: Json) -> Json:
-    return _members(daemonset, "spec", "template", "spec", "nodeSelector")
+    return find_object(daemonset, "spec", "template", "spec", "nodeSelector")
 
 
 def _identity(ref: ObjectRef, found: Json) -> Json:
@@ -273,7 +273,7 @@ def _relabelled(node: Json, label: str) -> Action:
     """The node with another label, or without one."""
     identity = _identity(ObjectRef("v1", "Node", find_text(node, "metadata", "name")), node)
     labels = {"labels": {MIGRATION_LABEL: label}} if label else {}
-    return ApplyObject({**identity, "metadata": {**_members(identity, "metadata"), **labels}})
+    return ApplyObject({**identity, "metadata": {**find_object(identity, "metadata"), **labels}})
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def _nodes(state: ClusterState) -> list[_Node]:
             pods=tuple(pods.get(name, ())),
         )
         for node in state.nodes
-        if _ON_LINUX.items() <= _members(node, "metadata", "labels").items()
+        if _ON_LINUX.items() <= find_object(node, "metadata", "labels").items()
     ]
     return sorted(found, key=lambda node: node.name)
 
@@ -312,8 +312,3 @@ def _label_of(node: Json) -> str:
 def is_restricted(daemonset: Json | None) -> bool:
     """Whether a DaemonSet serves only nodes whose label says so."""
     return bool(find_text(daemonset, "spec", "template", "spec", "nodeSelector", MIGRATION_LABEL))
-
-
-def _members(found: Json, *path: str) -> Json:
-    value = find_member(found, *path)
-    return value if isinstance(value, Mapping) else {}

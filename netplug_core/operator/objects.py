@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from attrs import frozen
 
 from netplug_core.decoding.containment import contains
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_object
 from netplug_core.names import MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP
 
@@ -65,9 +65,9 @@ def marked(wanted: Json) -> Json:
     label, text = MANAGED_BY
     digest = sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
     metadata = {
-        **_members(wanted, "metadata"),
-        "labels": {**_members(wanted, "metadata", "labels"), label: text},
-        "annotations": {**_members(wanted, "metadata", "annotations"), APPLIED_HASH: digest},
+        **find_object(wanted, "metadata"),
+        "labels": {**find_object(wanted, "metadata", "labels"), label: text},
+        "annotations": {**find_object(wanted, "metadata", "annotations"), APPLIED_HASH: digest},
     }
     return {**wanted, "metadata": metadata}
 
@@ -98,8 +98,3 @@ def is_being_deleted(found: Json | None) -> bool:
 def is_ignored(found: Json) -> bool:
     """Whether the operator neither changes nor deletes an object."""
     return find_text(found, "metadata", "annotations", IGNORE) == "true"
-
-
-def _members(found: Json, *path: str) -> Json:
-    value = find_member(found, *path)
-    return value if isinstance(value, Mapping) else {}
