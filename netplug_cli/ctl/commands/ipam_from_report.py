@@ -27,7 +27,7 @@ from netplug_core.flows.ipam.release_leaked import (
 from netplug_core.ipam.reporting.allocation_report import HandleRef
 from netplug_core.records import Malformed
 
-__all__ = ["release_from_reports"]
+__all__ = ["release_from_reports", "say_that_it_waits"]
 
 _TIMEOUT_S = 3600.0
 _REPORT_EVERY = 10_000
@@ -52,9 +52,14 @@ def release_from_reports(session: Session, files: Sequence[str], *, is_forced: b
     return 0 if is_clean else 1
 
 
+def say_that_it_waits(wait_s: float) -> None:
+    """Say on standard error why a release does not begin yet."""
+    print_error(f"waiting {wait_s:g} s, until every ADD that is running has stored its endpoint")
+
+
 def _settle(session: Session, wait_s: float) -> None:
     if wait_s:
-        print_error(f"waiting {wait_s:g} s, until every ADD that is running has stored its endpoint")
+        say_that_it_waits(wait_s)
         session.clock.sleep(wait_s)
 
 

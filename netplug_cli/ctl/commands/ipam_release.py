@@ -7,7 +7,7 @@ from typing import assert_never
 import click
 from attrs import evolve
 
-from netplug_cli.ctl.commands.ipam_from_report import release_from_reports
+from netplug_cli.ctl.commands.ipam_from_report import release_from_reports, say_that_it_waits
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import escape_unprintable, print_error
 from netplug_core.addressing import Address
@@ -88,14 +88,10 @@ def _release(session: Session, addresses: tuple[Address, ...], handle: str | Non
                 print_error(f"no address is held by the handle {handle}")
                 return 1
         pace = evolve(session.pace(), deadline=deadline)
-        done = release_held(store, addresses, check, pace=pace, before_wait=_say_that_it_waits)
+        done = release_held(store, addresses, check, pace=pace, before_wait=say_that_it_waits)
     for one in done:
         click.echo(_line(one), err=one.result is not ReleaseResult.RELEASED)
     return 0 if all(one.result is ReleaseResult.RELEASED for one in done) else 1
-
-
-def _say_that_it_waits(seconds: float) -> None:
-    print_error(f"waiting {seconds:g} s, until every ADD that is running has stored its endpoint")
 
 
 def _line(one: HeldRelease) -> str:
