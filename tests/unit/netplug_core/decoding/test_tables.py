@@ -7,7 +7,7 @@ from attrs import Factory, define, field, frozen
 
 from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, STRING, TEXT, Codec, Refused, checked
 from netplug_core.decoding.errors import MalformedField, UnknownField, cni_error, document_error
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, find_member, find_object
 from netplug_core.errors import ConfigurationError, DecodeError, redact_url_credentials
 
 SECRET = "hunter2"  # noqa: S105  # planted, to be searched for
@@ -188,3 +188,18 @@ def test_what_completes_a_class_may_refuse_it() -> None:
     assert decoder.decode({"from": 1, "to": 2}, Pair, "here") == Pair(1, 2)
     with pytest.raises(ConfigurationError, match=r"^here\.from: 1 is not accepted; two numbers are expected$"):
         decoder.decode({"from": 1, "to": 1}, Pair, "here")
+
+
+@pytest.mark.parametrize(
+    "names, member, members",
+    [
+        (("a", "b"), {"c": 1}, {"c": 1}),
+        (("a", "b", "c"), 1, {}),
+        (("a", "x", "c"), None, {}),
+        (("text", "a"), None, {}),
+        (("null",), None, {}),
+    ],
+)
+def test_what_some_names_lead_to(names: tuple[str, ...], member: object, members: object) -> None:
+    whole = {"a": {"b": {"c": 1}}, "text": "x", "null": None}
+    assert (find_member(whole, *names), find_object(whole, *names)) == (member, members)
