@@ -36,7 +36,7 @@ from tests.harness.schedules import CallScheduler, Choose, ScheduledDatastore, e
 
 POOL = "main"
 RANGE = Prefix.parse("10.0.0.0/26")
-FREE_STEPS = 6 if IS_DEEP else 3
+FREE_STEPS = 5 if IS_DEEP else 3
 """The steps of an operation that others may come between: its first attempt, in a deep run also the next one. A drain
 reads more first, so two more are free. The rest of it follows in one go."""
 MIN_STEPS = 3

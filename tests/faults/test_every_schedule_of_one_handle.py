@@ -31,7 +31,7 @@ from tests.harness.schedules import CallScheduler, Choose, ScheduledDatastore, e
 GRACE_S = 60.0
 BLOCK = "10.0.0.0/26"
 REQUEST = evolve(make_request("h"), owner=(("namespace", "default"), ("pod", "web")))
-FREE_STEPS = 7 if IS_DEEP else 4
+FREE_STEPS = 6 if IS_DEEP else 4
 """The steps of an operation that others may come between: its first attempt, in a deep run also most of the second.
 
 Without an end to it, two operations could make each other start again for ever.

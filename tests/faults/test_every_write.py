@@ -4,13 +4,16 @@ Exhaustive, not sampled: for each scenario the operation is run once undisturbed
 of its calls and at each of its writes. Afterwards the call is made again, a neighbour makes one, everything is taken
 down, and the laws are judged after every commit on the way (D2, V1 to V18).
 
-With the Hypothesis profile ``nightly`` a second fault follows the first one, at every later call. On the ordered store
-it does not: what is wrong there is wrong on the kube-like one.
+With the Hypothesis profile ``nightly`` a second fault follows the first one, at a later call: all such pairs would take
+half an hour, so each night draws some of each scenario. On the ordered store there are none: what is wrong there is
+wrong on the kube-like one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+import secrets
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
 
@@ -28,17 +31,27 @@ from netplug_core.testing.allocator.scenarios import (
 from netplug_core.testing.clock import ManualClock
 from tests.harness.local_stores import FAULT_MODES, IS_DEEP, open_standalone_ipam
 
+PAIRS = 400
+
 
 def make_harness(mode: MemoryMode) -> AllocatorHarness:
     clock = ManualClock()
     return AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
 
 
-def fault_sequences(faults: tuple[CallFault, ...], *, has_pairs: bool) -> Iterator[tuple[CallFault, ...]]:
-    """Every fault alone; if two are wanted, also followed by every other at a later call."""
+def draw_pairs(faults: Sequence[CallFault]) -> list[tuple[CallFault, ...]]:
+    """Some of the pairs of a fault and a later one; the seed that is printed draws the same ones."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")  # noqa: T201 # shown if the test fails
+    pairs = [(one, two) for one, two in combinations(faults, 2) if one.call_number < two.call_number]
+    return random.Random(seed).sample(pairs, min(PAIRS, len(pairs)))  # noqa: S311 # not for secrets
+
+
+def fault_sequences(faults: Sequence[CallFault], *, has_pairs: bool) -> Iterator[tuple[CallFault, ...]]:
+    """Every fault alone; if pairs are wanted, also some faults that another one follows."""
     yield from ((fault,) for fault in faults)
     if has_pairs:
-        yield from ((one, two) for one, two in combinations(faults, 2) if one.call_number < two.call_number)
+        yield from draw_pairs(faults)
 
 
 @pytest.mark.parametrize("mode", FAULT_MODES)

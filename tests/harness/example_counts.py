@@ -24,7 +24,7 @@ __all__ = [
 _ALL = settings().max_examples
 
 # A step is many calls, and each is checked.
-ALLOCATOR_EXAMPLES = settings(max_examples=_ALL * 2 // 9 if IS_DEEP else max(8, _ALL // 5))
+ALLOCATOR_EXAMPLES = settings(max_examples=_ALL // 4 if IS_DEEP else max(8, _ALL // 5))
 COLLECTOR_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 2)
 # For the suite's own settings. It draws so many short examples and so many long ones, after its plain checks.
 CONFORMANCE_EXAMPLES = _ALL if IS_DEEP else _ALL // 2
@@ -34,7 +34,7 @@ CONTENTION_EXAMPLES = settings(max_examples=_ALL // 6 if IS_DEEP else 5)
 CONVERSION_EXAMPLES = settings(max_examples=_ALL // 5)
 # On a real server a step costs milliseconds; on an API server each write is a request of its own.
 ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 10)
-APISERVER_EXAMPLES = settings(max_examples=_ALL // 25 if IS_DEEP else 5)
+APISERVER_EXAMPLES = settings(max_examples=_ALL // 20 if IS_DEEP else 5)
 # A call within this process takes some milliseconds, one of the installed executables a tenth of a second.
 MALFORMED_CALLS = settings(max_examples=10_000 if IS_DEEP else 100)
 MALFORMED_PROCESSES = settings(max_examples=200 if IS_DEEP else 8)

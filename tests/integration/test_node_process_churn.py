@@ -1,6 +1,6 @@
 """Many attachments come and go through one node process: nothing leaks, nothing is given twice, its memory stays flat.
 
-A night has 10,000 of them on each datastore.
+A night has 5,000 of them on each datastore.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.harness.plugin_datastores import PluginDatastore
 pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.stress]
 
 PODS = 50
-ROUNDS = 200 if IS_DEEP else 8
+ROUNDS = 100 if IS_DEEP else 8
 QUARTER = ROUNDS // 4  # rounds after which the process has loaded and allocated what it needs
 MAX_GROWTH_KIB = 5 * 1024
 STORES = ["sqlite", *([pytest.param("etcdv3", marks=pytest.mark.etcd)] if IS_DEEP else [])]
