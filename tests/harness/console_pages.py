@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -37,7 +38,7 @@ _VARIABLE = (
     (r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (\[\w+\])\[\d+\]", r"TIME \1[PID]"),
     (r"\bin \d+\.\d ms", "in N ms"),
     (r"\b\d+ bytes", "N bytes"),
-    (r"(netplugctl-edit-ippool)-\w+", r"\1-NAME"),
+    (r"/\S+/(netplugctl-edit-ippool)-\w+", r"FOLDER/\1-NAME"),
 )
 
 
@@ -130,14 +131,16 @@ def _printed(command: str) -> str:
 
 @contextmanager
 def in_folder(folder: Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """A folder as the current one, and variables of the environment, until the context ends."""
-    before = os.getcwd()
+    """A folder as the current one and for temporary files, and variables of the environment, until the context ends."""
+    before = os.getcwd(), tempfile.tempdir
     os.chdir(folder)
+    tempfile.tempdir = str(folder)
     try:
         with _variables(environ):
             yield
     finally:
-        os.chdir(before)
+        os.chdir(before[0])
+        tempfile.tempdir = before[1]
 
 
 @contextmanager
