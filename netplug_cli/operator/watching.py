@@ -19,8 +19,12 @@ from netplug_core.operator.objects import ObjectRef
 
 __all__ = ["ServerLogin", "Watched", "Watcher", "watch"]
 
-_TIMEOUT_S = 290
-"""When the server ends a watch, which is then opened again: so a broken connection is noticed. A whole number."""
+_TIMEOUT_S = 60
+"""When the server ends a watch, which is then opened again. A whole number.
+
+So a broken connection is noticed, and a definition that was deleted and made again: the watch of the old one hears
+nothing of the objects of the new one.
+"""
 
 _EXPECTED = "Unresolved resources"
 """How kopf's line begins about kinds that a cluster does not have; it always lacks one of our two API groups."""
