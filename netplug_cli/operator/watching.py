@@ -22,7 +22,7 @@ __all__ = ["ServerLogin", "Watched", "Watcher", "watch"]
 _TIMEOUT_S = 60
 """When the server ends a watch, which is then opened again. A whole number.
 
-So a broken connection is noticed, and a definition that was deleted and made again: the watch of the old one hears
+So a broken connection is noticed, and a definition that was deleted and made again: the watch of the old one sees
 nothing of the objects of the new one.
 """
 

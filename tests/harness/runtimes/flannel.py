@@ -30,12 +30,13 @@ exec /bin/pause
 """
 
 _PLUGIN = """#!/usr/bin/python3
-import json, os, subprocess, sys
+import ipaddress, json, os, subprocess, sys
 conf, kept = json.load(sys.stdin), "/var/lib/cni/flannel/" + os.environ["CNI_CONTAINERID"]
 if os.environ["CNI_COMMAND"] == "ADD":
     env = dict(line.strip().split("=") for line in open("/run/flannel/subnet.env"))
     made = {**conf["delegate"], "name": conf["name"], "cniVersion": conf["cniVersion"], "mtu": int(env["FLANNEL_MTU"])}
-    made["ipam"] = {"type": "host-local", "ranges": [[{"subnet": env["FLANNEL_SUBNET"]}]]}
+    subnet = str(ipaddress.ip_network(env["FLANNEL_SUBNET"], strict=False))
+    made["ipam"] = {"type": "host-local", "ranges": [[{"subnet": subnet}]]}
     made["ipam"]["routes"] = [{"dst": env["FLANNEL_NETWORK"]}]
     os.makedirs(os.path.dirname(kept), exist_ok=True)
     open(kept, "w").write(json.dumps(made))
