@@ -111,8 +111,8 @@ class AllocationModel:
                 self.nodes.add(owner_node(claimant))
             case Release(request=released):
                 self.stale_endpoints.add(released.handle)
-                if released.sequence is None:
-                    self.pods.pop(released.handle, None)
+                if released.sequence is None and self.pods.pop(released.handle, None) is not None:
+                    self.deleted_pods.add(released.handle)
                 held = self.held_by(released.handle)
                 return self._scope_of_addresses(
                     a for a in held if released.sequence in (None, self.sequence_numbers[a])

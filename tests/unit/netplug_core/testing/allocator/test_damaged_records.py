@@ -4,10 +4,19 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family
-from netplug_core.ipam.allocation.request import Assignment, Automatic, Released, ReleaseRequest
+from netplug_core.ipam.allocation.request import Assignment, Automatic, Released, ReleaseItem, ReleaseRequest
 from netplug_core.records import Malformed
+from netplug_core.testing.allocator.client import CallFault, FaultKind
+from netplug_core.testing.allocator.collector import GRACE_PERIOD_S
 from netplug_core.testing.allocator.harness import AllocatorHarness, OpenIPAM
-from netplug_core.testing.allocator.operations import ApplyResource, Assign, Release
+from netplug_core.testing.allocator.operations import (
+    AdvanceClock,
+    ApplyResource,
+    Assign,
+    Release,
+    ReleaseAddresses,
+    RunCollector,
+)
 from netplug_core.testing.allocator.strategies import make_pool, make_request
 from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
@@ -50,4 +59,25 @@ def test_nobody_writes_a_damaged_record() -> None:
     taken = harness.run(Assign(request=make_request("w3", Automatic(family=Family.IPV4, count=20))))
     assert isinstance(taken, Assignment)
     assert len(taken.addresses) == 12
+    tear_down(harness)
+
+
+def test_a_pod_whose_release_fails_during_another_call_is_promised_nothing() -> None:
+    """Its release begins and fails while its address is being corrected; the collector may take it from then on."""
+    harness = make_damaged(MemoryMode.ATOMIC, open_standalone_ipam, BLOCK)
+    (address,) = harness.model.held_by("w0")
+    release, answers = Release(request=ReleaseRequest(handle="w0", node="node-a")), list[object]()
+
+    def release_meanwhile(_writes: int) -> None:
+        answers.append(harness.run(release))
+
+    meanwhile = CallFault(FaultKind.CONCURRENT_OPERATION, 1, operation=release_meanwhile)
+    harness.run(ReleaseAddresses(items=(ReleaseItem(address=address, handle="other"),)), meanwhile)
+    assert isinstance(answers.pop(), Malformed)
+    harness.repair_records()
+    for _tick in range(2):
+        harness.run(RunCollector())
+        harness.run(AdvanceClock(seconds=GRACE_PERIOD_S + 1))
+    harness.run(RunCollector())
+    assert address not in harness.read_state().held
     tear_down(harness)
