@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import click
 
@@ -10,10 +10,15 @@ from netplug_cli.ctl.errors import InputError
 from netplug_core.records import Key
 from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, UnknownKind, get_kind
 
-__all__ = ["DEFAULT_NAMESPACE", "parse_keys", "parse_kind"]
+__all__ = ["DEFAULT_NAMESPACE", "SEPARATOR", "parse_key", "parse_keys", "parse_kind"]
 
 DEFAULT_NAMESPACE = "default"
 """The namespace of a resource when none is named."""
+
+SEPARATOR = "/"
+"""What stands between kind and name in one word, as ``get -o name`` prints it. No name of a resource has it."""
+
+_WAYS = f"give every resource as KIND{SEPARATOR}NAME, or one KIND and its NAMEs"
 
 
 def parse_kind(text: str, verb: str) -> ResourceKind:
@@ -28,15 +33,45 @@ def parse_kind(text: str, verb: str) -> ResourceKind:
         raise InputError(f"failed to {verb} resources", text, f"{error}{_suggest_kind(text)}") from error
 
 
-def parse_keys(kind: ResourceKind, names: Iterable[str], namespace: str) -> tuple[Key[Resource], ...]:
-    """The keys of the names that were typed.
+def parse_keys(words: Sequence[str], verb: str, namespace: str) -> tuple[Key[Resource], ...]:
+    """The keys of the resources that were named after a verb: as KIND NAME..., or as KIND/NAME, each of its own kind.
+
+    None for a KIND alone.
 
     Raises:
-        click.UsageError: a name is empty.
+        InputError: there is no such kind.
+        click.UsageError: a kind or a name is empty, or both forms are mixed.
     """
+    if any(SEPARATOR in word for word in words):
+        return tuple(_parse_pair(word, words, verb, namespace) for word in words)
+    kind, names = parse_kind(words[0], verb), words[1:]
     if not all(names):
         raise click.UsageError("A NAME must not be empty.")
     return tuple(kind.key(name, namespace) for name in names)
+
+
+def parse_key(words: Sequence[str], verb: str, namespace: str) -> Key[Resource]:
+    """The key of the one resource that was named after a verb, as KIND NAME or as KIND/NAME.
+
+    Raises:
+        InputError: there is no such kind.
+        click.UsageError: none is named, or several are.
+    """
+    keys = parse_keys(words, verb, namespace) if words else ()
+    if len(keys) != 1:
+        found = ", ".join(map(str, keys)) or "none"
+        raise click.UsageError(f"{verb} takes one resource, as KIND NAME or KIND{SEPARATOR}NAME; found {found}.")
+    return keys[0]
+
+
+def _parse_pair(word: str, words: Sequence[str], verb: str, namespace: str) -> Key[Resource]:
+    kind, separator, name = word.partition(SEPARATOR)
+    if not separator:
+        pair = next(other for other in words if SEPARATOR in other)
+        raise click.UsageError(f"{word!r} has no {SEPARATOR!r}, and {pair!r} has one: {_WAYS}.")
+    if not kind or not name or SEPARATOR in name:
+        raise click.UsageError(f"{word!r} is no KIND{SEPARATOR}NAME: {_WAYS}.")
+    return parse_kind(kind, verb).key(name, namespace)
 
 
 def _suggest_kind(text: str) -> str:

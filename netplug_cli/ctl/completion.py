@@ -9,13 +9,15 @@ from __future__ import annotations
 import io
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from math import inf
 
 import click
 
-__all__ = ["answer_shell", "complete_kinds", "complete_names"]
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR
+
+__all__ = ["answer_shell", "complete_one_resource", "complete_resources"]
 
 _LIMIT_VARIABLE = "NETPLUG_COMPLETION_SECONDS"
 _DEFAULT_LIMIT_S = 3.0
@@ -43,7 +45,28 @@ def answer_shell(ask: Callable[[], object]) -> int:
     return 0
 
 
-def complete_kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_resources(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Kinds, then the names of the kind's stored resources; KIND/NAME where the first is typed so, or begun.
+
+    What is typed already is not offered again.
+    """
+    typed: tuple[str, ...] = context.params.get(parameter.name or "") or ()
+    if SEPARATOR in incomplete or any(SEPARATOR in word for word in typed):
+        return _complete_pairs(context, typed, incomplete)
+    if not typed:
+        return _complete_kinds(incomplete)
+    kind, *names = typed
+    return [name for name in _find_names(context, kind) if name.startswith(incomplete) and name not in names]
+
+
+def complete_one_resource(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The same for a command that takes one resource: nothing once it is named."""
+    typed: tuple[str, ...] = context.params.get(parameter.name or "") or ()
+    is_named = len(typed) > 1 or any(SEPARATOR in word for word in typed)
+    return [] if is_named else complete_resources(context, parameter, incomplete)
+
+
+def _complete_kinds(incomplete: str) -> list[str]:
     """The plurals of all kinds, or every word for a kind that begins as typed."""
     from netplug_core.resources.kinds import KINDS
 
@@ -53,11 +76,17 @@ def complete_kinds(_context: click.Context, _parameter: click.Parameter, incompl
     return [alias for row in KINDS for alias in row.aliases if alias.startswith(typed)]
 
 
-def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of the stored resources of the kind before them, without those that are typed already."""
-    typed = context.params.get(parameter.name or "") or ()
-    names = _find_names(context)
-    return [name for name in names if name.startswith(incomplete) and name not in typed]
+def _complete_pairs(context: click.Context, typed: Sequence[str], incomplete: str) -> list[str]:
+    """KIND/NAME of the kind that is typed, or of the one before if none is; nothing beside a word without a kind."""
+    from netplug_core.resources.kinds import find_kind
+
+    before = [word.partition(SEPARATOR) for word in typed]
+    if not all(separator for _, separator, _ in before):
+        return []
+    kind = incomplete.partition(SEPARATOR)[0] if SEPARATOR in incomplete else before[-1][0]
+    taken = {name for other, _, name in before if find_kind(other) is find_kind(kind)}
+    pairs = (f"{kind}{SEPARATOR}{name}" for name in _find_names(context, kind) if name not in taken)
+    return [pair for pair in pairs if pair.startswith(incomplete)]
 
 
 def _limit_s() -> float:
@@ -69,17 +98,16 @@ def _limit_s() -> float:
     return limit_s if 0 < limit_s < inf else _DEFAULT_LIMIT_S
 
 
-def _find_names(context: click.Context) -> list[str]:
+def _find_names(context: click.Context, word: str) -> list[str]:
     from attrs import evolve
 
-    from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE
     from netplug_cli.ctl.session import session_of
     from netplug_core.clock import Deadline
     from netplug_core.errors import NetplugError
     from netplug_core.flows.resources.read import list_all
     from netplug_core.resources.kinds import ResourceScope, find_kind
 
-    kind = find_kind(context.params.get("kind") or "")
+    kind = find_kind(word)
     if kind is None:
         return []
     session = session_of(context)

@@ -249,6 +249,12 @@ def two_pools(scene: Scene) -> None:
     scene.create(pool("main", "10.65.0.0/16").replace("{name: main}", "{name: main, labels: {rack: r1}}"), six)
 
 
+def two_pools_and_a_node(scene: Scene) -> None:
+    """A pool of each family, of which one has a label, and a node."""
+    two_pools(scene)
+    a_node(scene)
+
+
 def pools_to_apply(scene: Scene) -> None:
     """A pool with addresses in use, and a file with a change, a new pool, and one that overlaps that."""
     with scene.network() as network:
@@ -367,6 +373,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} create -f controllers.yaml": the_settings_of_controllers,
     f"{_TOOL} get nodes -o wide": a_node,
     f"{_TOOL} get pools -o name": two_pools,
+    f"{_TOOL} get ippool/six node/node-a": two_pools_and_a_node,
     f"{_TOOL} apply -f pools.yaml --dry-run": pools_to_apply,
     f"{_TOOL} get nodes -o wide -l 'rack in (r1,r3),!old'": three_nodes,
     f"{_TOOL} diff -f pool.yaml": a_pool_to_disable,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import click
 from attrs import define, evolve
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
-from netplug_cli.ctl.commands.options import ONE_KIND, ONE_NAME
+from netplug_cli.ctl.arguments import parse_key
+from netplug_cli.ctl.commands.options import NAMESPACE, ONE_RESOURCE
 from netplug_cli.ctl.documents import render_yaml, require_manifests
 from netplug_cli.ctl.editor import EditedFile
 from netplug_cli.ctl.errors import InputError
@@ -32,18 +32,15 @@ _HEAD = "# {key}: saving changes it; nothing is changed if the text stays as it 
 
 
 @click.command()
-@ONE_KIND
-@ONE_NAME
-@click.option(
-    "-n", "--namespace", default=DEFAULT_NAMESPACE, metavar="NS", help="The namespace, for kinds that have one."
-)
+@ONE_RESOURCE
+@NAMESPACE
 @click.pass_context
-def edit(context: click.Context, kind: str, name: str, namespace: str) -> int:
+def edit(context: click.Context, words: tuple[str, ...], namespace: str) -> int:
     """Change the resource with a KIND and a NAME in an editor: VISUAL, EDITOR, otherwise vi.
 
     A text that is refused is shown again with the error. A text that was changed and not stored is kept in a file.
     """
-    (key,) = parse_keys(parse_kind(kind, "edit"), [name], namespace)
+    key = parse_key(words, "edit", namespace)
     require_writable(key, "Update")
     session = session_of(context)
     record = _read(session, key)

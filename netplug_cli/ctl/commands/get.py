@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice
 from typing import TypedDict, Unpack, cast
@@ -11,7 +11,7 @@ import click
 from attrs import evolve, field, frozen
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
-from netplug_cli.ctl.commands.options import FILES, KIND, NAMES
+from netplug_cli.ctl.commands.options import FILES, RESOURCES
 from netplug_cli.ctl.commands.selection import SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
@@ -24,7 +24,7 @@ from netplug_cli.formatting import column_widths, escape_cells, escape_unprintab
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.read import find, list_in_pages
 from netplug_core.names import API_VERSION
-from netplug_core.records import Key, Record
+from netplug_core.records import Key, Kind, Record
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind, key_of
 from netplug_core.resources.patch import strip_cluster_fields
@@ -50,21 +50,22 @@ class _GetOptions(TypedDict):
 class _GetRequest:
     """What to show.
 
-    ``kind`` is the kind that was named, None for files. ``keys`` are the resources that were named, None for all of the
-    kind: in one ``namespace``, or in every one if that is empty, and of these the ``selected``. ``is_export`` leaves
-    out what belongs to this cluster.
+    ``kind`` is the one kind that was named, None for files and for several. ``keys`` are the resources that were named,
+    None for all of the kind: in one ``namespace``, or in every one if that is empty, and of these the ``selected``.
+    ``list_kind`` is the kind of the object that several are the items of; empty for a list without one.
+    ``is_export`` leaves out what belongs to this cluster.
     """
 
     kind: ResourceKind | None
     keys: tuple[Key[Resource], ...] | None
+    list_kind: str
     namespace: str = ""
     selected: Selected = field(factory=Selected)
     is_export: bool = False
 
 
 @click.command()
-@KIND
-@NAMES
+@RESOURCES
 @FILES
 @OUTPUT
 @click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
@@ -84,57 +85,78 @@ class _GetRequest:
 )
 @SELECTOR
 @click.pass_context
-def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
-    """Show resources: all of a KIND, those with some NAMEs, or those of some files."""
+def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
+    """Show resources: all of a KIND, those with some NAMEs, or those of some files.
+
+    KIND/NAME names one too, as -o name prints it. Several of these may be of different kinds.
+    """
     files, output, selected = options["files"], options["output"], selected_of(context)
-    if bool(kind) == bool(files):
+    if bool(words) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
     may_watch = isinstance(output, Width) or output is ObjectFormat.JSON
     if options["is_watch"] and (files or not may_watch or options["is_export"]):
         raise click.UsageError("--watch needs a KIND, prints ps, wide or json, and does not go with --export.")
-    if selected.texts and (files or names):
-        raise click.UsageError("--selector selects among all of a KIND; leave out names and files.")
     session = session_of(context)
     if files:
+        _refuse_selector(selected)
         keys = tuple(key_of(manifest.resource) for manifest in require_manifests(files))
-        request = _GetRequest(kind=None, keys=keys)
+        request = _GetRequest(kind=None, keys=keys, list_kind="")
     else:
-        request = _make_get_request(
-            parse_kind(kind, "get"), names, options["namespace"], is_export=options["is_export"]
-        )
-        request = evolve(request, selected=selected)
+        request = _make_get_request(words, options["namespace"], selected, is_export=options["is_export"])
     if options["is_watch"]:
         return _watch(session, request, cast("Width | ObjectFormat", output))
     if request.keys is None:
         return _list(session, request, output)
-    found, missing = _find(session, request.keys)
-    _print_named(request, found, output)
-    for key in missing:
-        print_error(f"resource does not exist: {key}")
-    return 1 if missing else 0
+    return _show_named(session, request, request.keys, output)
 
 
 def _watch(session: Session, request: _GetRequest, output: Width | ObjectFormat) -> int:
     from netplug_cli.ctl.commands.watching import watch_resources
     from netplug_core.flows.resources.watch import Selection
 
+    if request.kind is None:
+        raise click.UsageError("--watch follows resources of one KIND.")
     keys = None if request.keys is None else frozenset(request.keys)
-    row = cast("ResourceKind", request.kind)
-    selection = Selection(kind=row, keys=keys, namespace=request.namespace, selector=request.selected.selector)
+    selection = Selection(kind=request.kind, keys=keys, namespace=request.namespace, selector=request.selected.selector)
     return watch_resources(session, selection, output.value, clause=request.selected.clause)
 
 
 def _make_get_request(
-    kind: ResourceKind, names: Sequence[str], namespace: str | None, *, is_export: bool
+    words: Sequence[str], namespace: str | None, selected: Selected, *, is_export: bool
 ) -> _GetRequest:
-    if namespace is not None and kind.scope is ResourceScope.CLUSTER:
-        raise InputError("failed to get resources", namespace, f"{kind.name} is not namespaced")
-    if not names:
-        within = "" if namespace == _ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
-        return _GetRequest(kind=kind, keys=None, namespace=within if kind.scope is ResourceScope.NAMESPACED else "")
-    if namespace == _ALL_NAMESPACES:
-        raise click.UsageError("A NAME is looked for in one namespace.")
-    return _GetRequest(kind=kind, keys=parse_keys(kind, names, namespace or DEFAULT_NAMESPACE), is_export=is_export)
+    keys = parse_keys(words, "get", namespace or DEFAULT_NAMESPACE)
+    kinds = tuple(_kinds_of(keys).values()) or (parse_kind(words[0], "get"),)
+    if namespace is not None and all(kind.scope is ResourceScope.CLUSTER for kind in kinds):
+        raise InputError("failed to get resources", namespace, f"{kinds[0].name} is not namespaced")
+    kind = kinds[0] if len(kinds) == 1 else None
+    list_kind = f"{kind.name if kind else ''}List"
+    if keys:
+        _refuse_selector(selected)
+        if namespace == _ALL_NAMESPACES:
+            raise click.UsageError("A NAME is looked for in one namespace.")
+        return _GetRequest(kind=kind, keys=keys, list_kind=list_kind, is_export=is_export)
+    within = "" if namespace == _ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
+    request = _GetRequest(kind=kind, keys=None, list_kind=list_kind, selected=selected)
+    return evolve(request, namespace=within) if kinds[0].scope is ResourceScope.NAMESPACED else request
+
+
+def _refuse_selector(selected: Selected) -> None:
+    if selected.texts:
+        raise click.UsageError("--selector selects among all of a KIND; leave out names and files.")
+
+
+def _kinds_of(keys: Iterable[Key[Resource]]) -> dict[Kind[Resource], ResourceKind]:
+    """The kinds of some keys, each once."""
+    return {key.kind: get_kind(key.kind.name) for key in keys}
+
+
+def _show_named(session: Session, request: _GetRequest, keys: Sequence[Key[Resource]], output: OutputFormat) -> int:
+    columns = {kind: _columns_of(row, request, output) for kind, row in _kinds_of(keys).items()}
+    found, missing = _find(session, keys)
+    _print_named(request, found, output, columns)
+    for key in missing:
+        print_error(f"resource does not exist: {key}")
+    return 1 if missing else 0
 
 
 def _find(session: Session, keys: Sequence[Key[Resource]]) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
@@ -204,8 +226,13 @@ def _print_names(found: Iterable[Record[Resource]]) -> bool:
     return is_empty
 
 
-def _print_named(request: _GetRequest, found: Sequence[Record[Resource]], output: OutputFormat) -> None:
-    """Print the resources that were named; of tables one for each kind."""
+def _print_named(
+    request: _GetRequest,
+    found: Sequence[Record[Resource]],
+    output: OutputFormat,
+    columns: Mapping[Kind[Resource], Columns | None],
+) -> None:
+    """Print the resources that were named; of tables, whose columns each kind has, a new one where the kind changes."""
     if output is ObjectFormat.NAME:
         _print_names(found)
         return
@@ -215,7 +242,7 @@ def _print_named(request: _GetRequest, found: Sequence[Record[Resource]], output
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         if position:
             click.echo()
-        _print_rows(cast("Columns", _columns_of(get_kind(kind.name), request, output)), records)
+        _print_rows(cast("Columns", columns[kind]), records)
 
 
 def _print_lines(lines: Iterable[str]) -> None:
@@ -237,8 +264,8 @@ def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], outp
         if not objects:
             return
         shown = objects[0]
-    elif request.kind is not None:
-        shown = {"kind": f"{request.kind.name}List", "apiVersion": API_VERSION, "items": objects}
+    elif request.list_kind:
+        shown = {"kind": request.list_kind, "apiVersion": API_VERSION, "items": objects}
     if isinstance(output, Template):
         click.echo(output.render(shown), nl=False)
     else:

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from netplug_cli.ctl.completion import complete_kinds, complete_names
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE
+from netplug_cli.ctl.completion import complete_one_resource, complete_resources
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files
 from netplug_core.addressing import Prefix
 
-__all__ = ["DRY_RUN", "FILES", "FORCE", "KIND", "NAMES", "ONE_KIND", "ONE_NAME", "files_with", "parse_cidr"]
+__all__ = ["DRY_RUN", "FILES", "FORCE", "NAMESPACE", "ONE_RESOURCE", "RESOURCES", "files_with", "parse_cidr"]
 
 _RECURSIVE_META_KEY = "netplugctl.recursive"
 _Command = Callable[..., Any]
@@ -63,7 +64,12 @@ DRY_RUN = click.option(
 FORCE = click.option(
     "--force", "is_forced", is_flag=True, help="Delete it though it is damaged and may hold addresses in use."
 )
-KIND = click.argument("kind", default="", metavar="[KIND]", shell_complete=complete_kinds)
-NAMES = click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_names)
-ONE_KIND = click.argument("kind", shell_complete=complete_kinds)
-ONE_NAME = click.argument("name", shell_complete=complete_names)
+NAMESPACE = click.option(
+    "-n", "--namespace", default=DEFAULT_NAMESPACE, metavar="NS", help="The namespace, for kinds that have one."
+)
+RESOURCES = click.argument(
+    "words", nargs=-1, metavar="[KIND [NAME]... | KIND/NAME...]", shell_complete=complete_resources
+)
+ONE_RESOURCE = click.argument(
+    "words", nargs=-1, required=True, metavar="(KIND NAME | KIND/NAME)", shell_complete=complete_one_resource
+)

@@ -7,8 +7,8 @@ from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
-from netplug_cli.ctl.commands.options import DRY_RUN, FILES, FORCE, KIND, NAMES
+from netplug_cli.ctl.arguments import parse_keys
+from netplug_cli.ctl.commands.options import DRY_RUN, FILES, FORCE, NAMESPACE, RESOURCES
 from netplug_cli.ctl.documents import require_manifests
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import Session, session_of
@@ -31,6 +31,7 @@ class _DeleteOptions(TypedDict):
     """The options of ``delete`` as click hands them over."""
 
     files: tuple[str, ...]
+    namespace: str
     is_forced: bool
     is_dry_run: bool
 
@@ -78,19 +79,22 @@ def replace(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool)
 
 
 @click.command()
-@KIND
-@NAMES
+@RESOURCES
 @FILES
+@NAMESPACE
 @FORCE
 @DRY_RUN
 @click.pass_context
-def delete(context: click.Context, kind: str, names: tuple[str, ...], **options: Unpack[_DeleteOptions]) -> int:
+def delete(context: click.Context, words: tuple[str, ...], **options: Unpack[_DeleteOptions]) -> int:
     """Delete resources: those of a KIND with some NAMEs, or those of some files.
+
+    KIND/NAME names one too, as get -o name prints it. Several of these may be of different kinds.
 
     A damaged resource of any kind can be deleted by its name. With --force also a damaged pool that may hold addresses.
     """
     files = options["files"]
-    if bool(names) == bool(files) or bool(kind) == bool(files):
+    keys = parse_keys(words, "delete", options["namespace"]) if words else ()
+    if bool(keys) == bool(files) or (words and files):
         raise click.UsageError("Give either a KIND and at least one NAME, or files.")
     session = session_of(context, is_dry_run=options["is_dry_run"])
     risk = Risk.ACCEPTED if options["is_forced"] else Risk.REFUSED
@@ -101,7 +105,6 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], **options:
 
     if files:
         return _run_on_files(session, Verb.DELETE, files, operation)
-    keys = parse_keys(parse_kind(kind, "delete"), names, DEFAULT_NAMESPACE)
     report = ChangeReport(Verb.DELETE, session.is_dry_run)
     with session.open_datastore() as store:
         for key in keys:

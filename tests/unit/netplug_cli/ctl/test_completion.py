@@ -78,6 +78,29 @@ def test_names_come_from_the_datastore(completing: ToolHarness, monkeypatch: pyt
     assert complete(completing, monkeypatch, "get", "pool", "-l", "debug", "") == ["main", "six"]
 
 
+def test_kind_and_name_in_one_word_are_offered_where_they_are_begun(
+    completing: ToolHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_pools(completing, monkeypatch)
+    for words, offered in (
+        (("get", "pool/"), ["pool/main", "pool/six"]),
+        (("delete", "ippool/s"), ["ippool/six"]),
+        (("get", "pool/main", ""), ["pool/six"]),
+        (("get", "ippool/main", "pool/"), ["pool/six"]),
+        (("get", "pool/main", "no"), []),
+        (("get", "pool/main", "nodes/"), []),
+        (("get", "pool", "pool/"), []),
+        (("get", "bogus/"), []),
+        (("label", "pool/"), ["pool/main", "pool/six"]),
+        (("label", "pool/main", ""), []),
+        (("label", "pool", ""), ["main", "six"]),
+        (("label", "pool", "main", ""), []),
+        (("edit", "pool/main", ""), []),
+        (("patch", "pool", "main", ""), []),
+    ):
+        assert complete(completing, monkeypatch, *words) == offered, words
+
+
 def test_names_are_those_of_the_namespace(completing: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     completing.store_records(Create(key_of(ENDPOINT), ENDPOINT))
     assert complete(completing, monkeypatch, "get", "wep", "") == ["w"]
@@ -138,6 +161,7 @@ ask() {
 ask netplugctl get poo
 ask netplugctl get nodes ""
 ask netplugctl get nodes node-b ""
+ask netplugctl get node/node-b no
 ask netplugctl dif
 ask netplugctl get --watc
 SQLITE_PATH=/nowhere/netplug.db ask netplugctl get nodes ""
@@ -161,6 +185,7 @@ end
 QUESTIONS = """
 ask netplugctl get poo
 ask netplugctl get nodes ""
+ask netplugctl get node/node-b node/
 ask netplugctl dif
 """
 
@@ -200,6 +225,7 @@ def test_bash_completes(folder: Path) -> None:
         "pool pools",
         "node-a node-b",
         "node-a",
+        "node/node-a",
         "diff",
         "--watch",
         "",
@@ -211,7 +237,12 @@ def test_another_shell_completes(folder: Path, shell: str, prelude: str) -> None
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}: apt-get install {shell}")
     options = {"zsh": ["-f"], "fish": ["--no-config"]}[shell]
-    assert run_shell(folder, shell, *options, "-c", prelude + QUESTIONS) == ["pool pools", "node-a node-b", "diff"]
+    assert run_shell(folder, shell, *options, "-c", prelude + QUESTIONS) == [
+        "pool pools",
+        "node-a node-b",
+        "node/node-a",
+        "diff",
+    ]
 
 
 def test_a_shell_that_is_not_known_is_wrong_usage(harness: ToolHarness) -> None:

@@ -86,6 +86,14 @@ def test_what_is_saved_is_stored_and_the_file_is_removed(pool: EditHarness) -> N
     assert shown(pool, 1).startswith("# IPPool(main): saving changes it;")
 
 
+def test_kind_and_name_may_be_one_word(pool: EditHarness) -> None:
+    set_editor(pool, DISABLE)
+    assert pool.run_command("edit", "ippool/main") == 0
+    assert (pool.out, pool.err) == ("IPPool(main) updated\n", "")
+    assert pool.run_command("edit", "ippool/main", "ippool/other") == 2
+    assert "edit takes one resource, as KIND NAME or KIND/NAME; found IPPool(main), IPPool(other)." in pool.err
+
+
 def test_visual_wins_and_may_have_arguments(pool: EditHarness) -> None:
     set_editor(pool, DISABLE)
     pool.environ["VISUAL"] = f"sh -e '{pool.environ['EDITOR']}'"

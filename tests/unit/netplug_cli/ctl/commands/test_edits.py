@@ -40,6 +40,25 @@ def test_a_label_from_its_setting_to_its_removal(harness: ToolHarness) -> None:
     assert harness.err == "netplugctl: cannot remove label app from IPPool(a): it has no label\n"
 
 
+def test_kind_and_name_may_be_one_word(harness: ToolHarness) -> None:
+    """As ``get -o name`` prints them."""
+    assert harness.run_command("label", "ippool/a", "example.org/app=a/b", "--overwrite") == 1  # no text of a label
+    assert harness.run_command("label", "ippool/a", "example.org/app=web") == 0
+    assert harness.out == "Successfully set label example.org/app on IPPool a\n"
+    assert harness.run_command("label", "pools/a", "example.org/app", "--remove") == 0
+    assert harness.run_command("patch", "pool/a", "-p", '{"spec": {"disabled": true}}') == 0
+    assert harness.out == "IPPool(a) updated\nSuccessfully patched 1 'IPPool' resource(s)\n"
+    assert harness.run_command("label", "wep/none", "a=b", "-n", "other") == 1
+    assert harness.err == "netplugctl: resource does not exist: WorkloadEndpoint(other/none)\n"
+
+
+def test_one_resource_is_changed_at_a_time(harness: ToolHarness) -> None:
+    assert harness.run_command("label", "pool/a", "node/b", "app=web") == 2
+    assert "Error: label takes one resource, as KIND NAME or KIND/NAME; found IPPool(a), Node(b)." in harness.err
+    assert harness.run_command("patch", "pool", "-p", "{}") == 2
+    assert "Error: patch takes one resource, as KIND NAME or KIND/NAME; found none." in harness.err
+
+
 def test_labels_of_what_is_not_there_or_not_a_persons(harness: ToolHarness) -> None:
     assert harness.run_command("label", "pool", "none", "a=b") == 1
     assert harness.err == "netplugctl: resource does not exist: IPPool(none)\n"
@@ -59,6 +78,15 @@ def test_labels_of_what_is_not_there_or_not_a_persons(harness: ToolHarness) -> N
         ["label", "pool", "a", "=x"],
         ["label", "pool", "a", "app=x", "--remove"],
         ["label", "pool", "", "app=x"],
+        ["label", "app=x"],
+        ["label", "pool/a"],
+        ["label", "pool", "app=x"],
+        ["label", "pool/", "app=x"],
+        ["label", "pool/a", "pool/b", "app=x"],
+        ["label", "pool", "a", "b", "app=x"],
+        ["patch", "-p", "{}"],
+        ["patch", "pool", "-p", "{}"],
+        ["patch", "pool/a", "pool/b", "-p", "{}"],
         ["patch", "pool", "a"],
         ["patch", "pool", "a", "-p", "{"],
         ["patch", "pool", "a", "-p", "[]"],

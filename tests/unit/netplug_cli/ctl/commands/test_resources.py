@@ -205,12 +205,38 @@ def test_a_file_that_is_not_there(harness: ToolHarness) -> None:
         ["get", "wep", "-A", "name"],
         ["get", "pool", "-o", "xml"],
         ["delete", "pool", ""],
+        ["delete", "pool/a", "-f", "x"],
+        ["get", "pool/a", "-f", "x"],
+        ["get", "wep/name", "-A"],
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv: list[str]) -> None:
     assert harness.run_command(*argv) == 2
     assert "\nError: " in harness.err
     assert harness.out == ""
+
+
+MIXED = "give every resource as KIND/NAME, or one KIND and its NAMEs"
+
+
+@pytest.mark.parametrize("verb", ["get", "delete"])
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["pool/a", "b"], f"'b' has no '/', and 'pool/a' has one: {MIXED}."),
+        (["pool", "pool/a"], f"'pool' has no '/', and 'pool/a' has one: {MIXED}."),
+        (["pool", "10.0.0.0/16"], f"'pool' has no '/', and '10.0.0.0/16' has one: {MIXED}."),
+        (["pool/"], f"'pool/' is no KIND/NAME: {MIXED}."),
+        (["/a"], f"'/a' is no KIND/NAME: {MIXED}."),
+        (["wep/shop/w"], f"'wep/shop/w' is no KIND/NAME: {MIXED}."),
+    ],
+)
+def test_both_forms_of_naming_resources_are_not_mixed(
+    harness: ToolHarness, verb: str, words: list[str], problem: str
+) -> None:
+    assert harness.run_command(verb, *words) == 2
+    assert harness.err.endswith(f"\nError: {problem}\n")
+    assert (harness.out, harness.opened_settings) == ("", [])
 
 
 def test_a_mistyped_field_is_named_rather_than_the_one_that_is_missing_for_it(harness: ToolHarness) -> None:
@@ -310,6 +336,42 @@ def test_kinds_in_files_have_a_table_each(harness: ToolHarness) -> None:
     assert [line.split()[:1] for line in harness.out.splitlines()] == [["NAME"], ["a"], [], ["NAME"], ["n"]]
 
 
+def test_resources_of_several_kinds_are_named_by_kind_and_name(harness: ToolHarness) -> None:
+    harness.store_records(Create(node_key("n"), Node(metadata=Metadata(name="n"))), endpoint("other", "w2"))
+    harness.run_command("create", "-f", harness.write_pools(*TWO))
+    assert harness.run_command("get", "ippool/b", "Pools/a", "no/n") == 0
+    assert [line.split()[:1] for line in harness.out.splitlines()] == [["NAME"], ["b"], ["a"], [], ["NAME"], ["n"]]
+    assert harness.run_command("get", "ippool/b", "node/n", "wep/w2", "-n", "other", "-o", "name") == 0
+    assert harness.out == "ippool/b\nnode/n\nworkloadendpoint/w2\n"
+    assert harness.run_command("get", "ippool/b", "node/n", "-n", "other") == 1
+    assert harness.err == "netplugctl: failed to get resources: IPPool is not namespaced\n"
+    assert harness.run_command("get", "pool/a", "node/nope") == 1
+    assert harness.err == "netplugctl: resource does not exist: Node(nope)\n"
+    assert harness.run_command("get", "sheep/dolly") == 1
+    assert "failed to get resources: resource type 'sheep' is not supported" in harness.err
+
+
+def test_objects_of_several_kinds_are_a_list_that_can_be_applied(harness: ToolHarness) -> None:
+    harness.store_records(Create(node_key("n"), Node(metadata=Metadata(name="n"))))
+    harness.run_command("create", "-f", harness.write_pools(*TWO))
+    for words, kind in (
+        (["pool/a"], "IPPool"),
+        (["pool/a", "ippool/b"], "IPPoolList"),
+        (["pool/a", "node/n"], "List"),
+    ):
+        assert harness.run_command("get", *words, "-o", "yaml") == 0
+        shown = yaml.safe_load(harness.out)
+        assert (shown["kind"], shown["apiVersion"]) == (kind, "projectnetplug.org/v3")
+    assert harness.run_command("apply", "-f", harness.write_file(harness.out, "back.yaml")) == 0
+    assert harness.out.splitlines()[:2] == ["IPPool(a) unchanged", "Node(n) unchanged"]
+
+
+def test_a_column_that_one_of_the_kinds_lacks_prints_nothing(harness: ToolHarness) -> None:
+    assert harness.run_command("get", "pool/a", "node/n", "-o", "custom-columns=NAME,CIDR") == 2
+    assert "Node has no column 'CIDR'" in harness.err
+    assert (harness.out, harness.opened_settings) == ("", [])
+
+
 def test_namespaces(harness: ToolHarness) -> None:
     harness.store_records(endpoint("default", "w1"), endpoint("other", "w2"))
     header = ["WORKLOAD", "NODE", "NETWORKS", "INTERFACE"]
@@ -358,6 +420,27 @@ def test_delete_by_name_tries_all(harness: ToolHarness) -> None:
         "IPPool(a) deleted\nIPPool(b) deleted\nPartial success: deleted 2 out of 3 'IPPool' resources\n"
     )
     assert harness.err == "netplugctl: resource does not exist: IPPool(nope)\n"
+
+
+def test_what_get_prints_as_names_can_be_deleted(harness: ToolHarness) -> None:
+    harness.run_command("create", "-f", harness.write_pools(*TWO))
+    harness.store_records(Create(node_key("n"), Node(metadata=Metadata(name="n"))))
+    harness.run_command("get", "pools", "-o", "name")
+    pools = harness.out.split()
+    assert harness.run_command("delete", *pools, "node/n", "ippool/nope") == 1
+    assert harness.out == (
+        "IPPool(a) deleted\nIPPool(b) deleted\nNode(n) deleted\nPartial success: deleted 3 out of 4 resources\n"
+    )
+    assert harness.err == "netplugctl: resource does not exist: IPPool(nope)\n"
+
+
+def test_a_damaged_resource_of_another_namespace_can_be_deleted(harness: ToolHarness) -> None:
+    harness.store_records(endpoint("shop", "w1"))
+    harness.damage[WORKLOAD_ENDPOINT.key("shop", "w1")] = b"7"
+    assert harness.run_command("delete", "wep", "w1") == 1
+    assert "WorkloadEndpoint(default/w1)" in harness.err
+    assert harness.run_command("delete", "wep/w1", "-n", "shop") == 0
+    assert harness.out.startswith("WorkloadEndpoint(shop/w1) deleted\n")
 
 
 def test_delete_by_file_honours_its_resource_version(harness: ToolHarness) -> None:
