@@ -10,7 +10,7 @@ from netplug_cli.ctl.errors import InputError
 from netplug_core.records import Key
 from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, UnknownKind, get_kind
 
-__all__ = ["DEFAULT_NAMESPACE", "SEPARATOR", "parse_key", "parse_keys", "parse_kind"]
+__all__ = ["DEFAULT_NAMESPACE", "SEPARATOR", "format_key", "parse_key", "parse_keys", "parse_kind"]
 
 DEFAULT_NAMESPACE = "default"
 """The namespace of a resource when none is named."""
@@ -48,6 +48,11 @@ def parse_keys(words: Sequence[str], verb: str, namespace: str) -> tuple[Key[Res
     if not all(names):
         raise click.UsageError("A NAME must not be empty.")
     return tuple(kind.key(name, namespace) for name in names)
+
+
+def format_key(key: Key[Resource]) -> str:
+    """Kind and name as one word, which :func:`parse_keys` reads; the namespace is not in it, as in kubectl."""
+    return f"{key.kind.name.lower()}{SEPARATOR}{key.name}"
 
 
 def parse_key(words: Sequence[str], verb: str, namespace: str) -> Key[Resource]:

@@ -21,7 +21,7 @@ from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
     "MANIFEST_SUFFIXES", "STDIN", "Document", "find_files", "parse_text", "read_configuration", "read_documents",
-    "read_manifests", "read_text", "render_json", "render_yaml", "require_manifests",
+    "read_manifests", "read_text", "render_json", "render_json_line", "render_yaml", "require_manifests",
 ]  # fmt: skip
 
 STDIN = "-"
@@ -178,6 +178,11 @@ def render_yaml(value: object) -> str:
 def render_json(value: object) -> str:
     """A value as JSON, indented, with its members in their own order."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def render_json_line(value: object) -> str:
+    """A value as JSON on one line, with its members in their own order."""
+    return json.dumps(value, ensure_ascii=False) + "\n"
 
 
 def _walk(folder: str, suffixes: tuple[str, ...], *, is_recursive: bool) -> Iterator[str]:

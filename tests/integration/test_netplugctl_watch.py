@@ -118,6 +118,24 @@ def test_json_is_an_object_a_line_with_what_get_shows(user: ToolUser) -> None:
         assert (event["type"], event["object"]["spec"]) == ("ADDED", shown["spec"])
 
 
+def test_every_output_is_printed_as_soon_as_something_changes(user: ToolUser) -> None:
+    """A program that reads them waits for each event."""
+    apply(user, POOL)
+    for number, (output, first, later) in enumerate(
+        (
+            ("name", "ippool/main\n", "ippool/{}\n"),
+            ("custom-columns=NAME", "main\n", "{}\n"),
+            ("jsonpath={.metadata.name}.", "main.", "{}."),
+            ("yaml", "name: main\n", "name: {}\n"),
+        )
+    ):
+        with watching(user, "pools", "-o", output) as watch:
+            watch.wait_for(first)
+            apply(user, document("IPPool", f"pool-{number}", f"cidr: 10.{70 + number}.0.0/16"))
+            watch.wait_for(later.format(f"pool-{number}"))
+            assert watch.interrupt() == 0
+
+
 def test_every_kind_can_be_watched(user: ToolUser) -> None:
     for kind in ("reservations", "ipamconfigs", "nodes", "profiles", "weps", "clusterinfos"):
         with watching(user, kind) as watch:

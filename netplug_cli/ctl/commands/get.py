@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack, cast
 import click
 from attrs import evolve, field, frozen
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, format_key, parse_keys, parse_kind
 from netplug_cli.ctl.commands.options import FILES, RESOURCES
 from netplug_cli.ctl.commands.selection import SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
@@ -81,8 +81,9 @@ class _GetRequest:
     "--watch",
     "is_watch",
     is_flag=True,
-    help="Go on with every change, a row or a JSON object each, until Ctrl-C.",
+    help="Go on with every change, in any output, until Ctrl-C.",
 )
+@click.option("--output-watch-events", is_flag=True, expose_value=False, hidden=True)  # kubectl's; here it is usual
 @SELECTOR
 @click.pass_context
 def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
@@ -93,9 +94,8 @@ def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOp
     files, output, selected = options["files"], options["output"], selected_of(context)
     if bool(words) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
-    may_watch = isinstance(output, Width) or output is ObjectFormat.JSON
-    if options["is_watch"] and (files or not may_watch or options["is_export"]):
-        raise click.UsageError("--watch needs a KIND, prints ps, wide or json, and does not go with --export.")
+    if options["is_watch"] and (files or options["is_export"]):
+        raise click.UsageError("--watch follows resources of one KIND; leave out files and --export.")
     session = session_of(context)
     if files:
         _refuse_selector(selected)
@@ -104,21 +104,22 @@ def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOp
     else:
         request = _make_get_request(words, options["namespace"], selected, is_export=options["is_export"])
     if options["is_watch"]:
-        return _watch(session, request, cast("Width | ObjectFormat", output))
+        return _watch(session, request, output)
     if request.keys is None:
         return _list(session, request, output)
     return _show_named(session, request, request.keys, output)
 
 
-def _watch(session: Session, request: _GetRequest, output: Width | ObjectFormat) -> int:
+def _watch(session: Session, request: _GetRequest, output: OutputFormat) -> int:
     from netplug_cli.ctl.commands.watching import watch_resources
     from netplug_core.flows.resources.watch import Selection
 
     if request.kind is None:
-        raise click.UsageError("--watch follows resources of one KIND.")
+        raise click.UsageError("--watch follows resources of one KIND; several are named.")
     keys = None if request.keys is None else frozenset(request.keys)
     selection = Selection(kind=request.kind, keys=keys, namespace=request.namespace, selector=request.selected.selector)
-    return watch_resources(session, selection, output.value, clause=request.selected.clause)
+    columns = _columns_of(request.kind, request, output)
+    return watch_resources(session, selection, output, columns, clause=request.selected.clause)
 
 
 def _make_get_request(
@@ -222,7 +223,7 @@ def _print_names(found: Iterable[Record[Resource]]) -> bool:
     is_empty = True
     for record in found:
         is_empty = False
-        click.echo(escape_unprintable(f"{record.key.kind.name.lower()}/{record.key.name}"))
+        click.echo(escape_unprintable(format_key(record.key)))
     return is_empty
 
 

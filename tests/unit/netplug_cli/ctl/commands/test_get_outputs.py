@@ -144,12 +144,6 @@ def test_the_example_of_the_refusal_is_accepted(filled: ToolHarness) -> None:
         assert filled.run_command("get", "pools", "-o", output) == 0
 
 
-@pytest.mark.parametrize("output", ["name", "yaml", "jsonpath={.a}", "custom-columns=NAME"])
-def test_a_watch_prints_rows_or_objects(filled: ToolHarness, output: str) -> None:
-    assert filled.run_command("get", "pools", "--watch", "-o", output) == 2
-    assert "--watch needs a KIND, prints ps, wide or json" in filled.err
-
-
 def test_a_refused_output_asks_no_datastore(harness: ToolHarness) -> None:
     for output in ("jsonpath=x", "custom-columns=NODE", "go-template=x"):
         assert harness.run_command("get", "pools", "-o", output) == 2

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 import pytest
+import yaml
 from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
@@ -108,6 +109,58 @@ def test_json_is_an_object_a_line(watched: WatchHarness) -> None:
     assert events[0]["object"]["spec"]["cidr"] == "10.0.0.0/16"
 
 
+def change_twice(watched: WatchHarness) -> list[Step]:
+    """One pool that is stored already, and what others do then."""
+    watched.put("a", "10.0.0.0/16")
+    return [lambda: watched.put("b", "10.1.0.0/16"), lambda: watched.remove("a")]
+
+
+@pytest.mark.parametrize(
+    "output, printed",
+    [
+        ("name", "ippool/a\nippool/b\nippool/a\n"),
+        ('jsonpath={.kind}({.metadata.name}){"\\n"}', "IPPool(a)\nIPPool(b)\nIPPool(a)\n"),
+        ("jsonpath={.metadata.name}", "aba"),
+        ("jsonpath={.items[*].metadata.name}", ""),
+        ("custom-columns=CIDR,N:.metadata.name", "CIDR   N\n10.0.0.0/16   a\n10.1.0.0/16   b\n10.0.0.0/16   a\n"),
+    ],
+)
+def test_other_outputs_print_the_resource_of_each_event(watched: WatchHarness, output: str, printed: str) -> None:
+    """As kubectl does: a template and a path begin at one resource, and the type of an event is not in them."""
+    assert watched.watch("pools", "-o", output, steps=change_twice(watched)) == 0
+    assert [" ".join(line.split()) for line in watched.out.split("\n")] == [
+        " ".join(line.split()) for line in printed.split("\n")
+    ]
+    assert watched.err == ""
+
+
+@pytest.mark.parametrize("option", [[], ["--output-watch-events"]])
+def test_yaml_is_a_document_an_event(watched: WatchHarness, option: list[str]) -> None:
+    assert watched.watch("pools", "-o", "yaml", *option, steps=change_twice(watched)) == 0
+    assert watched.out.startswith("---\ntype: ADDED\nobject:\n  kind: IPPool\n")
+    events = list(yaml.safe_load_all(watched.out))
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+        ("DELETED", "a"),
+    ]
+
+
+@pytest.mark.parametrize("output", ["name", "yaml", "json", "jsonpath={.kind}", "custom-columns=NAME"])
+def test_an_empty_selection_is_said_in_every_output(watched: WatchHarness, output: str) -> None:
+    assert watched.watch("pools", "-o", output, steps=[]) == 0
+    assert watched.out == ("NAME\n" if output.startswith("custom") else "")
+    assert watched.err == "netplugctl: no IPPool found; waiting for one\n"
+
+
+def test_resources_may_be_named_by_kind_and_name(watched: WatchHarness) -> None:
+    steps: list[Step] = [lambda: watched.put("c", "10.2.0.0/16"), lambda: watched.put("b", "10.1.0.0/16")]
+    watched.put("a", "10.0.0.0/16")
+    assert watched.watch("pool/a", "ippool/b", "-o", "name", steps=steps) == 0
+    assert watched.out == "ippool/a\nippool/b\n"
+    assert watched.err == "netplugctl: resource does not exist: IPPool(b); waiting for it\n"
+
+
 def test_a_name_that_does_not_exist_yet_is_waited_for(watched: WatchHarness) -> None:
     steps: list[Step] = [lambda: watched.put("b", "10.1.0.0/16"), lambda: watched.put("a", "10.0.0.0/16")]
     assert watched.watch("pool", "a", steps=steps) == 0
@@ -165,11 +218,20 @@ def test_a_damaged_record_is_an_error(watched: WatchHarness) -> None:
     assert "IPPool(a) is malformed" in watched.err
 
 
-@pytest.mark.parametrize("argv", [["pools", "-o", "yaml"], ["pool", "a", "--export"], ["-f", "pool.yaml"]])
+@pytest.mark.parametrize(
+    "argv, problem",
+    [
+        (["pool", "a", "--export"], "--watch follows resources of one KIND; leave out files and --export."),
+        (["-f", "pool.yaml"], "--watch follows resources of one KIND; leave out files and --export."),
+        (["pool/a", "node/n"], "--watch follows resources of one KIND; several are named."),
+        (["pools", "-o", "custom-columns=NODE"], "IPPool has no column 'NODE'"),
+    ],
+)
 def test_what_cannot_be_watched_is_wrong_usage(
-    watched: WatchHarness, argv: list[str], monkeypatch: pytest.MonkeyPatch
+    watched: WatchHarness, argv: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(watched.folder)
     watched.write_pools(("a", "10.0.0.0/16"))
     assert watched.watch(*argv, steps=[]) == 2
-    assert "--watch needs a KIND" in watched.err
+    assert problem in watched.err
+    assert (watched.out, watched.opened_settings) == ("", [])
