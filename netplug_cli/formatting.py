@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 import click
 
 __all__ = [
     "DURATION_UNITS", "column_widths", "escape_cells", "escape_unprintable", "format_bool", "format_columns",
-    "format_count", "format_duration", "format_row", "print_error", "truncate",
+    "format_count", "format_duration", "format_json", "format_row", "print_error", "truncate",
 ]  # fmt: skip
 
 DURATION_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -75,6 +76,18 @@ def escape_unprintable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
+def format_json(value: object, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
+    """A value as JSON, on one line unless it is indented, with the members in their own order.
+
+    What :func:`escape_unprintable` writes out is escaped here too, which JSON asks for below U+0020 only; who reads it
+    gets the value as it is.
+    """
+    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+    if text.replace("\n", "").isprintable():  # the line breaks are those of the indentation
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def print_error(text: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.formatting import format_json
 from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
@@ -169,20 +170,20 @@ def parse_text(text: str, name: str) -> Iterator[object]:
 
 
 def render_yaml(value: object) -> str:
-    """A value as YAML, with its members in their own order."""
-    import yaml
+    """A value as YAML, with its members in their own order; what is not printable is escaped."""
+    from netplug_cli.ctl.yaml_writer import write_yaml
 
-    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True))
+    return write_yaml(value)
 
 
 def render_json(value: object) -> str:
-    """A value as JSON, indented, with its members in their own order."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    """A value as JSON, indented, with its members in their own order; what is not printable is escaped."""
+    return f"{format_json(value, indent=2)}\n"
 
 
 def render_json_line(value: object) -> str:
-    """A value as JSON on one line, with its members in their own order."""
-    return json.dumps(value, ensure_ascii=False) + "\n"
+    """The same on one line."""
+    return f"{format_json(value)}\n"
 
 
 def _walk(folder: str, suffixes: tuple[str, ...], *, is_recursive: bool) -> Iterator[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 
 import click
 from attrs import define
 
-from netplug_cli.formatting import format_columns, print_error, truncate
+from netplug_cli.formatting import format_columns, format_json, print_error, truncate
 from netplug_core.clock import format_time
 from netplug_core.flows.resources.drain import DrainProgress
 from netplug_core.flows.resources.pools import STALENESS_S
@@ -140,7 +139,7 @@ class DrainReport:
             click.echo(text)
 
     def _event(self, event: str, **members: object) -> None:
-        click.echo(json.dumps({"event": event, "pool": self.name, **members}, ensure_ascii=False))
+        click.echo(format_json({"event": event, "pool": self.name, **members}))
 
 
 def plan_lines(view: DrainView, plan: ResizePlan | None = None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
@@ -12,7 +11,7 @@ from netplug_cli.ctl.commands.options import parse_cidr
 from netplug_cli.ctl.drain_report import DrainReport, plan_document, plan_lines
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.simulation.options import parse_duration
-from netplug_cli.formatting import print_error
+from netplug_cli.formatting import format_json, print_error
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -176,7 +175,7 @@ def _undo(drainer: Drainer, name: str) -> int:
 
 def _print_plan(view: DrainView, plan: ResizePlan | None, run: _RunOptions) -> int:
     if run["output"] == "json":
-        click.echo(json.dumps(plan_document(view, plan), ensure_ascii=False))
+        click.echo(format_json(plan_document(view, plan)))
     else:
         for line in plan_lines(view, plan):
             click.echo(line)

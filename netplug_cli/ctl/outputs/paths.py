@@ -6,14 +6,13 @@ A path leads through objects and lists to values. Nothing is computed, so a path
 from __future__ import annotations
 
 import enum
-import json
 import re
 from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 from attrs import frozen
 
-from netplug_cli.formatting import escape_unprintable, format_bool
+from netplug_cli.formatting import escape_unprintable, format_bool, format_json
 from netplug_core.errors import quote
 
 __all__ = ["Every", "Item", "JSONPath", "Member", "PathError", "format_value", "parse_path", "unescape"]
@@ -125,8 +124,7 @@ def format_value(value: object) -> str:
         case bool():
             return format_bool(value)
         case _:
-            shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-            return shown if shown.isprintable() else json.dumps(value, separators=(",", ":"))
+            return format_json(value, separators=(",", ":"))
 
 
 def _step(match: re.Match[str]) -> Step:

@@ -1,5 +1,7 @@
 """Values as text: tables, counts, durations, and texts that are cut."""
 
+import json
+
 import pytest
 
 from netplug_cli.formatting import (
@@ -7,6 +9,7 @@ from netplug_cli.formatting import (
     format_columns,
     format_count,
     format_duration,
+    format_json,
     print_error,
     truncate,
 )
@@ -51,6 +54,26 @@ def test_a_text_that_is_too_long_ends_in_an_ellipsis() -> None:
 def test_what_a_terminal_would_obey_is_written_out(text: str, shown: str) -> None:
     assert escape_unprintable(text) == shown
     assert shown.isprintable()
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("nœud é", '"nœud é"'),
+        ("\x1b\x07\n\t", r'"\u001b\u0007\n\t"'),
+        ("\x7f\x80\x85\x9b\x9f", r'"\u007f\u0080\u0085\u009b\u009f"'),
+        ("\u202egnirts\u2028", r'"\u202egnirts\u2028"'),
+        ("\U000e0001\ud800", r'"\udb40\udc01\ud800"'),
+    ],
+)
+def test_what_a_terminal_would_obey_is_escaped_in_json(text: str, shown: str) -> None:
+    assert format_json(text) == shown
+    assert json.loads(shown) == text
+    assert format_json({text: [text]}, indent=1) == f"{{\n {shown}: [\n  {shown}\n ]\n}}"
+
+
+def test_json_may_be_compact() -> None:
+    assert format_json({"a": [1, None]}, separators=(",", ":")) == '{"a":[1,null]}'
 
 
 def test_an_error_is_a_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

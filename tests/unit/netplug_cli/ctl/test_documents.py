@@ -100,6 +100,15 @@ def test_standard_input_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [document.source for document in read_documents(["-"])] == ["standard input#1"]
 
 
+def test_what_a_terminal_would_obey_is_escaped() -> None:
+    value = {"a\x9b": "\x85", "b": ["\x7f\xa0ä\u202e\U000e0001", "two\nlines"]}
+    assert render_json(value) == (
+        '{\n  "a\\u009b": "\\u0085",\n'
+        '  "b": [\n    "\\u007f\\u00a0ä\\u202e\\udb40\\udc01",\n    "two\\nlines"\n  ]\n}\n'
+    )
+    assert render_yaml(value) == ('"a\\x9B": "\\N"\nb:\n- "\\x7F\\xa0ä\\u202e\\U000E0001"\n- \'two\n\n  lines\'\n')
+
+
 def test_objects_are_printed_in_their_own_order() -> None:
     value = {"kind": "x", "a": ["ä", None]}
     assert render_yaml(value) == "kind: x\na:\n- ä\n- null\n"

@@ -1,9 +1,11 @@
 """``get -o name``, ``custom-columns`` and ``jsonpath``, and which outputs are refused."""
 
 import json
+from collections.abc import Callable
 
 import click
 import pytest
+import yaml
 from attrs import evolve
 
 from netplug_cli.ctl.commands.get import get
@@ -116,6 +118,20 @@ def test_control_characters_are_written_out(filled: ToolHarness) -> None:
         assert filled.run_command("get", "pool", "odd", "-o", output) == 0
         assert filled.out.replace("\n", "").isprintable()
         assert "a\\x1b]0;b\\x07" in filled.out
+
+
+@pytest.mark.parametrize("output, load", [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_objects_have_control_characters_as_escapes(
+    filled: ToolHarness, output: str, load: Callable[[str], dict[str, dict[str, dict[str, str]]]]
+) -> None:
+    """Those of ISO 6429 in one character (U+009B begins a command) too, which JSON leaves as they are."""
+    note = "a\x9b31mb\x85\x7f\u202e"
+    pool = make_pool("10.2.0.0/16", "odd")
+    pool = evolve(pool, metadata=evolve(pool.metadata, annotations=(("note", note),)))
+    filled.store_records(Create(pool.key, pool))
+    assert filled.run_command("get", "pool", "odd", "-o", output) == 0
+    assert filled.out.replace("\n", "").isprintable()
+    assert load(filled.out)["metadata"]["annotations"]["note"] == note
 
 
 @pytest.mark.parametrize(
