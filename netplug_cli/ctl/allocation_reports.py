@@ -25,7 +25,8 @@ def require_report_file(path: str, *, is_replacing: bool) -> None:
         InputError: it is one of these.
     """
     if path in _FORMATS:
-        ways = f"-o - prints the report in JSON on standard output, and ./{path} is a file of that name"
+        lists = "with --show-all-ips or --show-problem-ips -o json prints their list, " if path == "json" else ""
+        ways = f"{lists}-o - prints the report in JSON on standard output, and ./{path} is a file of that name"
         raise InputError(f"-o {path}", path, f"-o takes a file here: {ways}")
     if path != STDIN:
         require_free(path, is_replacing=is_replacing)

@@ -363,6 +363,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} ipam check": damaged_handles,
     f"{_TOOL} ipam collect": damaged_handles,
     f"{_TOOL} datastore migrate lock": a_leak_to_report,
+    f"{_TOOL} ipam check --show-problem-ips": a_leak_to_report,
     f"{_TOOL} ipam release --ip 10.65.0.9 --ip 10.65.0.4 --ip 10.65.0.5": a_leaked_address,
     f"{_TOOL} get pools -l debug": one_pool,
     f"{_TOOL} get pools (2)": a_newer_cluster,

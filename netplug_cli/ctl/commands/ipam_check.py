@@ -2,80 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
+from typing import TypedDict, Unpack
 
 import click
+from attrs import frozen
 
+from netplug_cli.ctl.address_lists import Shown, address_list_document, address_list_lines
 from netplug_cli.ctl.allocation_reports import report_lines, require_report_file, write_report
-from netplug_cli.ctl.documents import STDIN
+from netplug_cli.ctl.documents import STDIN, render_json
 from netplug_cli.ctl.ipam_tables import attempt_line, check_lines
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.address_list import read_addresses
 from netplug_core.flows.ipam.allocation_report import read_allocation_report
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair, settle_s
+from netplug_core.ipam.reporting.address_list import ListedAddress
 from netplug_core.ipam.reporting.address_use import UseState
-from netplug_core.ipam.reporting.check import CheckReport
+from netplug_core.ipam.reporting.check import CheckReport, Repair
+from netplug_core.ipam.reporting.restore import RestoreHandle
 
 __all__ = ["ipam_check"]
 
 _TIMEOUT_S = 600.0
+_JSON = "json"
+
+
+class _CheckOptions(TypedDict):
+    """The options of ``ipam check`` as click hands them over."""
+
+    is_fixed: bool
+    is_dry_run: bool
+    report_file: str
+    is_replacing: bool
+    shows_all: bool
+    shows_problems: bool
+
+
+@frozen(kw_only=True)
+class _AddressRequest:
+    """Which addresses to list, as an object if it ``is_json``, and where to write the report; empty for nowhere."""
+
+    shown: Shown
+    is_json: bool
+    report_file: str
+    is_replacing: bool
+
+    @classmethod
+    def of(cls, options: _CheckOptions) -> _AddressRequest:
+        """What the options ask for.
+
+        Raises:
+            InputError: the file cannot be written.
+            click.UsageError: there is none to replace.
+        """
+        shown = Shown.ALL if options["shows_all"] else Shown.PROBLEMS if options["shows_problems"] else Shown.NONE
+        is_json = shown is not Shown.NONE and options["report_file"] == _JSON
+        file = "" if is_json else options["report_file"]
+        if options["is_replacing"] and not file:
+            raise click.UsageError("--overwrite is for -o FILE.")
+        require_report_file(file, is_replacing=options["is_replacing"])
+        return cls(shown=shown, is_json=is_json, report_file=file, is_replacing=options["is_replacing"])
+
+    @property
+    def is_for_program(self) -> bool:
+        """Whether standard output is that of the report or of the list, so that all else goes to standard error."""
+        return self.is_json or self.report_file == STDIN
 
 
 @click.command("check", short_help="Check whether blocks, handles and affinities fit together.")
 @click.option("--fix", "is_fixed", is_flag=True, help="Repair what can be repaired without freeing an address.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="With --fix: say what it would do, and change nothing.")
+@click.option("--show-all-ips", "shows_all", is_flag=True, help="List each address, and who uses it.")
+@click.option("--show-problem-ips", "shows_problems", is_flag=True, help="List the addresses that have a problem.")
 @click.option(
     "-o", "--output-file", "report_file", metavar="FILE", default="",
-    help="Write who uses each address, and what is leaked, into FILE, as JSON; - is standard output.",
+    help="Write who uses each address, and what is leaked, into FILE, as JSON; - is standard output. "
+    "With --show-all-ips or --show-problem-ips, json prints their list instead.",
 )  # fmt: skip
 @click.option("--overwrite", "is_replacing", is_flag=True, help="Replace a FILE that exists.")
 @click.pass_context
-def ipam_check(
-    context: click.Context, *, is_fixed: bool, is_dry_run: bool, report_file: str, is_replacing: bool
-) -> int:
+def ipam_check(context: click.Context, **options: Unpack[_CheckOptions]) -> int:
     """Check whether blocks, handles and affinities fit together, and whether every record can be read.
 
     --fix repairs handles and affinities from the blocks, and deletes empty blocks without an affinity. It frees no
     address, and nodes may go on meanwhile. On Kubernetes it waits 90 seconds first, so that it takes no running ADD for
     damage. With -o it also looks for addresses that are not in use, and for handles that hold none: ipam release
-    --from-report releases them. The exit status is 1 if problems or leaks are left.
+    --from-report releases them. --show-all-ips and --show-problem-ips look for them too, and for addresses that
+    workloads have and no block holds. The exit status is 1 if problems or leaks are left.
     """
-    if is_dry_run and not is_fixed:
+    if options["is_dry_run"] and not options["is_fixed"]:
         raise click.UsageError("--dry-run is for --fix.")
-    if is_replacing and not report_file:
-        raise click.UsageError("--overwrite is for -o.")
-    require_report_file(report_file, is_replacing=is_replacing)
+    request = _AddressRequest.of(options)
     session = session_of(context)
     deadline = Deadline.after(session.clock, _TIMEOUT_S)
-    echo: Callable[[str], None] = partial(click.echo, err=report_file == STDIN)  # standard output is the report's
+    echo: Callable[[str], None] = partial(click.echo, err=request.is_for_program)
     with session.open_datastore() as store:
         report = check_ipam(store, clock=session.clock, deadline=deadline)
-        for line in check_lines(report, shows_repairs=is_dry_run or not is_fixed):
+        for line in check_lines(report, shows_repairs=options["is_dry_run"] or not options["is_fixed"]):
             echo(line)
-        is_sound = not report.problems
-        if is_fixed and not is_dry_run:
-            is_sound = _repair(session, store, report, echo, deadline)
-        if report_file:
-            leaks = read_allocation_report(store, version=f"v{__version__}", deadline=deadline)
-            write_report(report_file, leaks, is_replacing=is_replacing)
-            for line in report_lines(leaks):
-                echo(line)
-            is_sound &= not (leaks.of_state(UseState.LEAKED) or leaks.leaked_handles)
+        left = report.repairs
+        if options["is_fixed"] and not options["is_dry_run"]:
+            left = _repair(session, store, report, echo, deadline)
+        is_sound = not (left or report.unrepairable)
+        if request.report_file or request.shown is not Shown.NONE:
+            lost = frozenset(repair.key.name for repair in left if isinstance(repair, RestoreHandle))
+            is_sound &= _report_addresses(store, request, lost, echo, deadline)
     return 0 if is_sound else 1
+
+
+def _report_addresses(
+    store: Datastore,
+    request: _AddressRequest,
+    lost_handles: Collection[str],
+    echo: Callable[[str], None],
+    deadline: Deadline,
+) -> bool:
+    """Print the list and write the report that are asked for; whether no address and no handle has a problem."""
+    version, addresses = f"v{__version__}", tuple[ListedAddress, ...]()
+    if request.shown is Shown.NONE:
+        report = read_allocation_report(store, version=version, deadline=deadline)
+    else:
+        report, addresses = read_addresses(store, version=version, lost_handles=lost_handles, deadline=deadline)
+    if request.report_file:
+        write_report(request.report_file, report, is_replacing=request.is_replacing)
+    if request.is_json:
+        click.echo(render_json(address_list_document(request.shown.of(addresses))), nl=False)
+    else:
+        for line in address_list_lines(request.shown.of(addresses)):
+            echo(line)
+    for line in report_lines(report):
+        echo(line)
+    return not (report.of_state(UseState.LEAKED) or report.leaked_handles or Shown.PROBLEMS.of(addresses))
 
 
 def _repair(
     session: Session, store: Datastore, report: CheckReport, echo: Callable[[str], None], deadline: Deadline
-) -> bool:
-    """Repair what a check found; whether nothing is left."""
+) -> tuple[Repair, ...]:
+    """Repair what a check found; what is left of it."""
     if report.repairs and settle_s(store):
         print_error(f"waiting {settle_s(store):g} s, so that no running ADD is taken for damage")
-    is_repaired = True
+    left: list[Repair] = []
     for attempt in repair(store, report, chance=session.chance, deadline=deadline):
         echo(attempt_line(attempt))
-        is_repaired &= attempt.result is RepairResult.DONE
-    return is_repaired and not report.unrepairable
+        if attempt.result is not RepairResult.DONE:
+            left.append(attempt.repair)
+    return tuple(left)

@@ -89,4 +89,5 @@ def _read(store: Datastore, header: ReportHeader, deadline: Deadline) -> Allocat
         # A handle may hold addresses of a damaged block.
         leaked_handles=() if damaged else handles_without_addresses(handles, blocks),
         handles=len(handles),
+        has_unread_blocks=bool(damaged),
     )

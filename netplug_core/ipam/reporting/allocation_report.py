@@ -65,12 +65,16 @@ class ReportedAllocation:
 
 @frozen(kw_only=True)
 class AllocationReport:
-    """A whole report. Addresses that a host reserves for itself are not in it; those that cool down are."""
+    """A whole report. Addresses that a host reserves for itself are not in it; those that cool down are.
+
+    ``has_unread_blocks``: the addresses of some blocks are missing, because these cannot be read.
+    """
 
     header: ReportHeader
     allocations: tuple[ReportedAllocation, ...]
     leaked_handles: tuple[HandleRef, ...]
     handles: int
+    has_unread_blocks: bool = False
 
     def of_state(self, state: UseState) -> tuple[ReportedAllocation, ...]:
         """The addresses in one state."""

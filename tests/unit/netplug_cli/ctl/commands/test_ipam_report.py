@@ -84,7 +84,7 @@ def test_a_file_that_exists_is_replaced_only_on_request(leaking: ToolHarness) ->
     assert "10.65.0.2" in Path(file).read_text()
 
 
-@pytest.mark.parametrize("name", ["json", "yaml", "table"])
+@pytest.mark.parametrize("name", ["text", "yaml", "table"])
 def test_the_name_of_a_format_is_no_file(leaking: ToolHarness, name: str) -> None:
     assert leaking.run_command("ipam", "check", "-o", name) == 1
     assert leaking.err == (
@@ -95,7 +95,7 @@ def test_the_name_of_a_format_is_no_file(leaking: ToolHarness, name: str) -> Non
 
 def test_overwrite_needs_a_file(leaking: ToolHarness) -> None:
     assert leaking.run_command("ipam", "check", "--overwrite") == 2
-    assert "--overwrite is for -o." in leaking.err
+    assert "--overwrite is for -o FILE." in leaking.err
 
 
 def test_fix_comes_before_the_report(leaking: ToolHarness, tmp_path: Path) -> None:
