@@ -5,17 +5,16 @@ The definitions of the kind are made from the same tables, with the texts of ``F
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
-from netplug_core.decoding.codecs import INTEGER, PREFIX, TEXT, TEXT_MAP, Codec, checked, enum_codec
+from netplug_core.decoding.codecs import TEXT, TEXT_MAP, enum_codec
 from netplug_core.decoding.tables import Field, ListOf, Table, fields_of
+from netplug_core.resources.field_codecs import CIDR, DURATION, PORT_OR_NONE, SWITCH
 from netplug_core.resources.kubecontrollersconfiguration import (
     AssignedServices,
     Controllers,
     ControllerSettings,
-    ControllersLogSeverity,
     HostEndpointSettings,
     HostEndpointTemplate,
     KubeControllersSpec,
@@ -23,12 +22,10 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     LoadBalancerController,
     NodeController,
 )
-from netplug_core.resources.switch import Switch
+from netplug_core.resources.log_severity import LogSeverity
 
 __all__ = ["FIELD_TEXTS", "KUBE_CONTROLLERS_TABLES"]
 
-_MAX_PORT: Final = 65_535
-_DURATION: Final = r"0|([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+"
 _PERIOD: Final = "how often it compares everything"
 
 FIELD_TEXTS: Final[Mapping[str, str]] = {
@@ -65,21 +62,6 @@ FIELD_TEXTS: Final[Mapping[str, str]] = {
 """What each field of ``spec`` is for, by its path; ``[]`` stands behind a list."""
 
 
-def _is_duration(text: str) -> bool:
-    return re.fullmatch(_DURATION, text, re.ASCII) is not None
-
-
-_TIME_SPAN: Final = checked(
-    TEXT, _is_duration, "a duration such as 90s or 15m0s, or 0", schema={"pattern": f"^({_DURATION})?$"}
-)
-_PORT: Final = checked(
-    INTEGER,
-    lambda port: 0 <= cast("int", port) <= _MAX_PORT,
-    f"a port up to {_MAX_PORT}, or 0",
-    schema={"format": "int32", "minimum": 0, "maximum": _MAX_PORT},
-)
-_CIDR: Final = Codec(PREFIX.decode, PREFIX.encode, schema={"type": "string", "format": "cidr"})
-_SWITCH: Final = enum_codec(Switch)
 _OTHER: Final = ("policy", "workload_endpoint", "service_account", "namespace")
 _OTHER_KEYS: Final = ("policy", "workloadEndpoint", "serviceAccount", "namespace")
 
@@ -87,10 +69,10 @@ KUBE_CONTROLLERS_TABLES: Final[tuple[Table[object], ...]] = (
     Table(
         cls=KubeControllersSpec,
         fields={
-            "log_severity": Field("logSeverityScreen", enum_codec(ControllersLogSeverity)),
-            "health_checks": Field("healthChecks", _SWITCH),
-            "metrics_port": Field("prometheusMetricsPort", _PORT, is_always_written=True),
-            "compaction_period": Field("etcdV3CompactionPeriod", _TIME_SPAN),
+            "log_severity": Field("logSeverityScreen", enum_codec(LogSeverity)),
+            "health_checks": Field("healthChecks", SWITCH),
+            "metrics_port": Field("prometheusMetricsPort", PORT_OR_NONE, is_always_written=True),
+            "compaction_period": Field("etcdV3CompactionPeriod", DURATION),
             "controllers": Field("controllers", Controllers),
         },
     ),
@@ -105,13 +87,13 @@ KUBE_CONTROLLERS_TABLES: Final[tuple[Table[object], ...]] = (
     Table(
         cls=NodeController,
         fields={
-            "reconciler_period": Field("reconcilerPeriod", _TIME_SPAN),
-            "sync_labels": Field("syncLabels", _SWITCH),
-            "leak_grace_period": Field("leakGracePeriod", _TIME_SPAN, is_unset_if_empty=True, is_always_written=True),
+            "reconciler_period": Field("reconcilerPeriod", DURATION),
+            "sync_labels": Field("syncLabels", SWITCH),
+            "leak_grace_period": Field("leakGracePeriod", DURATION, is_unset_if_empty=True, is_always_written=True),
             "host_endpoint": Field("hostEndpoint", HostEndpointSettings, is_always_written=True),
         },
     ),
-    Table(cls=ControllerSettings, fields=fields_of(_TIME_SPAN, reconciler_period="reconcilerPeriod")),
+    Table(cls=ControllerSettings, fields=fields_of(DURATION, reconciler_period="reconcilerPeriod")),
     Table(
         cls=LoadBalancerController,
         fields={"assign_ips": Field("assignIPs", enum_codec(AssignedServices), is_always_written=True)},
@@ -119,8 +101,8 @@ KUBE_CONTROLLERS_TABLES: Final[tuple[Table[object], ...]] = (
     Table(
         cls=HostEndpointSettings,
         fields={
-            "auto_create": Field("autoCreate", _SWITCH, is_always_written=True),
-            "create_default": Field("createDefaultHostEndpoint", _SWITCH),
+            "auto_create": Field("autoCreate", SWITCH, is_always_written=True),
+            "create_default": Field("createDefaultHostEndpoint", SWITCH),
             "templates": Field("templates", ListOf(HostEndpointTemplate)),
         },
     ),
@@ -128,7 +110,7 @@ KUBE_CONTROLLERS_TABLES: Final[tuple[Table[object], ...]] = (
         cls=HostEndpointTemplate,
         fields={
             "generate_name": Field("generateName", TEXT),
-            "interface_cidrs": Field("interfaceCIDRs", ListOf(_CIDR)),
+            "interface_cidrs": Field("interfaceCIDRs", ListOf(CIDR)),
             **fields_of(TEXT, interface_pattern="interfacePattern", node_selector="nodeSelector"),
             **fields_of(TEXT_MAP, labels="labels", annotations="annotations"),
         },

@@ -12,26 +12,16 @@ from attrs import frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.records import Key, Kind
+from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.switch import Switch
 
 __all__ = [
     "KUBE_CONTROLLERS_CONFIGURATION", "KUBE_CONTROLLERS_CONFIGURATION_KEY", "AssignedServices", "ControllerSettings",
-    "Controllers", "ControllersLogSeverity", "HostEndpointSettings", "HostEndpointTemplate",
-    "KubeControllersConfiguration", "KubeControllersSpec", "KubeControllersStatus", "LoadBalancerController",
+    "Controllers", "HostEndpointSettings", "HostEndpointTemplate", "KubeControllersConfiguration",
+    "KubeControllersSpec", "KubeControllersStatus", "LoadBalancerController",
     "NodeController",
 ]  # fmt: skip
-
-
-class ControllersLogSeverity(enum.Enum):
-    """The level below which the controllers write no lines."""
-
-    NONE = "None"
-    DEBUG = "Debug"
-    INFO = "Info"
-    WARNING = "Warning"
-    ERROR = "Error"
-    FATAL = "Fatal"
 
 
 class AssignedServices(enum.Enum):
@@ -111,7 +101,7 @@ class Controllers:
 class KubeControllersSpec:
     """The settings. ``metrics_port`` 0: no metrics are served. ``compaction_period`` concerns etcd."""
 
-    log_severity: ControllersLogSeverity | None = None
+    log_severity: LogSeverity | None = None
     health_checks: Switch | None = None
     metrics_port: int = 9094
     compaction_period: str = ""

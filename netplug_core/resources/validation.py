@@ -10,12 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
-from attrs import frozen
-
 from netplug_core.addressing import Family, Prefix
-from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.field_errors import FieldError, InvalidResource, validate_selector
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
@@ -30,7 +28,6 @@ from netplug_core.resources.profile import (
     Profile,
 )
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
     "FieldError", "InvalidResource", "find_unusual_settings", "resource_warnings", "unusable_ranges",
@@ -38,7 +35,6 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
-_MAX_SELECTOR_LENGTH = 1024
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SELECT_ALL = "all()"
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
@@ -56,34 +52,6 @@ _UNUSABLE = tuple(
 
 
 _LARGE_BLOCK_BITS = 9  # 512 addresses
-
-
-@frozen
-class FieldError:
-    """One field that cannot be accepted, what it holds, and the rule it breaks."""
-
-    field: str
-    value: object
-    reason: str
-
-    def __str__(self) -> str:
-        return f"error with field {excerpt(self.field)} = '{excerpt(self.value)}' ({self.reason})"
-
-
-@frozen
-class InvalidResource(ConfigurationError):
-    """A resource that breaks rules; ``where`` names it, ``problems`` has every rule it breaks."""
-
-    field_errors: tuple[FieldError, ...]
-
-    @classmethod
-    def from_field_errors(cls, where: str, problems: Iterable[FieldError]) -> InvalidResource:
-        """The error for one problem or several."""
-        found = tuple(problems)
-        return cls(where, found[0].value, found[0].reason, found)
-
-    def __str__(self) -> str:
-        return f"{excerpt(self.where)}: {'; '.join(map(str, self.field_errors))}"
 
 
 def validate_resource(resource: Resource) -> None:
@@ -248,7 +216,7 @@ def _validate_host_endpoint_templates(configuration: KubeControllersConfiguratio
             re.compile(template.interface_pattern)
         except (re.error, OverflowError) as error:
             yield FieldError(f"{where}.interfacePattern", template.interface_pattern, f"no regular expression: {error}")
-        yield from _validate_selector(f"{where}.nodeSelector", template.node_selector)
+        yield from validate_selector(f"{where}.nodeSelector", template.node_selector)
 
 
 def _validate_orchestrator_references(node: Node) -> Iterator[FieldError]:
@@ -327,23 +295,10 @@ def _validate_selectors(pool: IPPool) -> Iterator[FieldError]:
         ("spec.nodeSelector", spec.node_selector),
         ("spec.namespaceSelector", spec.namespace_selector),
     ):
-        yield from _validate_selector(field, selector)
+        yield from validate_selector(field, selector)
     if spec.namespace_selector and AllowedUse.TUNNEL in spec.allowed_uses:
         rule = "cannot be used with allowedUses Tunnel, which is a default: set allowedUses [Workload]"
         yield FieldError("spec.namespaceSelector", spec.namespace_selector, rule)
-
-
-def _validate_selector(field: str, text: str) -> Iterator[FieldError]:
-    if len(text) > _MAX_SELECTOR_LENGTH:
-        yield FieldError(field, text, f"at most {_MAX_SELECTOR_LENGTH} characters")
-        return
-    try:
-        selector = parse(text)
-    except SelectorError as error:
-        yield FieldError(field, text, str(error))
-        return
-    if Everything.GLOBAL in leaf_terms(selector):
-        yield FieldError(field, text, "global() cannot be used in an IPPool")
 
 
 _POOL_VALIDATORS: tuple[Callable[[IPPool], Iterator[FieldError]], ...] = (

@@ -34,7 +34,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     AssignedServices,
     Controllers,
     ControllerSettings,
-    ControllersLogSeverity,
     HostEndpointSettings,
     HostEndpointTemplate,
     KubeControllersConfiguration,
@@ -43,6 +42,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     LoadBalancerController,
     NodeController,
 )
+from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
@@ -229,7 +229,7 @@ NODE_CONTROLLERS = st.none() | st.builds(
 )
 CONTROLLER_SPECS = st.builds(
     KubeControllersSpec,
-    log_severity=st.none() | st.sampled_from(ControllersLogSeverity),
+    log_severity=st.none() | st.sampled_from(LogSeverity),
     health_checks=st.none() | SWITCHES,
     metrics_port=NUMBERS,
     compaction_period=SPANS,

@@ -8,10 +8,23 @@ this release.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import cast
 
+from netplug_backends.kubernetes.kinds.schema_parts import (
+    MAX_CIDR_LENGTH,
+    NAME_IS_DEFAULT,
+    NO_HOST_BITS,
+    choice,
+    flag,
+    list_of,
+    map_of,
+    number,
+    object_of,
+    preserve_unknown,
+    resource,
+    text,
+)
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
 from netplug_core.decoding.schema import Schema, collect_fields, table_schema
@@ -23,76 +36,16 @@ from netplug_core.resources.kubecontrollersconfiguration import KubeControllersS
 __all__ = ["SCHEMAS", "Schema"]
 
 _OWNER = r"^(host|virtual):[a-zA-Z0-9\.\-_]+$"
-_MAX_CIDR_LENGTH = 43
 _MAX_SELECTOR_LENGTH = 1024
 _MAX_ORDINALS = 4096
 _MAX_RESERVATIONS = 1024
 _MAX_TEMPLATES = 32
 
 
-def _text(description: str = "", **more: object) -> Schema:
-    return {"type": "string", **({"description": description} if description else {}), **more}
-
-
-def _flag(description: str) -> Schema:
-    return {"type": "boolean", "description": description}
-
-
-def _number(description: str = "", **more: object) -> Schema:
-    return {"type": "integer", "format": "int64", **({"description": description} if description else {}), **more}
-
-
-def _choice(description: str, choices: type[enum.Enum]) -> Schema:
-    return _text(description, enum=[choice.value for choice in choices])
-
-
-def _list(description: str, items: Schema, max_items: int) -> Schema:
-    return {"type": "array", "description": description, "items": items, "maxItems": max_items}
-
-
-def _map(values: Schema, description: str = "") -> Schema:
-    schema: Schema = {"type": "object", "additionalProperties": values}
-    if description:
-        schema["description"] = description
-    return schema
-
-
-def _object(
-    description: str,
-    members: Mapping[str, Schema],
-    *,
-    required: Sequence[str] = (),
-    rules: Sequence[tuple[str, str]] = (),
-) -> Schema:
-    schema: Schema = {"type": "object", "description": description, "properties": dict(members)}
-    if required:
-        schema["required"] = list(required)
-    if rules:
-        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
-    return schema
-
-
-def _preserve_unknown(schema: Schema) -> Schema:
-    """The schema with unknown members allowed."""
-    return {**schema, "x-kubernetes-preserve-unknown-fields": True}
-
-
-def _resource(description: str, spec: Schema, *, rules: Sequence[tuple[str, str]] = (), **members: Schema) -> Schema:
-    envelope: dict[str, Schema] = {"apiVersion": _text(), "kind": _text(), "metadata": {"type": "object"}}
-    return _object(description, {**envelope, "spec": spec, **members}, required=["spec"], rules=rules)
-
-
-_NO_HOST_BITS = {
-    "rule": "!isCIDR(self) || cidr(self) == cidr(self).masked()",
-    "message": "a CIDR without host bits is expected",
-}
-_NAME_IS_DEFAULT = (("self.metadata.name == 'default'", "there is one, and its name is default"),)
-
-
 def _cidr_of_block() -> Schema:
     """The prefix of an allocator's record; an invalid one would make every list fail."""
-    schema = _text("The block's prefix.", maxLength=_MAX_CIDR_LENGTH)
-    schema["x-kubernetes-validations"] = [{"rule": "isCIDR(self)", "message": "a CIDR is expected"}, _NO_HOST_BITS]
+    schema = text("The block's prefix.", maxLength=MAX_CIDR_LENGTH)
+    schema["x-kubernetes-validations"] = [{"rule": "isCIDR(self)", "message": "a CIDR is expected"}, NO_HOST_BITS]
     return schema
 
 
@@ -192,60 +145,60 @@ def _for_valid_cidr(rule: str, message: str) -> tuple[str, str]:
 
 def _pool(mode: CrdMode) -> Schema:
     del mode
-    condition = _object(
+    condition = object_of(
         "One condition, such as Allocatable.",
-        {"type": _text(), "status": _text(), "reason": _text(), "message": _text()},
+        {"type": text(), "status": text(), "reason": text(), "message": text()},
         required=["type", "status"],
     )
-    spec = _object(
+    spec = object_of(
         "What is asked of the pool.",
         {
-            "cidr": _text("The range of the pool's addresses.", maxLength=_MAX_CIDR_LENGTH),
-            "blockSize": _number("Prefix length of the blocks that nodes claim; 26 and 122 unless given.", minimum=0),
-            "disabled": _flag("Nobody is given an address of it."),
-            "allowedUses": _list("What its addresses may be given to.", _choice("A use.", AllowedUse), len(AllowedUse)),
-            "nodeSelector": _text(
-                "Which nodes may assign from it; all() unless given.", maxLength=_MAX_SELECTOR_LENGTH
+            "cidr": text("The range of the pool's addresses.", maxLength=MAX_CIDR_LENGTH),
+            "blockSize": number("Prefix length of the blocks that nodes claim; 26 and 122 unless given.", minimum=0),
+            "disabled": flag("Nobody is given an address of it."),
+            "allowedUses": list_of(
+                "What its addresses may be given to.", choice("A use.", AllowedUse), len(AllowedUse)
             ),
-            "namespaceSelector": _text("Whose pods it serves; all unless given.", maxLength=_MAX_SELECTOR_LENGTH),
-            "assignmentMode": _choice("Whether it serves requests that do not name it.", AssignmentMode),
-            "ipipMode": _choice("When packets to it are wrapped in IP.", Encapsulation),
-            "vxlanMode": _choice("When packets to it are wrapped in VXLAN.", Encapsulation),
-            "natOutgoing": _flag("Packets that leave the pools are masqueraded."),
-            "disableBGPExport": _flag("Its routes are not announced."),
+            "nodeSelector": text("Which nodes may assign from it; all() unless given.", maxLength=_MAX_SELECTOR_LENGTH),
+            "namespaceSelector": text("Whose pods it serves; all unless given.", maxLength=_MAX_SELECTOR_LENGTH),
+            "assignmentMode": choice("Whether it serves requests that do not name it.", AssignmentMode),
+            "ipipMode": choice("When packets to it are wrapped in IP.", Encapsulation),
+            "vxlanMode": choice("When packets to it are wrapped in VXLAN.", Encapsulation),
+            "natOutgoing": flag("Packets that leave the pools are masqueraded."),
+            "disableBGPExport": flag("Its routes are not announced."),
         },
         required=["cidr"],
         rules=[*_cidr_rules(), *_use_rules(), *_change_rules()],
     )
-    status = _object(
-        "What controllers found out about it.", {"conditions": _list("Conditions.", _preserve_unknown(condition), 16)}
+    status = object_of(
+        "What controllers found out about it.", {"conditions": list_of("Conditions.", preserve_unknown(condition), 16)}
     )
-    return _resource("A range of addresses, and who may use it.", spec, status=_preserve_unknown(status))
+    return resource("A range of addresses, and who may use it.", spec, status=preserve_unknown(status))
 
 
 def _reservation(mode: CrdMode) -> Schema:
     del mode
-    entry = _text(maxLength=_MAX_CIDR_LENGTH)
+    entry = text(maxLength=MAX_CIDR_LENGTH)
     entry["x-kubernetes-validations"] = [
         {"rule": "isCIDR(self) || isIP(self)", "message": "a CIDR or an IP address is expected"},
-        _NO_HOST_BITS,
+        NO_HOST_BITS,
     ]
-    members = {"reservedCIDRs": _list("Addresses and ranges.", entry, _MAX_RESERVATIONS)}
-    spec = _object("What is reserved.", members)
-    return _resource("Addresses of pools that nobody is given unless they ask for exactly one.", spec)
+    members = {"reservedCIDRs": list_of("Addresses and ranges.", entry, _MAX_RESERVATIONS)}
+    spec = object_of("What is reserved.", members)
+    return resource("Addresses of pools that nobody is given unless they ask for exactly one.", spec)
 
 
 def _configuration(mode: CrdMode) -> Schema:
     del mode
     strict = "has(self.strictAffinity) && self.strictAffinity"
-    spec = _object(
+    spec = object_of(
         "The rules; what is left out has its default.",
         {
-            "strictAffinity": _flag("A node uses only the blocks that it has claimed."),
-            "autoAllocateBlocks": _flag("An assignment may claim blocks; true unless given."),
-            "maxBlocksPerHost": _number("How many blocks a node may have; 0 for no limit of yours.", minimum=0),
-            "ipCooldownSeconds": _number("How long a released address rests.", minimum=0),
-            "kubeVirtVMAddressPersistence": _text("Kept as it is written.", enum=["", "Enabled", "Disabled"]),
+            "strictAffinity": flag("A node uses only the blocks that it has claimed."),
+            "autoAllocateBlocks": flag("An assignment may claim blocks; true unless given."),
+            "maxBlocksPerHost": number("How many blocks a node may have; 0 for no limit of yours.", minimum=0),
+            "ipCooldownSeconds": number("How long a released address rests.", minimum=0),
+            "kubeVirtVMAddressPersistence": text("Kept as it is written.", enum=["", "Enabled", "Disabled"]),
         },
         rules=[
             (
@@ -258,21 +211,21 @@ def _configuration(mode: CrdMode) -> Schema:
             ),
         ],
     )
-    return _resource("How blocks are assigned in the whole cluster.", spec, rules=_NAME_IS_DEFAULT)
+    return resource("How blocks are assigned in the whole cluster.", spec, rules=NAME_IS_DEFAULT)
 
 
 def _cluster(mode: CrdMode) -> Schema:
     del mode
-    spec = _object(
+    spec = object_of(
         "What netplug says of the cluster.",
         {
-            "clusterGUID": _text("The cluster's identity."),
-            "clusterType": _text("What it is made of."),
-            "netplugVersion": _text("The release that runs it."),
-            "datastoreReady": _flag("False locks the datastore: nothing new is attached."),
+            "clusterGUID": text("The cluster's identity."),
+            "clusterType": text("What it is made of."),
+            "netplugVersion": text("The release that runs it."),
+            "datastoreReady": flag("False locks the datastore: nothing new is attached."),
         },
     )
-    return _resource("The cluster's identity and its ready flag.", spec, rules=_NAME_IS_DEFAULT)
+    return resource("The cluster's identity and its ready flag.", spec, rules=NAME_IS_DEFAULT)
 
 
 def _kube_controllers(mode: CrdMode) -> Schema:
@@ -294,15 +247,15 @@ def _kube_controllers(mode: CrdMode) -> Schema:
         "x-kubernetes-list-map-keys": ["generateName"],
     }
     fields[f"{place}[].interfaceCIDRs"]["maxItems"] = _MAX_RESERVATIONS
-    status = _object(
+    status = object_of(
         "What the controllers run with.",
         {
-            "runningConfig": _preserve_unknown({"type": "object", "description": "The settings that are in force."}),
-            "environmentVars": _map(_text(), "The variables that a setting was taken from."),
+            "runningConfig": preserve_unknown({"type": "object", "description": "The settings that are in force."}),
+            "environmentVars": map_of(text(), "The variables that a setting was taken from."),
         },
     )
-    text = "The settings of the controllers. No program of this release reads them."
-    return _resource(text, spec, rules=_NAME_IS_DEFAULT, status=status)
+    what = "The settings of the controllers. No program of this release reads them."
+    return resource(what, spec, rules=NAME_IS_DEFAULT, status=status)
 
 
 # --- the allocator's records -----------------------------------------------------------------------------------------
@@ -310,63 +263,61 @@ def _kube_controllers(mode: CrdMode) -> Schema:
 
 def _deleted(mode: CrdMode) -> Schema:
     what = "Set by programs that delete in two steps."
-    return _text(what) if mode is CrdMode.V1 else _flag(what)
+    return text(what) if mode is CrdMode.V1 else flag(what)
 
 
 def _block(mode: CrdMode) -> Schema:
-    attribute = _object(
+    attribute = object_of(
         "Who holds addresses, by handle.",
-        {"handle_id": _text(), "secondary": _map(_text()), "alternateOwnerAttrs": _map(_text()), "releasedAt": _text()},
+        {"handle_id": text(), "secondary": map_of(text()), "alternateOwnerAttrs": map_of(text()), "releasedAt": text()},
     )
-    owner = _text("Who claimed it; none: nobody.", **({} if mode is CrdMode.V1 else {"pattern": _OWNER}))
+    owner = text("Who claimed it; none: nobody.", **({} if mode is CrdMode.V1 else {"pattern": _OWNER}))
     members = {
         "cidr": _cidr_of_block(),
         "affinity": owner,
-        "affinityClaimTime": _text("When it was claimed."),
-        "allocations": _list(
-            "For each ordinal the attributes of its holder, or null.", _number(nullable=True, minimum=0), _MAX_ORDINALS
+        "affinityClaimTime": text("When it was claimed."),
+        "allocations": list_of(
+            "For each ordinal the attributes of its holder, or null.", number(nullable=True, minimum=0), _MAX_ORDINALS
         ),
-        "unallocated": _list("Free ordinals, the longest-free first.", _number(minimum=0), _MAX_ORDINALS),
-        "attributes": _list("Holders.", _preserve_unknown(attribute), _MAX_ORDINALS),
-        "sequenceNumber": _number("Grows with every change.", minimum=0),
-        "sequenceNumberForAllocation": _map(_number(minimum=0), "The number from before an ordinal was taken."),
-        "deleted": _flag("Set by programs that delete in two steps."),
+        "unallocated": list_of("Free ordinals, the longest-free first.", number(minimum=0), _MAX_ORDINALS),
+        "attributes": list_of("Holders.", preserve_unknown(attribute), _MAX_ORDINALS),
+        "sequenceNumber": number("Grows with every change.", minimum=0),
+        "sequenceNumberForAllocation": map_of(number(minimum=0), "The number from before an ordinal was taken."),
+        "deleted": flag("Set by programs that delete in two steps."),
     }
     if mode is CrdMode.V1:
-        members["strictAffinity"] = _flag("Obsolete.")
-    spec = _object("The block.", members, required=["cidr", "allocations", "unallocated", "attributes"])
-    return _resource(
-        "A slice of a pool, and who holds its addresses. Written by netplug alone.", _preserve_unknown(spec)
-    )
+        members["strictAffinity"] = flag("Obsolete.")
+    spec = object_of("The block.", members, required=["cidr", "allocations", "unallocated", "attributes"])
+    return resource("A slice of a pool, and who holds its addresses. Written by netplug alone.", preserve_unknown(spec))
 
 
 def _affinity(mode: CrdMode) -> Schema:
-    spec = _object(
+    spec = object_of(
         "The claim.",
         {
-            "state": _choice("How far it has come.", AffinityState),
-            "node": _text("Whose it is.", minLength=1),
-            "type": _text("What the owner is: host, or virtual."),
+            "state": choice("How far it has come.", AffinityState),
+            "node": text("Whose it is.", minLength=1),
+            "type": text("What the owner is: host, or virtual."),
             "cidr": _cidr_of_block(),
             "deleted": _deleted(mode),
         },
         required=["cidr", "node", "state"],
     )
-    return _resource("A node's claim on a block. Written by netplug alone.", _preserve_unknown(spec))
+    return resource("A node's claim on a block. Written by netplug alone.", preserve_unknown(spec))
 
 
 def _handle(mode: CrdMode) -> Schema:
     del mode
-    spec = _object(
+    spec = object_of(
         "The handle.",
         {
-            "handleID": _text("Its id.", minLength=1),
-            "block": _map(_number(minimum=0), "How many addresses it holds, by block."),
-            "deleted": _flag("Set by programs that delete in two steps."),
+            "handleID": text("Its id.", minLength=1),
+            "block": map_of(number(minimum=0), "How many addresses it holds, by block."),
+            "deleted": flag("Set by programs that delete in two steps."),
         },
         required=["handleID", "block"],
     )
-    return _resource("What a workload's addresses are released by. Written by netplug alone.", _preserve_unknown(spec))
+    return resource("What a workload's addresses are released by. Written by netplug alone.", preserve_unknown(spec))
 
 
 SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {

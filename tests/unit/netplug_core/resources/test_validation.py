@@ -124,11 +124,15 @@ def test_what_may_be_wanted(good: IPPool) -> None:
         (pool(allowed_uses=LOAD_BALANCER, node_selector="a == 'b'"), "spec.nodeSelector", r"must be all() with"),
         (pool(namespace_selector="a == 'b'"), "spec.namespaceSelector", "set allowedUses [Workload]"),  # trap 43
         (pool(node_selector="x" * 1025), f"spec.nodeSelector = '{'x' * 200}…'", "at most 1024 characters"),
-        (pool(node_selector="global ()"), "spec.nodeSelector = 'global ()'", "global() cannot be used in an IPPool"),
+        (
+            pool(node_selector="global ()"),
+            "spec.nodeSelector = 'global ()'",
+            "global() cannot be used: it selects neither nodes nor namespaces",
+        ),
         (
             pool(namespace_selector="has(a) && !(global() || has(b))", allowed_uses=(AllowedUse.WORKLOAD,)),
             "spec.namespaceSelector = 'has(a) && !(global() || has(b))'",
-            "(global() cannot be used in an IPPool)",
+            "(global() cannot be used: it selects neither nodes nor namespaces)",
         ),
         (
             pool(node_selector="rack = 'a'"),

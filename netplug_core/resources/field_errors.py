@@ -1,0 +1,59 @@
+"""What breaks a rule for resources: the errors, and the rules that fields of several kinds have in common.
+
+``validation`` and the rules of each kind make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attrs import frozen
+
+from netplug_core.errors import ConfigurationError, excerpt
+from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
+
+__all__ = ["FieldError", "InvalidResource", "validate_selector"]
+
+_MAX_SELECTOR_LENGTH = 1024
+
+
+@frozen
+class FieldError:
+    """One field that cannot be accepted, what it holds, and the rule it breaks."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __str__(self) -> str:
+        return f"error with field {excerpt(self.field)} = '{excerpt(self.value)}' ({self.reason})"
+
+
+@frozen
+class InvalidResource(ConfigurationError):
+    """A resource that breaks rules; ``where`` names it, ``problems`` has every rule it breaks."""
+
+    field_errors: tuple[FieldError, ...]
+
+    @classmethod
+    def from_field_errors(cls, where: str, problems: Iterable[FieldError]) -> InvalidResource:
+        """The error for one problem or several."""
+        found = tuple(problems)
+        return cls(where, found[0].value, found[0].reason, found)
+
+    def __str__(self) -> str:
+        return f"{excerpt(self.where)}: {'; '.join(map(str, self.field_errors))}"
+
+
+def validate_selector(field: str, text: str) -> Iterator[FieldError]:
+    """What is wrong with the selector of nodes or namespaces that a field holds."""
+    if len(text) > _MAX_SELECTOR_LENGTH:
+        yield FieldError(field, text, f"at most {_MAX_SELECTOR_LENGTH} characters")
+        return
+    try:
+        selector = parse(text)
+    except SelectorError as error:
+        yield FieldError(field, text, str(error))
+        return
+    if Everything.GLOBAL in leaf_terms(selector):
+        yield FieldError(field, text, "global() cannot be used: it selects neither nodes nor namespaces")
