@@ -281,6 +281,7 @@ LAYOUT: Final = Layout(
     {
         "BlockAffinity": AffinityKeys(),
         "ClusterInformation": ResourceKeys(f"{_RESOURCES}/clusterinformations"),
+        "HostEndpoint": ResourceKeys(f"{_RESOURCES}/hostendpoints"),
         "IPAMBlock": BlockKeys(),
         "IPAMConfiguration": IPAMConfigurationKeys(),
         "IPAMHandle": HandleKeys(),

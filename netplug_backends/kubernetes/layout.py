@@ -325,6 +325,7 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
         labels=affinity_labels,
     ),
     "ClusterInformation": _ResourceKindMapping(kind_name="ClusterInformation"),
+    "HostEndpoint": _ResourceKindMapping(kind_name="HostEndpoint"),
     "IPAMBlock": _IpamKindMapping(
         plural_name="ipamblocks",
         kind_name="IPAMBlock",

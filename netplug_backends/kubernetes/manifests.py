@@ -37,6 +37,7 @@ _RBAC = "rbac.authorization.k8s.io"
 _COLUMNS = {
     "BlockAffinity": (("Node", "string", ".spec.node"), ("State", "string", ".spec.state")),
     "ClusterInformation": (("Version", "string", ".spec.netplugVersion"), ("Ready", "boolean", ".spec.datastoreReady")),
+    "HostEndpoint": (("Node", "string", ".spec.node"), ("Interface", "string", ".spec.interfaceName")),
     "IPAMBlock": (("CIDR", "string", ".spec.cidr"), ("Affinity", "string", ".spec.affinity")),
     "IPPool": (("CIDR", "string", ".spec.cidr"), ("Selector", "string", ".spec.nodeSelector")),
 }  # fmt: skip

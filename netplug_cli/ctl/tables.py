@@ -8,6 +8,7 @@ from typing import assert_never
 
 from netplug_cli.formatting import format_bool, truncate
 from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
@@ -52,6 +53,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "WorkloadEndpoint": {Width.NARROW: _ENDPOINT_COLUMNS, Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS")},
     "KubeControllersConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
     "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
+    "HostEndpoint": {Width.NARROW: ("NAME", "NODE"), Width.WIDE: ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES")},
 }
 
 
@@ -91,6 +93,8 @@ def _cells(resource: Resource) -> Cells:
             own = _cluster_cells(resource)
         case KubeControllersConfiguration():
             own = {}
+        case HostEndpoint():
+            own = _host_endpoint_cells(resource)
         case _:
             assert_never(resource)
     return {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name} | own
@@ -137,6 +141,16 @@ def _endpoint_cells(endpoint: WorkloadEndpoint) -> Cells:
         "INTERFACE": spec.interface_name,
         "PROFILES": ",".join(spec.profiles),
         "NATS": ",".join(f"{mapping.internal}:{mapping.external}" for mapping in spec.ip_nats),
+    }
+
+
+def _host_endpoint_cells(endpoint: HostEndpoint) -> Cells:
+    spec = endpoint.spec
+    return {
+        "NODE": spec.node,
+        "INTERFACE": spec.interface_name,
+        "IPS": ",".join(map(str, spec.expected_ips)),
+        "PROFILES": ",".join(spec.profiles),
     }
 
 

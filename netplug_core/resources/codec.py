@@ -32,6 +32,8 @@ from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf,
 from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
+from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec
+from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import (
     AllowedUse,
@@ -315,4 +317,6 @@ _TABLES: Final[tuple[Table[object], ...]] = (
         status={"status": Field("status", KubeControllersStatus, is_users=False)},
     ),
     *KUBE_CONTROLLERS_TABLES,
+    _resource(HostEndpoint, HostEndpointSpec),
+    *HOST_ENDPOINT_TABLES,
 )

@@ -1,14 +1,14 @@
-"""Codecs of fields that several kinds have: durations, ports, CIDRs, switches. The tables of the kinds use them."""
+"""Codecs of fields that several kinds have: durations, ports, addresses, switches. The tables of the kinds use them."""
 
 from __future__ import annotations
 
 import re
 from typing import Final, cast
 
-from netplug_core.decoding.codecs import INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
+from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
 from netplug_core.resources.switch import Switch
 
-__all__ = ["CIDR", "DURATION", "PORT_OR_NONE", "SWITCH"]
+__all__ = ["CIDR", "DURATION", "IP_ADDRESS", "PORT", "PORT_OR_NONE", "SWITCH"]
 
 _MAX_PORT: Final = 65_535
 _DURATION: Final = r"0|([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+"
@@ -23,6 +23,13 @@ DURATION: Final = checked(
 )
 """A duration as Go writes it. The text is kept, so that it stays as a person wrote it."""
 
+PORT: Final = checked(
+    INTEGER,
+    lambda port: 1 <= cast("int", port) <= _MAX_PORT,
+    f"a port from 1 to {_MAX_PORT}",
+    is_empty_accepted=False,
+    schema={"format": "int32", "minimum": 1, "maximum": _MAX_PORT},
+)
 PORT_OR_NONE: Final = checked(
     INTEGER,
     lambda port: 0 <= cast("int", port) <= _MAX_PORT,
@@ -31,5 +38,6 @@ PORT_OR_NONE: Final = checked(
 )
 """A port that something listens on; 0: it does not."""
 
+IP_ADDRESS: Final = Codec(ADDRESS.decode, ADDRESS.encode, schema={"type": "string"})
 CIDR: Final = Codec(PREFIX.decode, PREFIX.encode, schema={"type": "string", "format": "cidr"})
 SWITCH: Final = enum_codec(Switch)

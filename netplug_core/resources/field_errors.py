@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from attrs import frozen
 
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
-__all__ = ["FieldError", "InvalidResource", "validate_selector"]
+__all__ = ["WORD_PATTERN", "FieldError", "InvalidResource", "validate_selector", "validate_word"]
 
-_MAX_SELECTOR_LENGTH = 1024
+_MAX_SELECTOR_LENGTH: Final = 1024
+
+WORD_PATTERN: Final = "[A-Za-z0-9_.-]{1,128}"
+"""A name within a resource, such as that of a port."""
 
 
 @frozen
@@ -57,3 +62,9 @@ def validate_selector(field: str, text: str) -> Iterator[FieldError]:
         return
     if Everything.GLOBAL in leaf_terms(selector):
         yield FieldError(field, text, "global() cannot be used: it selects neither nodes nor namespaces")
+
+
+def validate_word(field: str, text: str) -> Iterator[FieldError]:
+    """What is wrong with a name within a resource."""
+    if not re.fullmatch(WORD_PATTERN, text):
+        yield FieldError(field, text, "must be 1 to 128 letters, digits, '_', '.' and '-'")

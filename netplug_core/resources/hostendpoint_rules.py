@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from netplug_core.names import is_resource_name
-from netplug_core.resources.field_errors import FieldError
+from netplug_core.resources.field_errors import FieldError, validate_word
 from netplug_core.resources.hostendpoint import HostEndpoint
 
-__all__ = ["INTERFACE_PATTERN", "PORT_NAME_PATTERN", "validate_host_endpoint"]
+__all__ = ["INTERFACE_PATTERN", "validate_host_endpoint"]
 
 INTERFACE_PATTERN: Final = r"\*|[A-Za-z0-9_.-]{1,15}"
 """The interfaces of a node: all of them, or one by its name. Source: the kernel's IFNAMSIZ of 16, with a last NUL."""
-
-PORT_NAME_PATTERN: Final = "[A-Za-z0-9_.-]{1,128}"
 
 
 def validate_host_endpoint(endpoint: HostEndpoint) -> Iterator[FieldError]:
@@ -38,9 +36,7 @@ def validate_host_endpoint(endpoint: HostEndpoint) -> Iterator[FieldError]:
 def _validate_ports(endpoint: HostEndpoint) -> Iterator[FieldError]:
     ports = endpoint.spec.ports
     for index, port in enumerate(ports):
-        if not re.fullmatch(PORT_NAME_PATTERN, port.name):
-            rule = "must be at most 128 letters, digits, '_', '.' and '-'"
-            yield FieldError(f"spec.ports[{index}].name", port.name, rule)
+        yield from validate_word(f"spec.ports[{index}].name", port.name)
     if ports and not endpoint.spec.expected_ips:
         rule = "expectedIPs must be given too: a rule matches a named port at these addresses"
         yield FieldError("spec.ports", ", ".join(port.name for port in ports), rule)

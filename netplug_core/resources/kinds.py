@@ -15,6 +15,7 @@ from netplug_core.decoding.codecs import is_utf8
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.records import Key, Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
@@ -39,6 +40,7 @@ Resource: TypeAlias = (
     | WorkloadEndpoint
     | ClusterInformation
     | KubeControllersConfiguration
+    | HostEndpoint
 )
 
 
@@ -126,6 +128,7 @@ KINDS: tuple[ResourceKind, ...] = (
         short_names=("kubecontrollersconfig", "kubecontrollersconfigs", "kcconfig"),
         fixed_name="default",
     ),
+    ResourceKind(kind=HOST_ENDPOINT, value_type=HostEndpoint, short_names=("hep", "heps")),
 )
 """Every kind of this release."""
 

@@ -14,6 +14,8 @@ from netplug_core.addressing import Family, Prefix
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.field_errors import FieldError, InvalidResource, validate_selector
+from netplug_core.resources.hostendpoint import HostEndpoint
+from netplug_core.resources.hostendpoint_rules import validate_host_endpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
@@ -97,6 +99,8 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
+        case HostEndpoint():
+            return (f"{key_of(resource)}: stored, but nothing reads it yet",)
     return ()
 
 
@@ -176,6 +180,8 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
             yield from _validate_reserved_profile_names(resource)
         case KubeControllersConfiguration():
             yield from _validate_host_endpoint_templates(resource)
+        case HostEndpoint():
+            yield from validate_host_endpoint(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted
         case _:

@@ -222,11 +222,15 @@ def a_profile(scene: Scene) -> None:
     scene.create(resource("Profile", "web", "{labelsToApply: {tier: front}}"))
 
 
-def the_settings_of_controllers(scene: Scene) -> None:
-    """The file that the page shows above its block."""
+def the_example_of(kind: str, file: str) -> Callable[[Scene], None]:
+    """The document of a kind that the page shows above its block."""
     page = (ROOT / "docs" / "netplugctl.md").read_text()
-    (text,) = re.findall(r"```yaml\n([^`]*kind: KubeControllersConfiguration\n[^`]*)```", page)
-    scene.write("controllers.yaml", text)
+    (text,) = re.findall(rf"```yaml\n([^`]*kind: {kind}\n[^`]*)```", page)
+
+    def prepare(scene: Scene) -> None:
+        scene.write(file, text)
+
+    return prepare
 
 
 def a_node(scene: Scene) -> None:
@@ -371,7 +375,8 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} datastore migrate lock (3)": a_datastore_to_move,
     f"{_TOOL} get profiles -o wide": a_profile,
     f"{_TOOL} ipam configure --strictaffinity true --max-blocks-per-host 4": one_pool,
-    f"{_TOOL} create -f controllers.yaml": the_settings_of_controllers,
+    f"{_TOOL} create -f controllers.yaml": the_example_of("KubeControllersConfiguration", "controllers.yaml"),
+    f"{_TOOL} apply -f hostendpoint.yaml": the_example_of("HostEndpoint", "hostendpoint.yaml"),
     f"{_TOOL} get nodes -o wide": a_node,
     f"{_TOOL} get pools -o name": two_pools,
     f"{_TOOL} get ippool/six node/node-a": two_pools_and_a_node,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from attrs import define, evolve, field
@@ -11,17 +11,21 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.ctl.outputs.columns import columns_of_width
 from netplug_cli.ctl.tables import Width, table_row
 from netplug_cli.formatting import format_columns
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.flows.resources.apply import apply
 from netplug_core.flows.resources.create import create
 from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import Outcome
 from netplug_core.flows.resources.read import find, list_all
 from netplug_core.flows.resources.replace import replace
+from netplug_core.names import API_VERSION
 from netplug_core.records import Create, Delete, Key, Record, Revision
 from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.codec import from_mapping
+from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
@@ -40,11 +44,30 @@ RESERVATION = IPReservation(
 )
 CONFIGURATION = IPAMConfiguration(metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(cooldown_s=60))
 PROFILE = Profile(metadata=Metadata(name="web"), spec=ProfileSpec(ingress=(ProfileRule(action=RuleAction.ALLOW),)))
+HOST_ENDPOINT = HostEndpoint(
+    metadata=Metadata(name="node-a-lan"),
+    spec=HostEndpointSpec(
+        node="node-a",
+        interface_name="eth0",
+        expected_ips=(Address.parse("10.1.0.5"), Address.parse("fd00::5")),
+        profiles=("projectnetplug-default-allow", "web"),
+        ports=(NamedPort(name="http", protocol=PortProtocol.TCP, port=80),),
+    ),
+)
+NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT,)
+"""One resource of each kind that describes the network of nodes."""
+
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"))
 ENDPOINT = WorkloadEndpoint(
     metadata=Metadata(name="w", namespace="default"),
     spec=WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0"),
 )
+
+
+def resource_of(kind: str, name: str, spec: Mapping[str, object]) -> Resource:
+    """The resource of a user's document, the first of the file ``f``."""
+    document = {"kind": kind, "apiVersion": API_VERSION, "metadata": {"name": name}, "spec": spec}
+    return from_mapping(document, origin=DocumentOrigin.USER, source="f#1")
 
 
 def make_pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:

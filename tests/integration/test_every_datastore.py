@@ -44,12 +44,14 @@ from netplug_core.records import (
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import key_of
+from netplug_core.resources.kinds import Resource, key_of, kind_of
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata, OwnerReference
+from netplug_core.resources.patch import with_label
 from netplug_core.testing.strategies import affinities, blocks, configurations, handles, names, pools, reservations
 from tests.harness.datastores import STORES, open_empty_store
 from tests.harness.example_counts import APISERVER_EXAMPLES
+from tests.harness.resources import NETWORK_KINDS
 from tests.harness.waiting import MARGIN_S
 
 PREFIX = Prefix.parse("10.0.0.0/26")
@@ -245,6 +247,17 @@ def test_d6_a_users_change_keeps_uid_creation_time_finalizers_and_owners(store: 
     assert after.value.metadata == evolve(shown, labels=(), annotations=())
     cleared = evolve(after.value, metadata=evolve(after.value.metadata, finalizers=()))
     commit(store, Update(pool.key, cleared, after.revision))
+
+
+@pytest.mark.parametrize("resource", NETWORK_KINDS, ids=lambda resource: kind_of(resource).name)
+def test_the_kinds_of_the_nodes_network_are_created_and_replaced(store: Datastore, resource: Resource) -> None:
+    pace = Pace(clock=SystemClock(), deadline=deadline_in(), chance=lambda: 0.5)
+    apply(store, Manifest(resource=resource), pace=pace, new_uid=lambda: "one")
+    replace(store, Manifest(resource=with_label(resource, "c", "d")), pace=pace, new_uid=lambda: "another")
+    stored = read(store, key_of(resource))
+    assert stored is not None
+    assert (stored.value.spec, stored.value.metadata.labels) == (resource.spec, (("c", "d"),))
+    commit(store, Delete(key_of(resource), stored.revision))
 
 
 # --- D14 -------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ _BALANCER = {**_POOL, "allowedUses": ["LoadBalancer"]}
 
 _TEMPLATE = {"generateName": "lan", "interfaceCIDRs": ["10.0.0.0/8"], "nodeSelector": "zone == 'a'"}
 
+_LAN = {"node": "node-a", "interfaceName": "eth0"}
+_WEB = {"name": "web", "protocol": "TCP", "port": 80}
+
 
 def _controllers(**host_endpoint: object) -> Mapping[str, object]:
     return {"controllers": {"node": {"leakGracePeriod": "15m0s", "hostEndpoint": host_endpoint}}}
@@ -60,6 +63,9 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
         "default",
         {"etcdV3CompactionPeriod": "0", "prometheusMetricsPort": 0, "controllers": {"policy": {}, "loadBalancer": {}}},
     ),
+    ("HostEndpoint", "every", {"node": "node-a", "interfaceName": "*", "profiles": ["projectnetplug-default-allow"]}),
+    ("HostEndpoint", "addresses", {"node": "a.example", "expectedIPs": ["10.1.0.1", "fd80::1"], "ports": []}),
+    ("HostEndpoint", "ports", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [_WEB, {**_WEB, "protocol": "UDP"}]}),
 ]
 
 # What both refuse.
@@ -110,6 +116,17 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "interfaceCIDRs": ["all"]}])),
     ("KubeControllersConfiguration", "default", _controllers(templates=[_TEMPLATE, _TEMPLATE])),
     ("KubeControllersConfiguration", "default", _controllers(templates=[{"generateName": "lan"}])),
+    ("HostEndpoint", "no-node", {"interfaceName": "*"}),
+    ("HostEndpoint", "no-name", {**_LAN, "node": "Node_A"}),
+    ("HostEndpoint", "no-interface", {"node": "node-a", "expectedIPs": []}),
+    ("HostEndpoint", "long-interface", {**_LAN, "interfaceName": "sixteen.letters_"}),
+    ("HostEndpoint", "range", {**_LAN, "expectedIPs": ["10.1.0.0/24"]}),
+    ("HostEndpoint", "profile", {**_LAN, "profiles": ["Web!"]}),
+    ("HostEndpoint", "ports", {**_LAN, "ports": [_WEB]}),
+    ("HostEndpoint", "port", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{**_WEB, "port": 0}]}),
+    ("HostEndpoint", "port-name", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{**_WEB, "name": "a b"}]}),
+    ("HostEndpoint", "no-protocol", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{"name": "a", "port": 1}]}),
+    ("HostEndpoint", "unknown", {**_LAN, "colour": "red"}),
 ]
 
 # What the core alone refuses: the API's expression language does not know the grammar of selectors, and takes a whole
@@ -132,6 +149,7 @@ SERVER_ONLY: list[tuple[str, str, Mapping[str, object] | None]] = [
     ("IPAMConfiguration", "default", {"ipCooldownSeconds": 2**63}),
     ("IPReservation", "mapped", {"reservedCIDRs": ["::ffff:10.1.0.1"]}),
     ("IPPool", "zeros", {"cidr": "10.1.0.0/016"}),
+    ("HostEndpoint", "very-many", {**_LAN, "profiles": ["web"] * 257}),
     ("IPReservation", "null", None),
     ("IPAMConfiguration", "default", None),
     ("ClusterInformation", "default", None),

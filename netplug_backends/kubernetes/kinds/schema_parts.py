@@ -9,7 +9,7 @@ from netplug_core.decoding.schema import Schema
 
 __all__ = [
     "MAX_CIDR_LENGTH", "NAME_IS_DEFAULT", "NO_HOST_BITS", "choice", "flag", "list_of", "map_of", "number", "object_of",
-    "preserve_unknown", "resource", "text",
+    "preserve_unknown", "resource", "text", "validations",
 ]  # fmt: skip
 
 MAX_CIDR_LENGTH = 43
@@ -59,9 +59,13 @@ def object_of(
     schema: Schema = {"type": "object", "description": description, "properties": dict(members)}
     if required:
         schema["required"] = list(required)
-    if rules:
-        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
-    return schema
+    return schema | validations(*rules)
+
+
+def validations(*rules: tuple[str, str]) -> Schema:
+    """The member of a schema that holds rules, each an expression and its message."""
+    listed = [{"rule": rule, "message": message} for rule, message in rules]
+    return {"x-kubernetes-validations": listed} if rules else {}
 
 
 def preserve_unknown(schema: Schema) -> Schema:

@@ -17,6 +17,7 @@ from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.outcome import Effect, KindNotWritable, Outcome, ResourceOutdated
 from netplug_core.records import Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
@@ -35,10 +36,20 @@ __all__ = [
     "require_writable",
 ]  # fmt: skip
 
-Writable: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration
+Writable: TypeAlias = (
+    IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration | HostEndpoint
+)
 """The resources that people may write."""
 
-_WRITABLE_KINDS = (IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, NODE, PROFILE, KUBE_CONTROLLERS_CONFIGURATION)
+_WRITABLE_KINDS = (
+    IPPOOL,
+    IPRESERVATION,
+    IPAM_CONFIGURATION,
+    NODE,
+    PROFILE,
+    KUBE_CONTROLLERS_CONFIGURATION,
+    HOST_ENDPOINT,
+)
 
 
 @frozen(kw_only=True)

@@ -13,7 +13,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
-from tests.harness.resources import table_lines
+from tests.harness.resources import HOST_ENDPOINT, table_lines
 
 NAMES = (
     OrchestratorReference(orchestrator="k8s", node_name="a"),
@@ -76,6 +76,12 @@ def test_every_kind_has_a_table(width: Width) -> None:
             ],
         ),
         (CLUSTER, Width.NARROW, ["default", "false"]),
+        (HOST_ENDPOINT, Width.NARROW, ["node-a-lan", "node-a"]),
+        (
+            HOST_ENDPOINT,
+            Width.WIDE,
+            ["node-a-lan", "node-a", "eth0", "10.1.0.5,fd00::5", "projectnetplug-default-allow,web"],
+        ),
     ],
 )
 def test_the_cells_of_a_resource(resource: Resource, width: Width, cells: list[str]) -> None:

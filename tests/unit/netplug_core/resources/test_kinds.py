@@ -24,6 +24,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
         ("ipamconfigs", "IPAMConfiguration"),
         ("kcconfig", "KubeControllersConfiguration"),
         ("kubecontrollersconfigs", "KubeControllersConfiguration"),
+        ("HEP", "HostEndpoint"),
+        ("hostendpoints", "HostEndpoint"),
     ],
 )
 def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:

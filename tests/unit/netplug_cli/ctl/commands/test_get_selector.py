@@ -11,7 +11,16 @@ from netplug_core.resources.kinds import KINDS, Resource, key_of
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
 from tests.harness.ctl import ToolHarness
-from tests.harness.resources import CLUSTER, CONFIGURATION, ENDPOINT, NODE, PROFILE, RESERVATION, make_pool
+from tests.harness.resources import (
+    CLUSTER,
+    CONFIGURATION,
+    ENDPOINT,
+    HOST_ENDPOINT,
+    NODE,
+    PROFILE,
+    RESERVATION,
+    make_pool,
+)
 
 LABELS = {"a": (("rack", "r1"), ("tier", "gold")), "b": (("rack", "r2"),), "c": ()}
 CONTROLLERS = KubeControllersConfiguration(metadata=Metadata(name="default"))
@@ -23,6 +32,7 @@ EACH_KIND: tuple[Resource, ...] = (
     PROFILE,
     CLUSTER,
     CONTROLLERS,
+    HOST_ENDPOINT,
     ENDPOINT,
 )
 

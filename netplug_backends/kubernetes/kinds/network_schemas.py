@@ -1,0 +1,73 @@
+"""The OpenAPI schemas of the kinds that describe the network of nodes, made from the tables that decode them.
+
+As in ``schemas``, the rules are those of the core, as far as the API's expression language can express them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from netplug_backends.kubernetes.kinds.schema_parts import resource, validations
+from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.decoding.schema import Schema, collect_fields, table_schema
+from netplug_core.decoding.tables import Table
+from netplug_core.names import MAX_NAME_LENGTH
+from netplug_core.resources.field_errors import WORD_PATTERN
+from netplug_core.resources.hostendpoint import HostEndpointSpec
+from netplug_core.resources.hostendpoint_rules import INTERFACE_PATTERN
+from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES, HOST_ENDPOINT_TEXTS
+
+__all__ = ["host_endpoint_schema"]
+
+_MAX_ITEMS: Final = 256
+_MAX_ADDRESS_LENGTH: Final = 39
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final = rf"{_LABEL}(\.{_LABEL})*"
+_RESOURCE_NAME: Final[Schema] = {"maxLength": MAX_NAME_LENGTH, "pattern": f"^{_NAME}$"}
+_WORD: Final = f"^{WORD_PATTERN}$"
+_ADDRESS: Final[Schema] = {
+    "maxLength": _MAX_ADDRESS_LENGTH,
+    **validations(("isIP(self)", "an IP address is expected")),
+}
+
+
+def _fields_of(cls: type, tables: tuple[Table[object], ...], texts: Mapping[str, str]) -> dict[str, Schema]:
+    """The schema of each field of a spec, by its path; the spec itself has the empty path. Lists have a bound."""
+    spec = table_schema(cls, tables, texts.__getitem__)
+    fields = {"": spec} | collect_fields(spec)
+    for schema in fields.values():
+        if schema.get("type") == "array":
+            schema["maxItems"] = _MAX_ITEMS
+    return fields
+
+
+def _items(schema: Schema) -> Schema:
+    return cast("Schema", schema["items"])
+
+
+def _is_given(field: str) -> str:
+    """Whether a text or a list of the object is given, and not empty."""
+    return f"has(self.{field}) && self.{field}.size() > 0"
+
+
+def host_endpoint_schema(mode: CrdMode) -> Schema:
+    """The schema of a HostEndpoint."""
+    del mode
+    fields = _fields_of(HostEndpointSpec, HOST_ENDPOINT_TABLES, HOST_ENDPOINT_TEXTS)
+    spec = fields[""]
+    spec["required"] = ["node"]
+    spec |= validations(
+        (
+            f"({_is_given('interfaceName')}) || ({_is_given('expectedIPs')})",
+            "interfaceName or expectedIPs must be given",
+        ),
+        (f"!({_is_given('ports')}) || ({_is_given('expectedIPs')})", "ports need expectedIPs"),
+    )
+    fields["node"] |= _RESOURCE_NAME
+    fields["interfaceName"]["pattern"] = f"^({INTERFACE_PATTERN})?$"
+    fields["ports[].name"]["pattern"] = _WORD
+    for name, more in (("expectedIPs", _ADDRESS), ("profiles", _RESOURCE_NAME)):
+        items = _items(fields[name])
+        items |= more
+    return resource("An interface of a node, or all of them. No program of this release reads it.", spec)

@@ -1,0 +1,71 @@
+"""Laws of the kinds that describe the network of nodes: what is written is read again, and every value has a table."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netplug_cli.ctl.tables import column_names, table_row
+from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.resources.codec import from_mapping, to_mapping
+from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
+from netplug_core.resources.kinds import Resource, kind_of
+from netplug_core.resources.metadata import Metadata
+from netplug_core.testing.strategies import addresses, labels, names
+
+T = TypeVar("T")
+
+METADATA = st.builds(Metadata, name=names(), labels=labels())
+TEXTS = st.text(max_size=12)
+PORTS = st.integers(1, 65535)
+
+NOTHING_ELSE = st.just("")
+LATER = st.sampled_from(["", '{"later":[null,1.5,{"a":18446744073709551616}]}'])
+"""Members of a release to come."""
+
+
+def tuples(items: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
+    return st.lists(items, max_size=2).map(tuple)
+
+
+def host_endpoints(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
+    protocols = st.sampled_from(PortProtocol)
+    port = st.builds(NamedPort, name=TEXTS, protocol=protocols, port=PORTS, unknown_json=carried)
+    spec = st.builds(
+        HostEndpointSpec,
+        node=TEXTS,
+        interface_name=TEXTS,
+        expected_ips=tuples(addresses()),
+        profiles=tuples(TEXTS),
+        ports=tuples(port),
+        unknown_json=carried,
+    )
+    return st.builds(HostEndpoint, metadata=METADATA, spec=spec, unknown_json=carried)
+
+
+def resources(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
+    return host_endpoints(carried)
+
+
+def through_json(resource: Resource, origin: DocumentOrigin) -> Resource:
+    return from_mapping(json.loads(json.dumps(to_mapping(resource))), origin=origin)
+
+
+@given(resources(LATER))
+def test_d3_what_was_stored_is_read_with_the_members_of_a_later_release(resource: Resource) -> None:
+    assert through_json(resource, DocumentOrigin.DATASTORE) == resource
+
+
+@given(resources(NOTHING_ELSE))
+def test_a_user_may_hand_in_what_was_written(resource: Resource) -> None:
+    assert through_json(resource, DocumentOrigin.USER) == resource
+
+
+@given(resources(LATER))
+def test_d13_every_value_has_its_columns(resource: Resource) -> None:
+    columns = column_names(kind_of(resource))
+    cells = dict(zip(columns, table_row(resource, columns), strict=True))
+    assert cells["NAME"] == resource.metadata.name
