@@ -279,6 +279,7 @@ class IPAMConfigurationKeys:
 
 LAYOUT: Final = Layout(
     {
+        "BGPConfiguration": ResourceKeys(f"{_RESOURCES}/bgpconfigurations"),
         "BlockAffinity": AffinityKeys(),
         "ClusterInformation": ResourceKeys(f"{_RESOURCES}/clusterinformations"),
         "HostEndpoint": ResourceKeys(f"{_RESOURCES}/hostendpoints"),

@@ -315,6 +315,7 @@ def _object_name(found: Json) -> str:
 
 
 KIND_MAPPINGS: Mapping[str, KindMapping] = {
+    "BGPConfiguration": _ResourceKindMapping(kind_name="BGPConfiguration"),
     "BlockAffinity": _IpamKindMapping(
         plural_name="blockaffinities",
         kind_name="BlockAffinity",

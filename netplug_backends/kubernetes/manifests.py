@@ -35,6 +35,10 @@ _RBAC = "rbac.authorization.k8s.io"
 
 # The columns that `kubectl get` shows for a kind beside its name: title, type and path.
 _COLUMNS = {
+    "BGPConfiguration": (
+        ("Mesh", "boolean", ".spec.nodeToNodeMeshEnabled"),
+        ("AS", "integer", ".spec.asNumber"),
+    ),
     "BlockAffinity": (("Node", "string", ".spec.node"), ("State", "string", ".spec.state")),
     "ClusterInformation": (("Version", "string", ".spec.netplugVersion"), ("Ready", "boolean", ".spec.datastoreReady")),
     "HostEndpoint": (("Node", "string", ".spec.node"), ("Interface", "string", ".spec.interfaceName")),

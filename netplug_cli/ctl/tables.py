@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from netplug_cli.formatting import format_bool, truncate
+from netplug_core.resources.bgpconfiguration import BGPConfiguration
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope
+from netplug_core.resources.kinds import NetworkResource, Resource, ResourceKind, ResourceScope
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Labels
 from netplug_core.resources.node import Node
@@ -29,6 +30,8 @@ _CLUSTER_COLUMNS = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "NETPLUGVERSION", "DAT
 _ENDPOINT_COLUMNS = ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE")
 _CONFIGURATION_COLUMNS = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
 _POOL_MODE_COLUMNS = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
+
+_BGP_COLUMNS = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
 
 
 class Width(enum.Enum):
@@ -54,6 +57,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "KubeControllersConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
     "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
     "HostEndpoint": {Width.NARROW: ("NAME", "NODE"), Width.WIDE: ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES")},
+    "BGPConfiguration": {Width.NARROW: _BGP_COLUMNS, Width.WIDE: _BGP_COLUMNS},
 }
 
 
@@ -93,8 +97,8 @@ def _cells(resource: Resource) -> Cells:
             own = _cluster_cells(resource)
         case KubeControllersConfiguration():
             own = {}
-        case HostEndpoint():
-            own = _host_endpoint_cells(resource)
+        case HostEndpoint() | BGPConfiguration():
+            own = _network_cells(resource)
         case _:
             assert_never(resource)
     return {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name} | own
@@ -144,6 +148,16 @@ def _endpoint_cells(endpoint: WorkloadEndpoint) -> Cells:
     }
 
 
+def _network_cells(resource: NetworkResource) -> Cells:
+    match resource:
+        case HostEndpoint():
+            return _host_endpoint_cells(resource)
+        case BGPConfiguration():
+            return _bgp_configuration_cells(resource)
+        case _:
+            assert_never(resource)
+
+
 def _host_endpoint_cells(endpoint: HostEndpoint) -> Cells:
     spec = endpoint.spec
     return {
@@ -151,6 +165,15 @@ def _host_endpoint_cells(endpoint: HostEndpoint) -> Cells:
         "INTERFACE": spec.interface_name,
         "IPS": ",".join(map(str, spec.expected_ips)),
         "PROFILES": ",".join(spec.profiles),
+    }
+
+
+def _bgp_configuration_cells(configuration: BGPConfiguration) -> Cells:
+    spec = configuration.spec
+    return {
+        "LOGSEVERITY": "" if spec.log_severity is None else spec.log_severity.value,
+        "MESHENABLED": "" if spec.has_node_mesh is None else format_bool(spec.has_node_mesh),
+        "ASNUMBER": "" if spec.as_number is None else str(spec.as_number),
     }
 
 

@@ -31,6 +31,8 @@ from netplug_core.decoding.errors import MalformedField, document_error, path_in
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, fields_of
 from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
+from netplug_core.resources.bgp_tables import BGP_TABLES
+from netplug_core.resources.bgpconfiguration import BGPConfiguration, BGPConfigurationSpec
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec
 from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES
@@ -319,4 +321,6 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     *KUBE_CONTROLLERS_TABLES,
     _resource(HostEndpoint, HostEndpointSpec),
     *HOST_ENDPOINT_TABLES,
+    _resource(BGPConfiguration, BGPConfigurationSpec),
+    *BGP_TABLES,
 )

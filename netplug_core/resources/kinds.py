@@ -14,6 +14,7 @@ from attrs import frozen
 from netplug_core.decoding.codecs import is_utf8
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.records import Key, Kind
+from netplug_core.resources.bgpconfiguration import BGP_CONFIGURATION, BGPConfiguration
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
@@ -28,8 +29,12 @@ from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "KINDS", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of",
+    "KINDS", "NetworkResource", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind", "get_kind",
+    "key_of", "kind_of",
 ]  # fmt: skip
+
+NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration
+"""The kinds that describe the network of nodes. No program of this release reads them."""
 
 Resource: TypeAlias = (
     IPPool
@@ -40,7 +45,7 @@ Resource: TypeAlias = (
     | WorkloadEndpoint
     | ClusterInformation
     | KubeControllersConfiguration
-    | HostEndpoint
+    | NetworkResource
 )
 
 
@@ -56,7 +61,8 @@ class ResourceKind:
     """One row: the stored kind, the class of its values, and its names.
 
     ``short_names`` are words that a user may type for it besides its name and the plural. ``fixed_name`` is the only
-    name that its objects can have; empty if any name is allowed.
+    name that its objects can have; empty if any name is allowed. ``has_node_objects``: an object of one node may be
+    there besides, called ``node.`` and the name of the node.
     """
 
     kind: Kind[Resource]
@@ -64,6 +70,7 @@ class ResourceKind:
     short_names: tuple[str, ...]
     scope: ResourceScope = ResourceScope.CLUSTER
     fixed_name: str = ""
+    has_node_objects: bool = False
 
     @property
     def name(self) -> str:
@@ -129,6 +136,13 @@ KINDS: tuple[ResourceKind, ...] = (
         fixed_name="default",
     ),
     ResourceKind(kind=HOST_ENDPOINT, value_type=HostEndpoint, short_names=("hep", "heps")),
+    ResourceKind(
+        kind=BGP_CONFIGURATION,
+        value_type=BGPConfiguration,
+        short_names=("bgpconfig", "bgpconfigs"),
+        fixed_name="default",
+        has_node_objects=True,
+    ),
 )
 """Every kind of this release."""
 

@@ -12,16 +12,17 @@ from typing import assert_never
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
+from netplug_core.resources.bgpconfiguration import BGPConfiguration
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.field_errors import FieldError, InvalidResource, validate_selector
 from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.hostendpoint_rules import validate_host_endpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, ResourceScope, key_of, kind_of
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.network_rules import validate_network_resource
 from netplug_core.resources.node import Node
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
@@ -39,6 +40,7 @@ __all__ = [
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SELECT_ALL = "all()"
+_OF_NODE = "node."
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
 # Ranges without addresses that a workload could have. Source: RFC 6890, RFC 4291 section 2.4.
 _UNUSABLE = tuple(
@@ -99,7 +101,7 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
-        case HostEndpoint():
+        case HostEndpoint() | BGPConfiguration():
             return (f"{key_of(resource)}: stored, but nothing reads it yet",)
     return ()
 
@@ -131,7 +133,11 @@ def _raise_if_any(resource: Resource, problems: Iterable[FieldError]) -> None:
 
 def _validate_metadata(resource: Resource) -> Iterator[FieldError]:
     metadata, row = resource.metadata, kind_of(resource)
-    if row.fixed_name and metadata.name != row.fixed_name:
+    if row.has_node_objects:
+        if metadata.name != row.fixed_name and not metadata.name.startswith(_OF_NODE):
+            rule = f"must be {row.fixed_name}, or {_OF_NODE} and the name of a node, such as {_OF_NODE}node-a"
+            yield FieldError("metadata.name", metadata.name, rule)
+    elif row.fixed_name and metadata.name != row.fixed_name:
         yield FieldError("metadata.name", metadata.name, f"there is one {row.name}, and its name is {row.fixed_name}")
     if not is_resource_name(metadata.name):
         rule = f"at most {MAX_NAME_LENGTH} lower-case letters, digits, '-' and '.', each part between letters or digits"
@@ -180,8 +186,8 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
             yield from _validate_reserved_profile_names(resource)
         case KubeControllersConfiguration():
             yield from _validate_host_endpoint_templates(resource)
-        case HostEndpoint():
-            yield from validate_host_endpoint(resource)
+        case HostEndpoint() | BGPConfiguration():
+            yield from validate_network_resource(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted
         case _:

@@ -23,6 +23,16 @@ from netplug_core.flows.resources.read import find, list_all
 from netplug_core.flows.resources.replace import replace
 from netplug_core.names import API_VERSION
 from netplug_core.records import Create, Delete, Key, Record, Revision
+from netplug_core.resources.bgpconfiguration import (
+    AdvertisedPrefix,
+    BGPConfiguration,
+    BGPConfigurationSpec,
+    BGPPassword,
+    BindMode,
+    Community,
+    SecretKeyReference,
+    ServiceRange,
+)
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
@@ -30,6 +40,7 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConf
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, ResourceKind, get_kind
+from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
@@ -54,7 +65,23 @@ HOST_ENDPOINT = HostEndpoint(
         ports=(NamedPort(name="http", protocol=PortProtocol.TCP, port=80),),
     ),
 )
-NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT,)
+BGP_CONFIGURATION = BGPConfiguration(
+    metadata=Metadata(name="default"),
+    spec=BGPConfigurationSpec(
+        log_severity=LogSeverity.INFO,
+        has_node_mesh=True,
+        as_number=64512,
+        listen_port=179,
+        bind_mode=BindMode.NODE_IP,
+        mesh_password=BGPPassword(secret=SecretKeyReference(name="bgp", key="password")),
+        mesh_max_restart_time="2m5s",
+        service_cluster_ips=(ServiceRange(prefix=Prefix.parse("10.96.0.0/12")),),
+        communities=(Community(name="edge", value="65001:100"),),
+        advertised=(AdvertisedPrefix(prefix=Prefix.parse("10.0.0.0/16"), communities=("edge", "1:2:3")),),
+        ignored_interfaces=("kube-ipvs*",),
+    ),
+)
+NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION)
 """One resource of each kind that describes the network of nodes."""
 
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"))

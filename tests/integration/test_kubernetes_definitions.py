@@ -20,6 +20,7 @@ from netplug_core.records import Create, Get, Kind, List, Malformed, Update
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.ippool import IPPOOL, IPPool, PoolCondition
 from netplug_core.resources.validation import validate_pool_overlaps, validate_resource
+from tests.harness import network_documents
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
     delete_custom_objects,
@@ -34,9 +35,6 @@ _POOL = {"cidr": "10.1.0.0/16"}
 _BALANCER = {**_POOL, "allowedUses": ["LoadBalancer"]}
 
 _TEMPLATE = {"generateName": "lan", "interfaceCIDRs": ["10.0.0.0/8"], "nodeSelector": "zone == 'a'"}
-
-_LAN = {"node": "node-a", "interfaceName": "eth0"}
-_WEB = {"name": "web", "protocol": "TCP", "port": 80}
 
 
 def _controllers(**host_endpoint: object) -> Mapping[str, object]:
@@ -63,9 +61,6 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
         "default",
         {"etcdV3CompactionPeriod": "0", "prometheusMetricsPort": 0, "controllers": {"policy": {}, "loadBalancer": {}}},
     ),
-    ("HostEndpoint", "every", {"node": "node-a", "interfaceName": "*", "profiles": ["projectnetplug-default-allow"]}),
-    ("HostEndpoint", "addresses", {"node": "a.example", "expectedIPs": ["10.1.0.1", "fd80::1"], "ports": []}),
-    ("HostEndpoint", "ports", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [_WEB, {**_WEB, "protocol": "UDP"}]}),
 ]
 
 # What both refuse.
@@ -116,17 +111,6 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "interfaceCIDRs": ["all"]}])),
     ("KubeControllersConfiguration", "default", _controllers(templates=[_TEMPLATE, _TEMPLATE])),
     ("KubeControllersConfiguration", "default", _controllers(templates=[{"generateName": "lan"}])),
-    ("HostEndpoint", "no-node", {"interfaceName": "*"}),
-    ("HostEndpoint", "no-name", {**_LAN, "node": "Node_A"}),
-    ("HostEndpoint", "no-interface", {"node": "node-a", "expectedIPs": []}),
-    ("HostEndpoint", "long-interface", {**_LAN, "interfaceName": "sixteen.letters_"}),
-    ("HostEndpoint", "range", {**_LAN, "expectedIPs": ["10.1.0.0/24"]}),
-    ("HostEndpoint", "profile", {**_LAN, "profiles": ["Web!"]}),
-    ("HostEndpoint", "ports", {**_LAN, "ports": [_WEB]}),
-    ("HostEndpoint", "port", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{**_WEB, "port": 0}]}),
-    ("HostEndpoint", "port-name", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{**_WEB, "name": "a b"}]}),
-    ("HostEndpoint", "no-protocol", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{"name": "a", "port": 1}]}),
-    ("HostEndpoint", "unknown", {**_LAN, "colour": "red"}),
 ]
 
 # What the core alone refuses: the API's expression language does not know the grammar of selectors, and takes a whole
@@ -149,7 +133,6 @@ SERVER_ONLY: list[tuple[str, str, Mapping[str, object] | None]] = [
     ("IPAMConfiguration", "default", {"ipCooldownSeconds": 2**63}),
     ("IPReservation", "mapped", {"reservedCIDRs": ["::ffff:10.1.0.1"]}),
     ("IPPool", "zeros", {"cidr": "10.1.0.0/016"}),
-    ("HostEndpoint", "very-many", {**_LAN, "profiles": ["web"] * 257}),
     ("IPReservation", "null", None),
     ("IPAMConfiguration", "default", None),
     ("ClusterInformation", "default", None),
@@ -193,7 +176,7 @@ def server_accepts(
     return True
 
 
-@pytest.mark.parametrize("kind,name,spec", GOOD)
+@pytest.mark.parametrize("kind,name,spec", [*GOOD, *network_documents.GOOD])
 def test_both_judges_accept(
     api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
@@ -201,7 +184,7 @@ def test_both_judges_accept(
     assert server_accepts(api_server, mode, kind, (name, spec))
 
 
-@pytest.mark.parametrize("kind,name,spec", BAD)
+@pytest.mark.parametrize("kind,name,spec", [*BAD, *network_documents.BAD])
 def test_both_judges_refuse(
     api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
@@ -209,7 +192,7 @@ def test_both_judges_refuse(
     assert not server_accepts(api_server, mode, kind, (name, spec))
 
 
-@pytest.mark.parametrize("kind,name,spec", CORE_ONLY)
+@pytest.mark.parametrize("kind,name,spec", [*CORE_ONLY, *network_documents.CORE_ONLY])
 def test_selectors_and_fractions_are_the_cores_to_judge(
     api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
@@ -217,7 +200,7 @@ def test_selectors_and_fractions_are_the_cores_to_judge(
     assert server_accepts(api_server, mode, kind, (name, spec))
 
 
-@pytest.mark.parametrize("kind,name,spec", SERVER_ONLY)
+@pytest.mark.parametrize("kind,name,spec", [*SERVER_ONLY, *network_documents.SERVER_ONLY])
 def test_bounds_and_spellings_are_the_servers(
     api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object] | None
 ) -> None:

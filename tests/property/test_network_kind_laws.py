@@ -10,17 +10,30 @@ from hypothesis import strategies as st
 
 from netplug_cli.ctl.tables import column_names, table_row
 from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.resources.bgpconfiguration import (
+    AdvertisedPrefix,
+    BGPConfiguration,
+    BGPConfigurationSpec,
+    BGPPassword,
+    BindMode,
+    Community,
+    SecretKeyReference,
+    ServiceRange,
+)
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.kinds import Resource, kind_of
+from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.metadata import Metadata
-from netplug_core.testing.strategies import addresses, labels, names
+from netplug_core.testing.strategies import addresses, labels, names, prefixes
 
 T = TypeVar("T")
 
 METADATA = st.builds(Metadata, name=names(), labels=labels())
 TEXTS = st.text(max_size=12)
 PORTS = st.integers(1, 65535)
+AS_NUMBERS = st.none() | st.integers(1, 2**32 - 1)
+SPANS = st.sampled_from(["", "0", "90s", "1h30m", "2m5s"])
 
 NOTHING_ELSE = st.just("")
 LATER = st.sampled_from(["", '{"later":[null,1.5,{"a":18446744073709551616}]}'])
@@ -46,8 +59,36 @@ def host_endpoints(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resourc
     return st.builds(HostEndpoint, metadata=METADATA, spec=spec, unknown_json=carried)
 
 
+def bgp_passwords(carried: st.SearchStrategy[str]) -> st.SearchStrategy[BGPPassword | None]:
+    secret = st.builds(SecretKeyReference, name=TEXTS, key=TEXTS, unknown_json=carried)
+    return st.none() | st.builds(BGPPassword, secret=secret, unknown_json=carried)
+
+
+def bgp_configurations(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
+    ranges = tuples(st.builds(ServiceRange, prefix=prefixes(), unknown_json=carried))
+    advertised = st.builds(AdvertisedPrefix, prefix=prefixes(), communities=tuples(TEXTS), unknown_json=carried)
+    spec = st.builds(
+        BGPConfigurationSpec,
+        log_severity=st.none() | st.sampled_from(LogSeverity),
+        has_node_mesh=st.none() | st.booleans(),
+        as_number=AS_NUMBERS,
+        listen_port=st.none() | PORTS,
+        bind_mode=st.none() | st.sampled_from(BindMode),
+        mesh_password=bgp_passwords(carried),
+        mesh_max_restart_time=SPANS,
+        service_cluster_ips=ranges,
+        service_external_ips=ranges,
+        service_load_balancer_ips=ranges,
+        communities=tuples(st.builds(Community, name=TEXTS, value=TEXTS, unknown_json=carried)),
+        advertised=tuples(advertised),
+        ignored_interfaces=tuples(TEXTS),
+        unknown_json=carried,
+    )
+    return st.builds(BGPConfiguration, metadata=METADATA, spec=spec, unknown_json=carried)
+
+
 def resources(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
-    return host_endpoints(carried)
+    return st.one_of(host_endpoints(carried), bgp_configurations(carried))
 
 
 def through_json(resource: Resource, origin: DocumentOrigin) -> Resource:

@@ -8,17 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from netplug_backends.kubernetes.kinds.schema_parts import resource, validations
+from netplug_backends.kubernetes.kinds.schema_parts import (
+    MAX_CIDR_LENGTH,
+    NAME_IS_DEFAULT_OR_OF_NODE,
+    NO_HOST_BITS,
+    resource,
+    validations,
+)
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.decoding.schema import Schema, collect_fields, table_schema
 from netplug_core.decoding.tables import Table
 from netplug_core.names import MAX_NAME_LENGTH
+from netplug_core.resources.bgp_rules import (
+    COMMUNITY_PATTERN,
+    DEFAULT_ONLY,
+    IGNORED_INTERFACE_PATTERN,
+    SECRET_KEY_PATTERN,
+)
+from netplug_core.resources.bgp_tables import BGP_CONFIGURATION_TEXTS, BGP_TABLES
+from netplug_core.resources.bgpconfiguration import BGPConfigurationSpec
 from netplug_core.resources.field_errors import WORD_PATTERN
 from netplug_core.resources.hostendpoint import HostEndpointSpec
 from netplug_core.resources.hostendpoint_rules import INTERFACE_PATTERN
 from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES, HOST_ENDPOINT_TEXTS
 
-__all__ = ["host_endpoint_schema"]
+__all__ = ["bgp_configuration_schema", "host_endpoint_schema"]
 
 _MAX_ITEMS: Final = 256
 _MAX_ADDRESS_LENGTH: Final = 39
@@ -29,6 +43,10 @@ _WORD: Final = f"^{WORD_PATTERN}$"
 _ADDRESS: Final[Schema] = {
     "maxLength": _MAX_ADDRESS_LENGTH,
     **validations(("isIP(self)", "an IP address is expected")),
+}
+_CIDR: Final[Schema] = {
+    "maxLength": MAX_CIDR_LENGTH,
+    "x-kubernetes-validations": [NO_HOST_BITS],
 }
 
 
@@ -71,3 +89,44 @@ def host_endpoint_schema(mode: CrdMode) -> Schema:
         items = _items(fields[name])
         items |= more
     return resource("An interface of a node, or all of them. No program of this release reads it.", spec)
+
+
+def bgp_configuration_schema(mode: CrdMode) -> Schema:
+    """The schema of a BGPConfiguration."""
+    del mode
+    fields = _fields_of(BGPConfigurationSpec, BGP_TABLES, BGP_CONFIGURATION_TEXTS)
+    spec = fields[""]
+    spec |= validations(
+        *(
+            (
+                f"!has(self.{member}) || !has(self.nodeToNodeMeshEnabled) || self.nodeToNodeMeshEnabled",
+                f"{member} needs nodeToNodeMeshEnabled true",
+            )
+            for member in ("nodeMeshPassword", "nodeMeshMaxRestartTime")
+        )
+    )
+    _complete_password(fields, "nodeMeshPassword")
+    for path, schema in fields.items():
+        if path.endswith("[].cidr"):
+            schema.update(_CIDR)
+    fields["communities"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    fields["communities[].name"]["pattern"] = _WORD
+    fields["communities[].value"]["pattern"] = f"^({COMMUNITY_PATTERN})$"
+    for name, pattern in (
+        ("prefixAdvertisements[].communities", f"{_WORD}|^({COMMUNITY_PATTERN})$"),
+        ("ignoredInterfaces", f"^{IGNORED_INTERFACE_PATTERN}$"),
+    ):
+        _items(fields[name])["pattern"] = pattern
+    rules = (
+        (f"self.metadata.name == 'default' || !has(self.spec.{member})", f"Cannot set {title} on a non default one")
+        for member, title in DEFAULT_ONLY.items()
+    )
+    what = "How nodes exchange routes by BGP. No program of this release reads it."
+    return resource(what, spec, rules=[NAME_IS_DEFAULT_OR_OF_NODE, *rules])
+
+
+def _complete_password(fields: Mapping[str, Schema], field: str) -> None:
+    """Add the bounds of the reference to a Secret."""
+    place = f"{field}.secretKeyRef"
+    fields[f"{place}.name"].update(_RESOURCE_NAME)
+    fields[f"{place}.key"]["pattern"] = f"^{SECRET_KEY_PATTERN}$"

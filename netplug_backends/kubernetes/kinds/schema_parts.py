@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from netplug_core.decoding.schema import Schema
 
 __all__ = [
-    "MAX_CIDR_LENGTH", "NAME_IS_DEFAULT", "NO_HOST_BITS", "choice", "flag", "list_of", "map_of", "number", "object_of",
-    "preserve_unknown", "resource", "text", "validations",
+    "MAX_CIDR_LENGTH", "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "choice", "flag", "list_of",
+    "map_of", "number", "object_of", "preserve_unknown", "resource", "text", "validations",
 ]  # fmt: skip
 
 MAX_CIDR_LENGTH = 43
@@ -84,3 +84,7 @@ NO_HOST_BITS = {
     "message": "a CIDR without host bits is expected",
 }
 NAME_IS_DEFAULT = (("self.metadata.name == 'default'", "there is one, and its name is default"),)
+NAME_IS_DEFAULT_OR_OF_NODE = (
+    "self.metadata.name == 'default' || self.metadata.name.startsWith('node.')",
+    "must be default, or node. and the name of a node",
+)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from netplug_backends.kubernetes.kinds.network_schemas import host_endpoint_schema
+from netplug_backends.kubernetes.kinds.network_schemas import bgp_configuration_schema, host_endpoint_schema
 from netplug_backends.kubernetes.kinds.schema_parts import (
     MAX_CIDR_LENGTH,
     NAME_IS_DEFAULT,
@@ -322,6 +322,7 @@ def _handle(mode: CrdMode) -> Schema:
 
 
 SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
+    "BGPConfiguration": bgp_configuration_schema,
     "BlockAffinity": _affinity,
     "ClusterInformation": _cluster,
     "HostEndpoint": host_endpoint_schema,

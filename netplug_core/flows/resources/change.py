@@ -16,12 +16,13 @@ from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.outcome import Effect, KindNotWritable, Outcome, ResourceOutdated
 from netplug_core.records import Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update, Write
+from netplug_core.resources.bgpconfiguration import BGP_CONFIGURATION
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
-from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
-from netplug_core.resources.kinds import Resource, key_of
+from netplug_core.resources.kinds import NetworkResource, Resource, key_of
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION,
     KubeControllersConfiguration,
@@ -37,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 Writable: TypeAlias = (
-    IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration | HostEndpoint
+    IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration | NetworkResource
 )
 """The resources that people may write."""
 
@@ -49,6 +50,7 @@ _WRITABLE_KINDS = (
     PROFILE,
     KUBE_CONTROLLERS_CONFIGURATION,
     HOST_ENDPOINT,
+    BGP_CONFIGURATION,
 )
 
 

@@ -5,6 +5,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.tables import Width
 from netplug_core.addressing import Address, Prefix
+from netplug_core.resources.bgpconfiguration import BGPConfigurationSpec
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
@@ -13,7 +14,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
-from tests.harness.resources import HOST_ENDPOINT, table_lines
+from tests.harness.resources import BGP_CONFIGURATION, HOST_ENDPOINT, table_lines
 
 NAMES = (
     OrchestratorReference(orchestrator="k8s", node_name="a"),
@@ -82,6 +83,8 @@ def test_every_kind_has_a_table(width: Width) -> None:
             Width.WIDE,
             ["node-a-lan", "node-a", "eth0", "10.1.0.5,fd00::5", "projectnetplug-default-allow,web"],
         ),
+        (BGP_CONFIGURATION, Width.NARROW, ["default", "Info", "true", "64512"]),
+        (evolve(BGP_CONFIGURATION, spec=BGPConfigurationSpec()), Width.WIDE, ["default"]),
     ],
 )
 def test_the_cells_of_a_resource(resource: Resource, width: Width, cells: list[str]) -> None:

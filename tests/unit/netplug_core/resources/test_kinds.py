@@ -26,6 +26,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
         ("kubecontrollersconfigs", "KubeControllersConfiguration"),
         ("HEP", "HostEndpoint"),
         ("hostendpoints", "HostEndpoint"),
+        ("bgpconfig", "BGPConfiguration"),
+        ("BGPConfigs", "BGPConfiguration"),
     ],
 )
 def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:

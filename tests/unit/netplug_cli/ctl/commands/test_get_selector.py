@@ -15,7 +15,7 @@ from tests.harness.resources import (
     CLUSTER,
     CONFIGURATION,
     ENDPOINT,
-    HOST_ENDPOINT,
+    NETWORK_KINDS,
     NODE,
     PROFILE,
     RESERVATION,
@@ -32,7 +32,7 @@ EACH_KIND: tuple[Resource, ...] = (
     PROFILE,
     CLUSTER,
     CONTROLLERS,
-    HOST_ENDPOINT,
+    *NETWORK_KINDS,
     ENDPOINT,
 )
 

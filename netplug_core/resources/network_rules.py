@@ -1,0 +1,26 @@
+"""What a user may ask of the kinds that describe the network of nodes: the rules of each. ``validation`` calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from netplug_core.resources.bgp_rules import validate_bgp_configuration
+from netplug_core.resources.bgpconfiguration import BGPConfiguration
+from netplug_core.resources.field_errors import FieldError
+from netplug_core.resources.hostendpoint import HostEndpoint
+from netplug_core.resources.hostendpoint_rules import validate_host_endpoint
+from netplug_core.resources.kinds import NetworkResource
+
+__all__ = ["validate_network_resource"]
+
+
+def validate_network_resource(resource: NetworkResource) -> Iterator[FieldError]:
+    """What is wrong with a resource by itself."""
+    match resource:
+        case HostEndpoint():
+            return validate_host_endpoint(resource)
+        case BGPConfiguration():
+            return validate_bgp_configuration(resource)
+        case _:
+            assert_never(resource)

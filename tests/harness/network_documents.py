@@ -1,0 +1,88 @@
+"""Documents of the kinds that describe the network of nodes, and who refuses them: the core, an API server, or both.
+
+Each is a kind, a name, and a spec. ``test_kubernetes_definitions`` asks both judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["BAD", "CORE_ONLY", "GOOD", "SERVER_ONLY"]
+
+_LAN = {"node": "node-a", "interfaceName": "eth0"}
+_WEB = {"name": "web", "protocol": "TCP", "port": 80}
+_PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
+_EDGE = {"name": "edge", "value": "65001:100"}
+
+# What both judges accept.
+GOOD: list[tuple[str, str, Mapping[str, object]]] = [
+    ("HostEndpoint", "every", {"node": "node-a", "interfaceName": "*", "profiles": ["projectnetplug-default-allow"]}),
+    ("HostEndpoint", "addresses", {"node": "a.example", "expectedIPs": ["10.1.0.1", "fd80::1"], "ports": []}),
+    ("HostEndpoint", "ports", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [_WEB, {**_WEB, "protocol": "UDP"}]}),
+    (
+        "BGPConfiguration",
+        "default",
+        {"asNumber": 4294967295, "nodeToNodeMeshEnabled": False, "logSeverityScreen": "Info"},
+    ),
+    ("BGPConfiguration", "default", {"nodeMeshPassword": _PASSWORD, "nodeMeshMaxRestartTime": "2m5s"}),
+    ("BGPConfiguration", "default", {"serviceClusterIPs": [{"cidr": "10.96.0.0/12"}, {"cidr": "fd80::/112"}]}),
+    ("BGPConfiguration", "node.node-a", {"listenPort": 178, "bindMode": "NodeIP", "ignoredInterfaces": ["kube-*"]}),
+    (
+        "BGPConfiguration",
+        "node.a.example",
+        {"communities": [_EDGE], "prefixAdvertisements": [{"cidr": "10.1.0.0/16", "communities": ["edge", "1:2:3"]}]},
+    ),
+]
+
+# What both refuse.
+BAD: list[tuple[str, str, Mapping[str, object]]] = [
+    ("HostEndpoint", "no-node", {"interfaceName": "*"}),
+    ("HostEndpoint", "no-name", {**_LAN, "node": "Node_A"}),
+    ("HostEndpoint", "no-interface", {"node": "node-a", "expectedIPs": []}),
+    ("HostEndpoint", "long-interface", {**_LAN, "interfaceName": "sixteen.letters_"}),
+    ("HostEndpoint", "range", {**_LAN, "expectedIPs": ["10.1.0.0/24"]}),
+    ("HostEndpoint", "profile", {**_LAN, "profiles": ["Web!"]}),
+    ("HostEndpoint", "ports", {**_LAN, "ports": [_WEB]}),
+    ("HostEndpoint", "port", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{**_WEB, "port": 0}]}),
+    ("HostEndpoint", "port-name", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{**_WEB, "name": "a b"}]}),
+    ("HostEndpoint", "no-protocol", {**_LAN, "expectedIPs": ["10.1.0.1"], "ports": [{"name": "a", "port": 1}]}),
+    ("HostEndpoint", "unknown", {**_LAN, "colour": "red"}),
+    ("BGPConfiguration", "another", {}),
+    ("BGPConfiguration", "node.node-a", {"asNumber": 64512}),
+    ("BGPConfiguration", "node.node-a", {"nodeToNodeMeshEnabled": False}),
+    ("BGPConfiguration", "node.node-a", {"nodeMeshPassword": _PASSWORD}),
+    ("BGPConfiguration", "node.node-a", {"nodeMeshMaxRestartTime": "2m"}),
+    ("BGPConfiguration", "node.node-a", {"serviceClusterIPs": [{"cidr": "10.96.0.0/12"}]}),
+    ("BGPConfiguration", "node.node-a", {"serviceExternalIPs": [{"cidr": "10.96.0.0/12"}]}),
+    ("BGPConfiguration", "node.node-a", {"serviceLoadBalancerIPs": [{"cidr": "10.96.0.0/12"}]}),
+    ("BGPConfiguration", "default", {"asNumber": 0}),
+    ("BGPConfiguration", "default", {"asNumber": 4294967296}),
+    ("BGPConfiguration", "default", {"asNumber": -1}),
+    ("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False, "nodeMeshPassword": _PASSWORD}),
+    ("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False, "nodeMeshMaxRestartTime": "2m"}),
+    ("BGPConfiguration", "default", {"nodeMeshPassword": {"secretKeyRef": {"name": "bgp"}}}),
+    ("BGPConfiguration", "default", {"nodeMeshPassword": {"secretKeyRef": {"name": "BGP", "key": "password"}}}),
+    ("BGPConfiguration", "default", {"nodeMeshPassword": {"secretKeyRef": {"name": "bgp", "key": "a/b"}}}),
+    ("BGPConfiguration", "default", {"nodeMeshMaxRestartTime": "soon"}),
+    ("BGPConfiguration", "default", {"listenPort": 0}),
+    ("BGPConfiguration", "default", {"bindMode": "Everything"}),
+    ("BGPConfiguration", "default", {"serviceClusterIPs": [{}]}),
+    ("BGPConfiguration", "default", {"serviceClusterIPs": [{"cidr": "10.96.0.1/12"}]}),
+    ("BGPConfiguration", "default", {"communities": [{**_EDGE, "value": "65001"}]}),
+    ("BGPConfiguration", "default", {"communities": [_EDGE, _EDGE]}),
+    ("BGPConfiguration", "default", {"prefixAdvertisements": [{"cidr": "all"}]}),
+    ("BGPConfiguration", "default", {"ignoredInterfaces": ["a b"]}),
+]
+
+# What the core alone refuses: a pattern compares no numbers, and a rule about one item does not see the other lists.
+CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
+    ("BGPConfiguration", "default", {"communities": [{**_EDGE, "value": "65001:65536"}]}),
+    ("BGPConfiguration", "default", {"prefixAdvertisements": [{"cidr": "10.1.0.0/16", "communities": ["edge"]}]}),
+    ("BGPConfiguration", "default", {"ignoredInterfaces": ["*"]}),
+]
+
+# What the server alone refuses: lists have a bound there, and the core also reads the text of an AS number.
+SERVER_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
+    ("BGPConfiguration", "default", {"asNumber": "1.10"}),
+    ("HostEndpoint", "very-many", {**_LAN, "profiles": ["web"] * 257}),
+]

@@ -1,0 +1,177 @@
+"""The BGP kinds: what a document may say, and the rules that a user's one has to keep."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from netplug_core.decoding.errors import MalformedField
+from netplug_core.resources.bgpconfiguration import BGPConfiguration
+from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
+from tests.harness.resources import resource_of
+
+Problem = tuple[str, str, str]
+
+PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
+EDGE = {"name": "edge", "value": "65001:100"}
+RANGES = [{"cidr": "10.96.0.0/12"}, {"cidr": "fd00::/112"}]
+FORMS = "two numbers up to 65535 as 65001:100, or three up to 4294967295 as 65001:100:3"
+NO_INTERFACE = "must be at most 15 letters, digits, '_', '.', '-' and '*', and not '*' alone"
+NEEDS_MESH = "needs nodeToNodeMeshEnabled true, its default"
+
+
+def refusal(kind: str, name: str, spec: Mapping[str, object]) -> str:
+    with pytest.raises(InvalidResource) as caught:
+        validate_resource(resource_of(kind, name, spec))
+    return str(caught.value)
+
+
+def said(subject: str, *problems: Problem) -> str:
+    texts = (f"error with field {field} = '{value}' ({rule})" for field, value, rule in problems)
+    return f"{subject}: {'; '.join(texts)}"
+
+
+@pytest.mark.parametrize(
+    "name, spec",
+    [
+        ("default", {}),
+        ("default", {"nodeToNodeMeshEnabled": False, "asNumber": 64512, "serviceClusterIPs": RANGES}),
+        ("default", {"nodeMeshPassword": PASSWORD, "nodeMeshMaxRestartTime": "2m5s"}),
+        ("default", {"communities": [EDGE, {"name": "far", "value": "4294967295:0:1"}]}),
+        ("node.node-a", {"listenPort": 178, "bindMode": "None", "logSeverityScreen": "Debug"}),
+        ("node.a.example", {"ignoredInterfaces": ["kube-*", "docker0"]}),
+        ("node.node-a", {"prefixAdvertisements": [{"cidr": "10.0.0.0/16", "communities": ["65535:0", "1:2:3"]}]}),
+        (
+            "node.node-a",
+            {"communities": [EDGE], "prefixAdvertisements": [{"cidr": "10.0.0.0/16", "communities": ["edge"]}]},
+        ),
+        ("node.node-a", {"nodeMeshMaxRestartTime": "", "serviceClusterIPs": [], "asNumber": None}),
+    ],
+)
+def test_configurations_that_may_be_wanted(name: str, spec: Mapping[str, object]) -> None:
+    configuration = resource_of("BGPConfiguration", name, spec)
+    validate_resource(configuration)
+    assert resource_warnings(configuration) == (f"BGPConfiguration({name}): stored, but nothing reads it yet",)
+
+
+@pytest.mark.parametrize(
+    "spec, problems",
+    [
+        (
+            {"nodeMeshPassword": {"secretKeyRef": {"name": "BGP", "key": "a/b"}}},
+            [
+                ("spec.nodeMeshPassword.secretKeyRef.name", "BGP", "must be the name of a Secret"),
+                (
+                    "spec.nodeMeshPassword.secretKeyRef.key",
+                    "a/b",
+                    "must be 1 to 253 letters, digits, '_', '.' and '-'",
+                ),
+            ],
+        ),
+        (
+            {"nodeToNodeMeshEnabled": False, "nodeMeshPassword": PASSWORD, "nodeMeshMaxRestartTime": "2m"},
+            [("spec.nodeMeshPassword", "bgp/password", NEEDS_MESH), ("spec.nodeMeshMaxRestartTime", "2m", NEEDS_MESH)],
+        ),
+        (
+            {"communities": [EDGE, {**EDGE, "value": "65001"}]},
+            [
+                ("spec.communities[1].name", "edge", "another community has it too"),
+                ("spec.communities[1].value", "65001", f"must be {FORMS}"),
+            ],
+        ),
+        (
+            {"communities": [{"name": "a b", "value": "1:65536"}, {"name": "far", "value": "1:4294967296:3"}]},
+            [
+                ("spec.communities[0].name", "a b", "must be 1 to 128 letters, digits, '_', '.' and '-'"),
+                ("spec.communities[0].value", "1:65536", f"must be {FORMS}"),
+                ("spec.communities[1].value", "1:4294967296:3", f"must be {FORMS}"),
+            ],
+        ),
+        (
+            {"communities": [EDGE], "prefixAdvertisements": [{"cidr": "10.0.0.0/16", "communities": ["edge", "far"]}]},
+            [
+                (
+                    "spec.prefixAdvertisements[0].communities[1]",
+                    "far",
+                    f"must be a name of spec.communities, or {FORMS}",
+                )
+            ],
+        ),
+        (
+            {"ignoredInterfaces": ["eth0", "*", "a b", "sixteen.letters*"]},
+            [
+                ("spec.ignoredInterfaces[1]", "*", NO_INTERFACE),
+                ("spec.ignoredInterfaces[2]", "a b", NO_INTERFACE),
+                ("spec.ignoredInterfaces[3]", "sixteen.letters*", NO_INTERFACE),
+            ],
+        ),
+    ],
+)
+def test_configurations_that_may_not_be_wanted(spec: Mapping[str, object], problems: list[Problem]) -> None:
+    assert refusal("BGPConfiguration", "default", spec) == said("BGPConfiguration(default)", *problems)
+
+
+@pytest.mark.parametrize(
+    "member, value, text",
+    [
+        ("nodeToNodeMeshEnabled", False, "false"),
+        ("nodeToNodeMeshEnabled", True, "true"),
+        ("asNumber", 64512, "64512"),
+        ("nodeMeshPassword", PASSWORD, "bgp/password"),
+        ("nodeMeshMaxRestartTime", "2m5s", "2m5s"),
+        ("serviceClusterIPs", RANGES, "10.96.0.0/12, fd00::/112"),
+        ("serviceExternalIPs", RANGES, "10.96.0.0/12, fd00::/112"),
+        ("serviceLoadBalancerIPs", RANGES, "10.96.0.0/12, fd00::/112"),
+    ],
+)
+def test_s36_what_is_the_whole_clusters_is_set_in_default_only(member: str, value: object, text: str) -> None:
+    title = {"asNumber": "ASNumber"}.get(member, member[0].upper() + member[1:])
+    rule = f"Cannot set {title} on a non default BGP Configuration."
+    found = refusal("BGPConfiguration", "node.a", {member: value})
+    assert found == said("BGPConfiguration(node.a)", (f"spec.{member}", text, rule))
+
+
+@pytest.mark.parametrize("name", ["another", "nodes.a", "node"])
+def test_a_configuration_is_the_default_or_of_a_node(name: str) -> None:
+    rule = "must be default, or node. and the name of a node, such as node.node-a"
+    assert refusal("BGPConfiguration", name, {}) == said(f"BGPConfiguration({name})", ("metadata.name", name, rule))
+
+
+def test_the_name_of_the_node_has_to_be_one() -> None:
+    found = refusal("BGPConfiguration", "node.", {})
+    assert found.startswith("BGPConfiguration(node.): error with field metadata.name = 'node.' (at most 253 ")
+
+
+@pytest.mark.parametrize(
+    "written, number", [(64512, 64512), ("64512", 64512), ("1.10", 65546), ("0.1", 1), ("65535.65535", 4294967295)]
+)
+def test_an_as_number_is_written_in_two_ways(written: object, number: int) -> None:
+    configuration = resource_of("BGPConfiguration", "default", {"asNumber": written})
+    assert isinstance(configuration, BGPConfiguration)
+    assert configuration.spec.as_number == number
+
+
+@pytest.mark.parametrize(
+    "written", [0, -1, 4294967296, 1.1, True, "", "0.0", "1.65536", "65536.1", "1.2.3", "AS1", "-1", "\u0661", [1]]
+)
+def test_what_is_no_as_number(written: object) -> None:
+    accepted = "an AS number from 1 to 4294967295, or a text such as '1.10'"
+    with pytest.raises(MalformedField) as caught:
+        resource_of("BGPConfiguration", "default", {"asNumber": written})
+    assert str(caught.value).startswith(f"expected {accepted} @ f#1 $.spec.asNumber, found ")
+
+
+@pytest.mark.parametrize(
+    "spec, problem",
+    [
+        ({"listenPort": 0}, "a port from 1 to 65535 @ f#1 $.spec.listenPort, found 0"),
+        ({"bindMode": "All"}, "one of None, NodeIP @ f#1 $.spec.bindMode, found 'All'"),
+        ({"nodeMeshMaxRestartTime": "soon"}, "a duration such as 90s or 15m0s, or 0 @ f#1 $.spec.nodeMeshMaxRestartT"),
+        ({"serviceClusterIPs": [{"cidr": "10.96.0.1/12"}]}, "a CIDR without host bits (10.96.0.0/12) @ f#1 $.spec.ser"),
+        ({"serviceClusterIPs": ["10.96.0.0/12"]}, "an object @ f#1 $.spec.serviceClusterIPs[0], found '10.96.0.0/12'"),
+        ({"nodeMeshPassword": {}}, "a text @ f#1 $.spec.nodeMeshPassword.secretKeyRef.name, found "),
+    ],
+)
+def test_what_cannot_be_read(spec: Mapping[str, object], problem: str) -> None:
+    with pytest.raises(MalformedField) as caught:
+        resource_of("BGPConfiguration", "default", spec)
+    assert str(caught.value).startswith(f"expected {problem}")
