@@ -280,6 +280,7 @@ class IPAMConfigurationKeys:
 LAYOUT: Final = Layout(
     {
         "BGPConfiguration": ResourceKeys(f"{_RESOURCES}/bgpconfigurations"),
+        "BGPPeer": ResourceKeys(f"{_RESOURCES}/bgppeers"),
         "BlockAffinity": AffinityKeys(),
         "ClusterInformation": ResourceKeys(f"{_RESOURCES}/clusterinformations"),
         "HostEndpoint": ResourceKeys(f"{_RESOURCES}/hostendpoints"),

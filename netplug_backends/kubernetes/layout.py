@@ -316,6 +316,7 @@ def _object_name(found: Json) -> str:
 
 KIND_MAPPINGS: Mapping[str, KindMapping] = {
     "BGPConfiguration": _ResourceKindMapping(kind_name="BGPConfiguration"),
+    "BGPPeer": _ResourceKindMapping(kind_name="BGPPeer"),
     "BlockAffinity": _IpamKindMapping(
         plural_name="blockaffinities",
         kind_name="BlockAffinity",

@@ -39,6 +39,7 @@ _COLUMNS = {
         ("Mesh", "boolean", ".spec.nodeToNodeMeshEnabled"),
         ("AS", "integer", ".spec.asNumber"),
     ),
+    "BGPPeer": (("Peer", "string", ".spec.peerIP"), ("AS", "integer", ".spec.asNumber")),
     "BlockAffinity": (("Node", "string", ".spec.node"), ("State", "string", ".spec.state")),
     "ClusterInformation": (("Version", "string", ".spec.netplugVersion"), ("Ready", "boolean", ".spec.datastoreReady")),
     "HostEndpoint": (("Node", "string", ".spec.node"), ("Interface", "string", ".spec.interfaceName")),

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from netplug_cli.formatting import format_bool, truncate
 from netplug_core.resources.bgpconfiguration import BGPConfiguration
+from netplug_core.resources.bgppeer import BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
@@ -32,6 +33,7 @@ _CONFIGURATION_COLUMNS = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
 _POOL_MODE_COLUMNS = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
 
 _BGP_COLUMNS = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
+_PEER_COLUMNS = ("NAME", "PEERIP", "NODE", "ASN")
 
 
 class Width(enum.Enum):
@@ -58,6 +60,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
     "HostEndpoint": {Width.NARROW: ("NAME", "NODE"), Width.WIDE: ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES")},
     "BGPConfiguration": {Width.NARROW: _BGP_COLUMNS, Width.WIDE: _BGP_COLUMNS},
+    "BGPPeer": {Width.NARROW: _PEER_COLUMNS, Width.WIDE: (*_PEER_COLUMNS, "NEXTHOPMODE", "MAXRESTARTTIME")},
 }
 
 
@@ -97,7 +100,7 @@ def _cells(resource: Resource) -> Cells:
             own = _cluster_cells(resource)
         case KubeControllersConfiguration():
             own = {}
-        case HostEndpoint() | BGPConfiguration():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer():
             own = _network_cells(resource)
         case _:
             assert_never(resource)
@@ -154,6 +157,8 @@ def _network_cells(resource: NetworkResource) -> Cells:
             return _host_endpoint_cells(resource)
         case BGPConfiguration():
             return _bgp_configuration_cells(resource)
+        case BGPPeer():
+            return _bgp_peer_cells(resource)
         case _:
             assert_never(resource)
 
@@ -174,6 +179,17 @@ def _bgp_configuration_cells(configuration: BGPConfiguration) -> Cells:
         "LOGSEVERITY": "" if spec.log_severity is None else spec.log_severity.value,
         "MESHENABLED": "" if spec.has_node_mesh is None else format_bool(spec.has_node_mesh),
         "ASNUMBER": "" if spec.as_number is None else str(spec.as_number),
+    }
+
+
+def _bgp_peer_cells(peer: BGPPeer) -> Cells:
+    spec = peer.spec
+    return {
+        "PEERIP": spec.peer_ip or spec.peer_selector,
+        "NODE": spec.node or spec.node_selector or "(global)",
+        "ASN": "" if spec.as_number is None else str(spec.as_number),
+        "NEXTHOPMODE": "" if spec.next_hop_mode is None else spec.next_hop_mode.value,
+        "MAXRESTARTTIME": spec.max_restart_time,
     }
 
 

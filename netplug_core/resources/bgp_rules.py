@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from netplug_core.addressing import Address, Family
 from netplug_core.names import is_resource_name
 from netplug_core.resources.bgpconfiguration import BGPConfiguration, BGPPassword
-from netplug_core.resources.field_errors import FieldError, validate_word
+from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec
+from netplug_core.resources.field_errors import FieldError, validate_selector, validate_word
 
 __all__ = ["COMMUNITY_PATTERN", "DEFAULT_ONLY", "IGNORED_INTERFACE_PATTERN", "SECRET_KEY_PATTERN",
-    "validate_bgp_configuration"]  # fmt: skip
+    "validate_bgp_configuration", "validate_bgp_peer"]  # fmt: skip
 
 COMMUNITY_PATTERN: Final = "[0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}"
 """The form of a community's value (RFC 1997, RFC 8092), without the bounds of its numbers."""
@@ -30,6 +32,8 @@ DEFAULT_ONLY: Final = {
 }
 """The members that only ``default`` may have, and their names in errors."""
 
+_PEER_WITH_PORT: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[0-9.]+)):(?P<port>[0-9]{1,5})")
+_MAX_PORT: Final = 65_535
 _DEFAULT: Final = "default"
 _ALL_INTERFACES: Final = "*"
 _MAX_NUMBER: Final = {2: 2**16 - 1, 3: 2**32 - 1}  # of a community of so many
@@ -108,3 +112,51 @@ def _is_community(text: str) -> bool:
         return False
     numbers = [int(number) for number in text.split(":")]
     return max(numbers) <= _MAX_NUMBER[len(numbers)]
+
+
+# --- peers -----------------------------------------------------------------------------------------------------------
+
+
+def validate_bgp_peer(peer: BGPPeer) -> Iterator[FieldError]:
+    """What is wrong with a peer by itself."""
+    spec = peer.spec
+    if spec.node and not is_resource_name(spec.node):
+        yield FieldError("spec.node", spec.node, "must be the name of a node")
+    if spec.node and spec.node_selector:
+        yield FieldError("spec.nodeSelector", spec.node_selector, "cannot be used with node")
+    yield from _validate_remote(spec)
+    for field, selector in (("spec.nodeSelector", spec.node_selector), ("spec.peerSelector", spec.peer_selector)):
+        yield from validate_selector(field, selector)
+    yield from _validate_password("spec.password", spec.password)
+
+
+def _validate_remote(spec: BGPPeerSpec) -> Iterator[FieldError]:
+    """The peer is an address with its AS, or nodes, which have an AS of their own."""
+    remote = _find_peer_address(spec.peer_ip)
+    if not spec.peer_ip and not spec.peer_selector:
+        yield FieldError("spec.peerIP", "", "must be given, or peerSelector")
+    if spec.peer_ip and spec.peer_selector:
+        yield FieldError("spec.peerSelector", spec.peer_selector, "cannot be used with peerIP")
+    if spec.peer_ip and remote is None:
+        rule = "must be an IP address, which may have a port: 192.0.2.1:179 or [2001:db8::1]:179"
+        yield FieldError("spec.peerIP", spec.peer_ip, rule)
+    if spec.peer_ip and spec.as_number is None:
+        yield FieldError("spec.asNumber", "", "must be given with peerIP")
+    if not spec.peer_ip and spec.peer_selector and spec.as_number is not None:
+        rule = "cannot be used with peerSelector: the selected nodes have their own"
+        yield FieldError("spec.asNumber", spec.as_number, rule)
+    if spec.reachable_by is not None and (remote is None or remote.family is not spec.reachable_by.family):
+        yield FieldError("spec.reachableBy", spec.reachable_by, "needs peerIP, and must be of its family")
+
+
+def _find_peer_address(text: str) -> Address | None:
+    """The address of a peer without its port; None if it is none."""
+    with_port = _PEER_WITH_PORT.fullmatch(text)
+    if with_port is not None and not 1 <= int(with_port["port"]) <= _MAX_PORT:
+        return None
+    try:
+        address = Address.parse(text if with_port is None else with_port["six"] or with_port["four"])
+    except ValueError:
+        return None
+    is_bracketed = with_port is not None and with_port["six"] is not None
+    return None if is_bracketed and address.family is Family.IPV4 else address

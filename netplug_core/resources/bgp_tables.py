@@ -1,6 +1,7 @@
 """The members of the BGP kinds; ``codec`` reads and writes them by these tables.
 
-The definitions of the kinds are made from the same tables, with the texts of ``BGP_CONFIGURATION_TEXTS``.
+The definitions of the kinds are made from the same tables, with the texts of ``BGP_CONFIGURATION_TEXTS`` and
+``BGP_PEER_TEXTS``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from netplug_core.resources.bgpconfiguration import (
     SecretKeyReference,
     ServiceRange,
 )
-from netplug_core.resources.field_codecs import CIDR, DURATION, PORT
+from netplug_core.resources.bgppeer import BGPPeerSpec, NextHopMode, SourceAddress
+from netplug_core.resources.field_codecs import CIDR, DURATION, IP_ADDRESS, PORT, integer_between
 from netplug_core.resources.log_severity import LogSeverity
 
-__all__ = ["BGP_CONFIGURATION_TEXTS", "BGP_TABLES"]
+__all__ = ["BGP_CONFIGURATION_TEXTS", "BGP_PEER_TEXTS", "BGP_TABLES"]
 
 _MAX_AS_NUMBER: Final = 2**32 - 1
 _HALF_BITS: Final = 16
@@ -58,6 +60,26 @@ BGP_CONFIGURATION_TEXTS: Final[Mapping[str, str]] = {
 """What each field of a BGPConfiguration's ``spec`` is for, by its path; ``[]`` stands behind a list."""
 
 
+BGP_PEER_TEXTS: Final[Mapping[str, str]] = {
+    "node": "the node that has the session; with neither this nor nodeSelector, every node",
+    "nodeSelector": "the nodes that have the session",
+    "peerIP": "the address of the peer, with or without a port",
+    "peerSelector": "the nodes that are the peers",
+    "asNumber": "the number of the peer's AS; with peerIP",
+    "password": "the password of the session",
+    "password.secretKeyRef": "the member of a Secret that holds it",
+    "password.secretKeyRef.name": "the Secret",
+    "password.secretKeyRef.key": "the member",
+    "sourceAddress": "the address from which the session is opened: UseNodeIP, or None for the kernel's choice",
+    "nextHopMode": "the next hop of routes that are passed on: as usual (Auto), the node (Self), or unchanged (Keep)",
+    "reachableBy": "the gateway to the peer; with peerIP",
+    "maxRestartTime": "how long routes are kept while the session restarts",
+    "numAllowedLocalASNumbers": "how often the own AS may be in the path of a route",
+    "ttlSecurity": "the distance to the peer in hops; packets from further away are dropped",
+}
+"""What each field of a BGPPeer's ``spec`` is for, by its path; ``[]`` stands behind a list."""
+
+
 def _read_as_number(value: object) -> int:
     """A number, or a text: the number, or its halves of 16 bits with a dot between (RFC 5396)."""
     number = 0
@@ -76,6 +98,7 @@ def _read_as_number(value: object) -> int:
 _AS_NUMBER: Final = Codec(
     _read_as_number, schema={"type": "integer", "format": "int64", "minimum": 1, "maximum": _MAX_AS_NUMBER}
 )
+_MAX_BYTE: Final = 255
 
 BGP_TABLES: Final[tuple[Table[object], ...]] = (
     Table(
@@ -97,6 +120,21 @@ BGP_TABLES: Final[tuple[Table[object], ...]] = (
             "communities": Field("communities", ListOf(Community)),
             "advertised": Field("prefixAdvertisements", ListOf(AdvertisedPrefix)),
             "ignored_interfaces": Field("ignoredInterfaces", ListOf(TEXT)),
+        },
+    ),
+    Table(
+        cls=BGPPeerSpec,
+        fields={
+            **fields_of(TEXT, node="node", node_selector="nodeSelector"),
+            **fields_of(TEXT, peer_ip="peerIP", peer_selector="peerSelector"),
+            "as_number": Field("asNumber", _AS_NUMBER),
+            "password": Field("password", BGPPassword),
+            "source_address": Field("sourceAddress", enum_codec(SourceAddress)),
+            "next_hop_mode": Field("nextHopMode", enum_codec(NextHopMode)),
+            "reachable_by": Field("reachableBy", IP_ADDRESS),
+            "max_restart_time": Field("maxRestartTime", DURATION),
+            "allowed_local_as_numbers": Field("numAllowedLocalASNumbers", integer_between(0, _MAX_BYTE)),
+            "ttl_security": Field("ttlSecurity", integer_between(1, _MAX_BYTE)),
         },
     ),
     Table(cls=BGPPassword, fields={"secret": Field("secretKeyRef", SecretKeyReference)}),

@@ -33,6 +33,7 @@ from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.bgp_tables import BGP_TABLES
 from netplug_core.resources.bgpconfiguration import BGPConfiguration, BGPConfigurationSpec
+from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec
 from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES
@@ -322,5 +323,6 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     _resource(HostEndpoint, HostEndpointSpec),
     *HOST_ENDPOINT_TABLES,
     _resource(BGPConfiguration, BGPConfigurationSpec),
+    _resource(BGPPeer, BGPPeerSpec),
     *BGP_TABLES,
 )

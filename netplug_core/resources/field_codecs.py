@@ -8,7 +8,7 @@ from typing import Final, cast
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
 from netplug_core.resources.switch import Switch
 
-__all__ = ["CIDR", "DURATION", "IP_ADDRESS", "PORT", "PORT_OR_NONE", "SWITCH"]
+__all__ = ["CIDR", "DURATION", "IP_ADDRESS", "PORT", "PORT_OR_NONE", "SWITCH", "integer_between"]
 
 _MAX_PORT: Final = 65_535
 _DURATION: Final = r"0|([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+"
@@ -23,13 +23,19 @@ DURATION: Final = checked(
 )
 """A duration as Go writes it. The text is kept, so that it stays as a person wrote it."""
 
-PORT: Final = checked(
-    INTEGER,
-    lambda port: 1 <= cast("int", port) <= _MAX_PORT,
-    f"a port from 1 to {_MAX_PORT}",
-    is_empty_accepted=False,
-    schema={"format": "int32", "minimum": 1, "maximum": _MAX_PORT},
-)
+
+def integer_between(lowest: int, highest: int, what: str = "a whole number") -> Codec:
+    """A number between two, which are included; both have 32 bits."""
+    return checked(
+        INTEGER,
+        lambda number: lowest <= cast("int", number) <= highest,
+        f"{what} from {lowest} to {highest}",
+        is_empty_accepted=False,
+        schema={"format": "int32", "minimum": lowest, "maximum": highest},
+    )
+
+
+PORT: Final = integer_between(1, _MAX_PORT, "a port")
 PORT_OR_NONE: Final = checked(
     INTEGER,
     lambda port: 0 <= cast("int", port) <= _MAX_PORT,

@@ -15,6 +15,7 @@ from netplug_core.decoding.codecs import is_utf8
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.records import Key, Kind
 from netplug_core.resources.bgpconfiguration import BGP_CONFIGURATION, BGPConfiguration
+from netplug_core.resources.bgppeer import BGP_PEER, BGPPeer
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
@@ -33,7 +34,7 @@ __all__ = [
     "key_of", "kind_of",
 ]  # fmt: skip
 
-NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration
+NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer
 """The kinds that describe the network of nodes. No program of this release reads them."""
 
 Resource: TypeAlias = (
@@ -143,6 +144,7 @@ KINDS: tuple[ResourceKind, ...] = (
         fixed_name="default",
         has_node_objects=True,
     ),
+    ResourceKind(kind=BGP_PEER, value_type=BGPPeer, short_names=("bgpp", "bgpps", "bp", "bps")),
 )
 """Every kind of this release."""
 

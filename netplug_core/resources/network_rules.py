@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from netplug_core.resources.bgp_rules import validate_bgp_configuration
+from netplug_core.resources.bgp_rules import validate_bgp_configuration, validate_bgp_peer
 from netplug_core.resources.bgpconfiguration import BGPConfiguration
+from netplug_core.resources.bgppeer import BGPPeer
 from netplug_core.resources.field_errors import FieldError
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.hostendpoint_rules import validate_host_endpoint
@@ -22,5 +23,7 @@ def validate_network_resource(resource: NetworkResource) -> Iterator[FieldError]
             return validate_host_endpoint(resource)
         case BGPConfiguration():
             return validate_bgp_configuration(resource)
+        case BGPPeer():
+            return validate_bgp_peer(resource)
         case _:
             assert_never(resource)

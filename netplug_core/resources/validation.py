@@ -13,6 +13,7 @@ from typing import assert_never
 from netplug_core.addressing import Family, Prefix
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.resources.bgpconfiguration import BGPConfiguration
+from netplug_core.resources.bgppeer import BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.field_errors import FieldError, InvalidResource, validate_selector
 from netplug_core.resources.hostendpoint import HostEndpoint
@@ -101,7 +102,7 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
-        case HostEndpoint() | BGPConfiguration():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer():
             return (f"{key_of(resource)}: stored, but nothing reads it yet",)
     return ()
 
@@ -186,7 +187,7 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
             yield from _validate_reserved_profile_names(resource)
         case KubeControllersConfiguration():
             yield from _validate_host_endpoint_templates(resource)
-        case HostEndpoint() | BGPConfiguration():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer():
             yield from validate_network_resource(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted

@@ -12,6 +12,7 @@ __all__ = ["BAD", "CORE_ONLY", "GOOD", "SERVER_ONLY"]
 _LAN = {"node": "node-a", "interfaceName": "eth0"}
 _WEB = {"name": "web", "protocol": "TCP", "port": 80}
 _PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
+_PEER = {"peerIP": "192.0.2.1", "asNumber": 65001}
 _EDGE = {"name": "edge", "value": "65001:100"}
 
 # What both judges accept.
@@ -32,6 +33,11 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
         "node.a.example",
         {"communities": [_EDGE], "prefixAdvertisements": [{"cidr": "10.1.0.0/16", "communities": ["edge", "1:2:3"]}]},
     ),
+    ("BGPPeer", "router", {**_PEER, "reachableBy": "10.0.0.1", "ttlSecurity": 255, "nextHopMode": "Keep"}),
+    ("BGPPeer", "port", {"peerIP": "192.0.2.1:179", "asNumber": 65001, "node": "node-a", "password": _PASSWORD}),
+    ("BGPPeer", "six", {"peerIP": "fd80::1", "asNumber": 65001, "nodeSelector": "rack == 'r1'"}),
+    ("BGPPeer", "six-port", {"peerIP": "[fd80::1]:179", "asNumber": 65001, "sourceAddress": "None"}),
+    ("BGPPeer", "nodes", {"peerSelector": "has(reflector)", "numAllowedLocalASNumbers": 0, "maxRestartTime": "2m5s"}),
 ]
 
 # What both refuse.
@@ -72,6 +78,27 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPConfiguration", "default", {"communities": [_EDGE, _EDGE]}),
     ("BGPConfiguration", "default", {"prefixAdvertisements": [{"cidr": "all"}]}),
     ("BGPConfiguration", "default", {"ignoredInterfaces": ["a b"]}),
+    ("BGPPeer", "nobody", {}),
+    ("BGPPeer", "nodes", {**_PEER, "node": "node-a", "nodeSelector": "all()"}),
+    ("BGPPeer", "no-node", {**_PEER, "node": "Node_A"}),
+    ("BGPPeer", "peers", {**_PEER, "peerSelector": "all()"}),
+    ("BGPPeer", "no-as", {"peerIP": "192.0.2.1"}),
+    ("BGPPeer", "as-of-nodes", {"peerSelector": "all()", "asNumber": 65001}),
+    ("BGPPeer", "negative", {**_PEER, "asNumber": -1}),
+    ("BGPPeer", "name", {**_PEER, "peerIP": "router.example"}),
+    ("BGPPeer", "no-port", {**_PEER, "peerIP": "192.0.2.1:"}),
+    ("BGPPeer", "no-brackets", {**_PEER, "peerIP": "[fd80::1]"}),
+    ("BGPPeer", "range", {**_PEER, "peerIP": "192.0.2.0/24"}),
+    ("BGPPeer", "gateway", {"peerSelector": "all()", "reachableBy": "10.0.0.1"}),
+    ("BGPPeer", "gateway-name", {**_PEER, "reachableBy": "router"}),
+    ("BGPPeer", "secret", {**_PEER, "password": {"secretKeyRef": {"name": "BGP", "key": "password"}}}),
+    ("BGPPeer", "source", {**_PEER, "sourceAddress": "10.0.0.1"}),
+    ("BGPPeer", "next-hop", {**_PEER, "nextHopMode": "Never"}),
+    ("BGPPeer", "restart", {**_PEER, "maxRestartTime": "soon"}),
+    ("BGPPeer", "local", {**_PEER, "numAllowedLocalASNumbers": -1}),
+    ("BGPPeer", "hops", {**_PEER, "ttlSecurity": 0}),
+    ("BGPPeer", "filters", {**_PEER, "filters": ["some"]}),
+    ("BGPPeer", "long-selector", {"peerSelector": f"a == '{'x' * 1024}'"}),
 ]
 
 # What the core alone refuses: a pattern compares no numbers, and a rule about one item does not see the other lists.
@@ -79,6 +106,9 @@ CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPConfiguration", "default", {"communities": [{**_EDGE, "value": "65001:65536"}]}),
     ("BGPConfiguration", "default", {"prefixAdvertisements": [{"cidr": "10.1.0.0/16", "communities": ["edge"]}]}),
     ("BGPConfiguration", "default", {"ignoredInterfaces": ["*"]}),
+    ("BGPPeer", "selector", {"peerSelector": "zone =="}),
+    ("BGPPeer", "port", {**_PEER, "peerIP": "192.0.2.1:65536"}),
+    ("BGPPeer", "family", {**_PEER, "reachableBy": "fd80::1"}),
 ]
 
 # What the server alone refuses: lists have a bound there, and the core also reads the text of an AS number.

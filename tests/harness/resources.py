@@ -33,6 +33,7 @@ from netplug_core.resources.bgpconfiguration import (
     SecretKeyReference,
     ServiceRange,
 )
+from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec, NextHopMode, SourceAddress
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
@@ -81,7 +82,22 @@ BGP_CONFIGURATION = BGPConfiguration(
         ignored_interfaces=("kube-ipvs*",),
     ),
 )
-NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION)
+BGP_PEER = BGPPeer(
+    metadata=Metadata(name="router"),
+    spec=BGPPeerSpec(
+        node_selector="rack == 'r1'",
+        peer_ip="192.0.2.1:179",
+        as_number=65546,
+        password=BGPPassword(secret=SecretKeyReference(name="bgp", key="password")),
+        source_address=SourceAddress.NODE_IP,
+        next_hop_mode=NextHopMode.SELF,
+        reachable_by=Address.parse("10.0.0.1"),
+        max_restart_time="2m5s",
+        allowed_local_as_numbers=0,
+        ttl_security=1,
+    ),
+)
+NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION, BGP_PEER)
 """One resource of each kind that describes the network of nodes."""
 
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"))

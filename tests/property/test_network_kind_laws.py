@@ -20,6 +20,7 @@ from netplug_core.resources.bgpconfiguration import (
     SecretKeyReference,
     ServiceRange,
 )
+from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec, NextHopMode, SourceAddress
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.kinds import Resource, kind_of
@@ -87,8 +88,28 @@ def bgp_configurations(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Res
     return st.builds(BGPConfiguration, metadata=METADATA, spec=spec, unknown_json=carried)
 
 
+def bgp_peers(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
+    spec = st.builds(
+        BGPPeerSpec,
+        node=TEXTS,
+        node_selector=TEXTS,
+        peer_ip=TEXTS,
+        peer_selector=TEXTS,
+        as_number=AS_NUMBERS,
+        password=bgp_passwords(carried),
+        source_address=st.none() | st.sampled_from(SourceAddress),
+        next_hop_mode=st.none() | st.sampled_from(NextHopMode),
+        reachable_by=st.none() | addresses(),
+        max_restart_time=SPANS,
+        allowed_local_as_numbers=st.none() | st.integers(0, 255),
+        ttl_security=st.none() | st.integers(1, 255),
+        unknown_json=carried,
+    )
+    return st.builds(BGPPeer, metadata=METADATA, spec=spec, unknown_json=carried)
+
+
 def resources(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
-    return st.one_of(host_endpoints(carried), bgp_configurations(carried))
+    return st.one_of(host_endpoints(carried), bgp_configurations(carried), bgp_peers(carried))
 
 
 def through_json(resource: Resource, origin: DocumentOrigin) -> Resource:

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from netplug_backends.kubernetes.kinds.schema_parts import (
     MAX_CIDR_LENGTH,
+    MAX_SELECTOR_LENGTH,
     NAME_IS_DEFAULT_OR_OF_NODE,
     NO_HOST_BITS,
     resource,
@@ -25,14 +26,15 @@ from netplug_core.resources.bgp_rules import (
     IGNORED_INTERFACE_PATTERN,
     SECRET_KEY_PATTERN,
 )
-from netplug_core.resources.bgp_tables import BGP_CONFIGURATION_TEXTS, BGP_TABLES
+from netplug_core.resources.bgp_tables import BGP_CONFIGURATION_TEXTS, BGP_PEER_TEXTS, BGP_TABLES
 from netplug_core.resources.bgpconfiguration import BGPConfigurationSpec
+from netplug_core.resources.bgppeer import BGPPeerSpec
 from netplug_core.resources.field_errors import WORD_PATTERN
 from netplug_core.resources.hostendpoint import HostEndpointSpec
 from netplug_core.resources.hostendpoint_rules import INTERFACE_PATTERN
 from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES, HOST_ENDPOINT_TEXTS
 
-__all__ = ["bgp_configuration_schema", "host_endpoint_schema"]
+__all__ = ["bgp_configuration_schema", "bgp_peer_schema", "host_endpoint_schema"]
 
 _MAX_ITEMS: Final = 256
 _MAX_ADDRESS_LENGTH: Final = 39
@@ -43,6 +45,17 @@ _WORD: Final = f"^{WORD_PATTERN}$"
 _ADDRESS: Final[Schema] = {
     "maxLength": _MAX_ADDRESS_LENGTH,
     **validations(("isIP(self)", "an IP address is expected")),
+}
+_IS_IPV4_WITH_PORT: Final = "self.matches('^[0-9.]+:[0-9]{1,5}$') && isIP(self.substring(0, self.indexOf(':')))"
+_IS_IPV6_WITH_PORT: Final = r"self.matches('^\\[[^\\]]+\\]:[0-9]{1,5}$') && isIP(self.substring(1, self.indexOf(']')))"
+_PEER: Final[Schema] = {
+    "maxLength": len("[]:65535") + _MAX_ADDRESS_LENGTH,
+    **validations(
+        (
+            f"self == '' || isIP(self) || ({_IS_IPV4_WITH_PORT}) || ({_IS_IPV6_WITH_PORT})",
+            "an IP address is expected, which may have a port",
+        )
+    ),
 }
 _CIDR: Final[Schema] = {
     "maxLength": MAX_CIDR_LENGTH,
@@ -130,3 +143,25 @@ def _complete_password(fields: Mapping[str, Schema], field: str) -> None:
     place = f"{field}.secretKeyRef"
     fields[f"{place}.name"].update(_RESOURCE_NAME)
     fields[f"{place}.key"]["pattern"] = f"^{SECRET_KEY_PATTERN}$"
+
+
+def bgp_peer_schema(mode: CrdMode) -> Schema:
+    """The schema of a BGPPeer."""
+    del mode
+    fields = _fields_of(BGPPeerSpec, BGP_TABLES, BGP_PEER_TEXTS)
+    spec = fields[""]
+    has_address, has_selector = _is_given("peerIP"), _is_given("peerSelector")
+    spec |= validations(
+        (f"!({_is_given('node')}) || !({_is_given('nodeSelector')})", "nodeSelector cannot be used with node"),
+        (f"({has_address}) || ({has_selector})", "peerIP or peerSelector must be given"),
+        (f"!({has_address}) || !({has_selector})", "peerSelector cannot be used with peerIP"),
+        (f"({has_address}) == has(self.asNumber)", "asNumber must be given with peerIP, and cannot be without"),
+        (f"!has(self.reachableBy) || ({has_address})", "reachableBy needs peerIP"),
+    )
+    _complete_password(fields, "password")
+    fields["node"].update({**_RESOURCE_NAME, "pattern": f"^({_NAME})?$"})
+    fields["peerIP"].update(_PEER)
+    fields["reachableBy"].update(_ADDRESS)
+    for name in ("nodeSelector", "peerSelector"):
+        fields[name]["maxLength"] = MAX_SELECTOR_LENGTH
+    return resource("With whom nodes exchange routes by BGP. No program of this release reads it.", spec)

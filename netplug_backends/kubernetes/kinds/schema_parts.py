@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from netplug_core.decoding.schema import Schema
 
 __all__ = [
-    "MAX_CIDR_LENGTH", "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "choice", "flag", "list_of",
-    "map_of", "number", "object_of", "preserve_unknown", "resource", "text", "validations",
+    "MAX_CIDR_LENGTH", "MAX_SELECTOR_LENGTH", "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "choice",
+    "flag", "list_of", "map_of", "number", "object_of", "preserve_unknown", "resource", "text", "validations",
 ]  # fmt: skip
 
 MAX_CIDR_LENGTH = 43
+MAX_SELECTOR_LENGTH = 1024
 
 
 def text(description: str = "", **more: object) -> Schema:

@@ -11,9 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from netplug_backends.kubernetes.kinds.network_schemas import bgp_configuration_schema, host_endpoint_schema
+from netplug_backends.kubernetes.kinds.network_schemas import (
+    bgp_configuration_schema,
+    bgp_peer_schema,
+    host_endpoint_schema,
+)
 from netplug_backends.kubernetes.kinds.schema_parts import (
     MAX_CIDR_LENGTH,
+    MAX_SELECTOR_LENGTH,
     NAME_IS_DEFAULT,
     NO_HOST_BITS,
     choice,
@@ -37,7 +42,6 @@ from netplug_core.resources.kubecontrollersconfiguration import KubeControllersS
 __all__ = ["SCHEMAS", "Schema"]
 
 _OWNER = r"^(host|virtual):[a-zA-Z0-9\.\-_]+$"
-_MAX_SELECTOR_LENGTH = 1024
 _MAX_ORDINALS = 4096
 _MAX_RESERVATIONS = 1024
 _MAX_TEMPLATES = 32
@@ -160,8 +164,8 @@ def _pool(mode: CrdMode) -> Schema:
             "allowedUses": list_of(
                 "What its addresses may be given to.", choice("A use.", AllowedUse), len(AllowedUse)
             ),
-            "nodeSelector": text("Which nodes may assign from it; all() unless given.", maxLength=_MAX_SELECTOR_LENGTH),
-            "namespaceSelector": text("Whose pods it serves; all unless given.", maxLength=_MAX_SELECTOR_LENGTH),
+            "nodeSelector": text("Which nodes may assign from it; all() unless given.", maxLength=MAX_SELECTOR_LENGTH),
+            "namespaceSelector": text("Whose pods it serves; all unless given.", maxLength=MAX_SELECTOR_LENGTH),
             "assignmentMode": choice("Whether it serves requests that do not name it.", AssignmentMode),
             "ipipMode": choice("When packets to it are wrapped in IP.", Encapsulation),
             "vxlanMode": choice("When packets to it are wrapped in VXLAN.", Encapsulation),
@@ -323,6 +327,7 @@ def _handle(mode: CrdMode) -> Schema:
 
 SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
     "BGPConfiguration": bgp_configuration_schema,
+    "BGPPeer": bgp_peer_schema,
     "BlockAffinity": _affinity,
     "ClusterInformation": _cluster,
     "HostEndpoint": host_endpoint_schema,

@@ -17,6 +17,7 @@ from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.outcome import Effect, KindNotWritable, Outcome, ResourceOutdated
 from netplug_core.records import Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update, Write
 from netplug_core.resources.bgpconfiguration import BGP_CONFIGURATION
+from netplug_core.resources.bgppeer import BGP_PEER
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
@@ -51,6 +52,7 @@ _WRITABLE_KINDS = (
     KUBE_CONTROLLERS_CONFIGURATION,
     HOST_ENDPOINT,
     BGP_CONFIGURATION,
+    BGP_PEER,
 )
 
 

@@ -315,9 +315,9 @@ def test_definitions_of_others_are_left_to_them() -> None:
         "True",
         "ResourceNotFound",
         (
-            "the cluster does not serve bgpconfigurations, blockaffinities, clusterinformations, hostendpoints, "
-            "ipamblocks, ipamconfigs, ipamhandles, ippools, ipreservations, kubecontrollersconfigurations; apply the "
-            "definitions v1, or run the operator with --manage-crds=true"
+            "the cluster does not serve bgpconfigurations, bgppeers, blockaffinities, clusterinformations, "
+            "hostendpoints, ipamblocks, ipamconfigs, ipamhandles, ippools, ipreservations, "
+            "kubecontrollersconfigurations; apply the definitions v1, or run the operator with --manage-crds=true"
         ),
     )
     assert not any("CustomResourceDefinition" in str(ref) for ref in made.cluster.objects)

@@ -175,3 +175,104 @@ def test_what_cannot_be_read(spec: Mapping[str, object], problem: str) -> None:
     with pytest.raises(MalformedField) as caught:
         resource_of("BGPConfiguration", "default", spec)
     assert str(caught.value).startswith(f"expected {problem}")
+
+
+# --- peers -----------------------------------------------------------------------------------------------------------
+
+ROUTER: Mapping[str, object] = {"peerIP": "192.0.2.1", "asNumber": 65001}
+NO_PEER = "must be an IP address, which may have a port: 192.0.2.1:179 or [2001:db8::1]:179"
+NO_GATEWAY = "needs peerIP, and must be of its family"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ROUTER,
+        {**ROUTER, "node": "node-a", "reachableBy": "10.0.0.1", "password": PASSWORD},
+        {**ROUTER, "peerIP": "192.0.2.1:179", "nodeSelector": "rack == 'r1'"},
+        {**ROUTER, "peerIP": "[2001:db8::1]:65535", "reachableBy": "fe80::1"},
+        {**ROUTER, "peerIP": "2001:db8::1", "sourceAddress": "None", "nextHopMode": "Self"},
+        {"peerSelector": "has(reflector)", "maxRestartTime": "0", "numAllowedLocalASNumbers": 0, "ttlSecurity": 255},
+    ],
+)
+def test_peers_that_may_be_wanted(spec: Mapping[str, object]) -> None:
+    peer = resource_of("BGPPeer", "a", spec)
+    validate_resource(peer)
+    assert resource_warnings(peer) == ("BGPPeer(a): stored, but nothing reads it yet",)
+
+
+@pytest.mark.parametrize(
+    "spec, problems",
+    [
+        ({}, [("spec.peerIP", "", "must be given, or peerSelector")]),
+        ({"asNumber": 65001}, [("spec.peerIP", "", "must be given, or peerSelector")]),
+        ({**ROUTER, "node": "Node_A"}, [("spec.node", "Node_A", "must be the name of a node")]),
+        (
+            {**ROUTER, "node": "node-a", "nodeSelector": "all()"},
+            [("spec.nodeSelector", "all()", "cannot be used with node")],
+        ),
+        ({**ROUTER, "peerSelector": "all()"}, [("spec.peerSelector", "all()", "cannot be used with peerIP")]),
+        ({"peerIP": "192.0.2.1"}, [("spec.asNumber", "", "must be given with peerIP")]),
+        (
+            {"peerSelector": "all()", "asNumber": 65001},
+            [("spec.asNumber", "65001", "cannot be used with peerSelector: the selected nodes have their own")],
+        ),
+        ({**ROUTER, "reachableBy": "fd00::1"}, [("spec.reachableBy", "fd00::1", NO_GATEWAY)]),
+        ({"peerSelector": "all()", "reachableBy": "10.0.0.1"}, [("spec.reachableBy", "10.0.0.1", NO_GATEWAY)]),
+        (
+            {**ROUTER, "peerIP": "router", "reachableBy": "10.0.0.1"},
+            [("spec.peerIP", "router", NO_PEER), ("spec.reachableBy", "10.0.0.1", NO_GATEWAY)],
+        ),
+        (
+            {"peerSelector": "global()"},
+            [("spec.peerSelector", "global()", "global() cannot be used: it selects neither nodes nor namespaces")],
+        ),
+        (
+            {**ROUTER, "password": {"secretKeyRef": {"name": "bgp", "key": ""}}},
+            [("spec.password.secretKeyRef.key", "", "must be 1 to 253 letters, digits, '_', '.' and '-'")],
+        ),
+    ],
+)
+def test_peers_that_may_not_be_wanted(spec: Mapping[str, object], problems: list[Problem]) -> None:
+    assert refusal("BGPPeer", "a", spec) == said("BGPPeer(a)", *problems)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "192.0.2.0/24",
+        "192.0.2.1:",
+        "192.0.2.1:0",
+        "192.0.2.1:65536",
+        "192.0.2:179",
+        "[192.0.2.1]:179",
+        "[2001:db8::1]",
+        "[2001:db8::1]179",
+        "2001:db8::1%eth0",
+        "\u0661.0.2.1",
+    ],
+)
+def test_what_is_no_address_of_a_peer(address: str) -> None:
+    found = refusal("BGPPeer", "a", {**ROUTER, "peerIP": address})
+    assert found == said("BGPPeer(a)", ("spec.peerIP", address, NO_PEER))
+
+
+def test_the_selectors_of_a_peer_are_judged() -> None:
+    found = refusal("BGPPeer", "a", {**ROUTER, "nodeSelector": "rack =="})
+    assert found.startswith("BGPPeer(a): error with field spec.nodeSelector = 'rack ==' (")
+
+
+@pytest.mark.parametrize(
+    "spec, problem",
+    [
+        ({**ROUTER, "ttlSecurity": 0}, "a whole number from 1 to 255 @ f#1 $.spec.ttlSecurity, found 0"),
+        ({**ROUTER, "numAllowedLocalASNumbers": 256}, "a whole number from 0 to 255 @ f#1 $.spec.numAllowedLocalAS"),
+        ({**ROUTER, "nextHopMode": "Never"}, "one of Auto, Self, Keep @ f#1 $.spec.nextHopMode, found 'Never'"),
+        ({**ROUTER, "sourceAddress": "all"}, "one of UseNodeIP, None @ f#1 $.spec.sourceAddress, found 'all'"),
+        ({**ROUTER, "reachableBy": "router"}, "an IP address @ f#1 $.spec.reachableBy, found 'router'"),
+    ],
+)
+def test_peers_that_cannot_be_read(spec: Mapping[str, object], problem: str) -> None:
+    with pytest.raises(MalformedField) as caught:
+        resource_of("BGPPeer", "a", spec)
+    assert str(caught.value).startswith(f"expected {problem}")

@@ -28,6 +28,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
         ("hostendpoints", "HostEndpoint"),
         ("bgpconfig", "BGPConfiguration"),
         ("BGPConfigs", "BGPConfiguration"),
+        ("bgppeers", "BGPPeer"),
+        ("bp", "BGPPeer"),
     ],
 )
 def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:
