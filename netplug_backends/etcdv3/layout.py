@@ -291,6 +291,7 @@ LAYOUT: Final = Layout(
         "IPReservation": ResourceKeys(f"{_RESOURCES}/ipreservations"),
         "KubeControllersConfiguration": ResourceKeys(f"{_RESOURCES}/kubecontrollersconfigurations"),
         "Node": ResourceKeys(f"{_RESOURCES}/nodes"),
+        "NodeConfiguration": ResourceKeys(f"{_RESOURCES}/nodeconfigurations"),
         "Profile": ResourceKeys(f"{_RESOURCES}/profiles"),
         "WorkloadEndpoint": ResourceKeys(f"{_RESOURCES}/workloadendpoints", path_length=2),
     },

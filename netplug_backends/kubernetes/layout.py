@@ -351,5 +351,6 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
     "IPPool": _ResourceKindMapping(kind_name="IPPool"),
     "IPReservation": _ResourceKindMapping(kind_name="IPReservation"),
     "KubeControllersConfiguration": _ResourceKindMapping(kind_name="KubeControllersConfiguration"),
+    "NodeConfiguration": _ResourceKindMapping(kind_name="NodeConfiguration"),
 }
 """The kinds that are stored as custom objects, by name."""

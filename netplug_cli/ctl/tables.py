@@ -18,6 +18,7 @@ from netplug_core.resources.kinds import NetworkResource, Resource, ResourceKind
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Labels
 from netplug_core.resources.node import Node
+from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
@@ -58,6 +59,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "WorkloadEndpoint": {Width.NARROW: _ENDPOINT_COLUMNS, Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS")},
     "KubeControllersConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
     "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
+    "NodeConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
     "HostEndpoint": {Width.NARROW: ("NAME", "NODE"), Width.WIDE: ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES")},
     "BGPConfiguration": {Width.NARROW: _BGP_COLUMNS, Width.WIDE: _BGP_COLUMNS},
     "BGPPeer": {Width.NARROW: _PEER_COLUMNS, Width.WIDE: (*_PEER_COLUMNS, "NEXTHOPMODE", "MAXRESTARTTIME")},
@@ -100,7 +102,7 @@ def _cells(resource: Resource) -> Cells:
             own = _cluster_cells(resource)
         case KubeControllersConfiguration():
             own = {}
-        case HostEndpoint() | BGPConfiguration() | BGPPeer():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer() | NodeConfiguration():
             own = _network_cells(resource)
         case _:
             assert_never(resource)
@@ -159,6 +161,8 @@ def _network_cells(resource: NetworkResource) -> Cells:
             return _bgp_configuration_cells(resource)
         case BGPPeer():
             return _bgp_peer_cells(resource)
+        case NodeConfiguration():
+            return {}
         case _:
             assert_never(resource)
 

@@ -57,6 +57,8 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 )
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
+from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec
+from netplug_core.resources.nodeconfiguration_tables import NODE_CONFIGURATION_TABLES
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
 from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
 
@@ -325,4 +327,6 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     _resource(BGPConfiguration, BGPConfigurationSpec),
     _resource(BGPPeer, BGPPeerSpec),
     *BGP_TABLES,
+    _resource(NodeConfiguration, NodeConfigurationSpec),
+    *NODE_CONFIGURATION_TABLES,
 )

@@ -14,7 +14,14 @@ from attrs import frozen
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
-__all__ = ["WORD_PATTERN", "FieldError", "InvalidResource", "validate_selector", "validate_word"]
+__all__ = [
+    "WORD_PATTERN",
+    "FieldError",
+    "InvalidResource",
+    "validate_regular_expression",
+    "validate_selector",
+    "validate_word",
+]
 
 _MAX_SELECTOR_LENGTH: Final = 1024
 
@@ -62,6 +69,14 @@ def validate_selector(field: str, text: str) -> Iterator[FieldError]:
         return
     if Everything.GLOBAL in leaf_terms(selector):
         yield FieldError(field, text, "global() cannot be used: it selects neither nodes nor namespaces")
+
+
+def validate_regular_expression(field: str, text: str) -> Iterator[FieldError]:
+    """What is wrong with a regular expression."""
+    try:
+        re.compile(text)
+    except (re.error, OverflowError) as error:
+        yield FieldError(field, text, f"no regular expression: {error}")
 
 
 def validate_word(field: str, text: str) -> Iterator[FieldError]:

@@ -26,6 +26,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersConfiguration,
 )
 from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration
 from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
@@ -34,7 +35,7 @@ __all__ = [
     "key_of", "kind_of",
 ]  # fmt: skip
 
-NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer
+NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer | NodeConfiguration
 """The kinds that describe the network of nodes. No program of this release reads them."""
 
 Resource: TypeAlias = (
@@ -145,6 +146,13 @@ KINDS: tuple[ResourceKind, ...] = (
         has_node_objects=True,
     ),
     ResourceKind(kind=BGP_PEER, value_type=BGPPeer, short_names=("bgpp", "bgpps", "bp", "bps")),
+    ResourceKind(
+        kind=NODE_CONFIGURATION,
+        value_type=NodeConfiguration,
+        short_names=("nodeconfig", "nodeconfigs"),
+        fixed_name="default",
+        has_node_objects=True,
+    ),
 )
 """Every kind of this release."""
 

@@ -12,6 +12,8 @@ from netplug_core.resources.field_errors import FieldError
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.hostendpoint_rules import validate_host_endpoint
 from netplug_core.resources.kinds import NetworkResource
+from netplug_core.resources.nodeconfiguration import NodeConfiguration
+from netplug_core.resources.nodeconfiguration_rules import validate_node_configuration
 
 __all__ = ["validate_network_resource"]
 
@@ -25,5 +27,7 @@ def validate_network_resource(resource: NetworkResource) -> Iterator[FieldError]
             return validate_bgp_configuration(resource)
         case BGPPeer():
             return validate_bgp_peer(resource)
+        case NodeConfiguration():
+            return validate_node_configuration(resource)
         case _:
             assert_never(resource)

@@ -15,7 +15,12 @@ from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.resources.bgpconfiguration import BGPConfiguration
 from netplug_core.resources.bgppeer import BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
-from netplug_core.resources.field_errors import FieldError, InvalidResource, validate_selector
+from netplug_core.resources.field_errors import (
+    FieldError,
+    InvalidResource,
+    validate_regular_expression,
+    validate_selector,
+)
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
@@ -25,6 +30,7 @@ from netplug_core.resources.kubecontrollersconfiguration import KubeControllersC
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.network_rules import validate_network_resource
 from netplug_core.resources.node import Node
+from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     NAMESPACE_PROFILE_PREFIX,
@@ -102,7 +108,7 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
-        case HostEndpoint() | BGPConfiguration() | BGPPeer():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer() | NodeConfiguration():
             return (f"{key_of(resource)}: stored, but nothing reads it yet",)
     return ()
 
@@ -187,7 +193,7 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
             yield from _validate_reserved_profile_names(resource)
         case KubeControllersConfiguration():
             yield from _validate_host_endpoint_templates(resource)
-        case HostEndpoint() | BGPConfiguration() | BGPPeer():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer() | NodeConfiguration():
             yield from validate_network_resource(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted
@@ -225,10 +231,7 @@ def _validate_host_endpoint_templates(configuration: KubeControllersConfiguratio
         names.add(template.generate_name)
         if not template.interface_cidrs and not template.interface_pattern:
             yield FieldError(f"{where}.interfaceCIDRs", "", "must be given, or interfacePattern")
-        try:
-            re.compile(template.interface_pattern)
-        except (re.error, OverflowError) as error:
-            yield FieldError(f"{where}.interfacePattern", template.interface_pattern, f"no regular expression: {error}")
+        yield from validate_regular_expression(f"{where}.interfacePattern", template.interface_pattern)
         yield from validate_selector(f"{where}.nodeSelector", template.node_selector)
 
 

@@ -379,6 +379,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} apply -f hostendpoint.yaml": the_example_of("HostEndpoint", "hostendpoint.yaml"),
     f"{_TOOL} apply -f bgp.yaml": the_example_of("BGPConfiguration", "bgp.yaml"),
     f"{_TOOL} apply -f peer.yaml": the_example_of("BGPPeer", "peer.yaml"),
+    f"{_TOOL} apply -f nodeconfiguration.yaml": the_example_of("NodeConfiguration", "nodeconfiguration.yaml"),
     f"{_TOOL} get nodes -o wide": a_node,
     f"{_TOOL} get pools -o name": two_pools,
     f"{_TOOL} get ippool/six node/node-a": two_pools_and_a_node,

@@ -13,6 +13,7 @@ _LAN = {"node": "node-a", "interfaceName": "eth0"}
 _WEB = {"name": "web", "protocol": "TCP", "port": 80}
 _PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
 _PEER = {"peerIP": "192.0.2.1", "asNumber": 65001}
+_SSH = {"protocol": "TCP", "port": 22, "net": "10.1.0.0/16"}
 _EDGE = {"name": "edge", "value": "65001:100"}
 
 # What both judges accept.
@@ -38,6 +39,15 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPPeer", "six", {"peerIP": "fd80::1", "asNumber": 65001, "nodeSelector": "rack == 'r1'"}),
     ("BGPPeer", "six-port", {"peerIP": "[fd80::1]:179", "asNumber": 65001, "sourceAddress": "None"}),
     ("BGPPeer", "nodes", {"peerSelector": "has(reflector)", "numAllowedLocalASNumbers": 0, "maxRestartTime": "2m5s"}),
+    ("NodeConfiguration", "default", {}),
+    ("NodeConfiguration", "default", {"interfacePrefix": "netp,tap-", "mtuIfacePattern": "^en", "ipipMTU": 0}),
+    ("NodeConfiguration", "default", {"vxlanEnabled": True, "vxlanMTU": 1450, "vxlanPort": 4789, "vxlanVNI": 16777215}),
+    ("NodeConfiguration", "node.a", {"failsafeInboundHostPorts": [], "failsafeOutboundHostPorts": [_SSH]}),
+    ("NodeConfiguration", "node.a", {"healthHost": "localhost", "healthPort": 9099, "healthEnabled": True}),
+    ("NodeConfiguration", "node.a", {"prometheusMetricsHost": "fd80::1", "prometheusMetricsPort": 9091}),
+    ("NodeConfiguration", "node.a", {"natOutgoingAddress": "10.1.0.1", "deviceRouteSourceAddressIPv6": "fd80::1"}),
+    ("NodeConfiguration", "node.a", {"routeRefreshInterval": "2h45m10s", "reportingInterval": "0"}),
+    ("NodeConfiguration", "node.a", {"defaultEndpointToHostAction": "Return", "floatingIPs": "Enabled"}),
 ]
 
 # What both refuse.
@@ -99,6 +109,26 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPPeer", "hops", {**_PEER, "ttlSecurity": 0}),
     ("BGPPeer", "filters", {**_PEER, "filters": ["some"]}),
     ("BGPPeer", "long-selector", {"peerSelector": f"a == '{'x' * 1024}'"}),
+    ("NodeConfiguration", "another", {}),
+    ("NodeConfiguration", "default", {"logSeverityScreen": "Loud"}),
+    ("NodeConfiguration", "default", {"interfacePrefix": "netp,"}),
+    ("NodeConfiguration", "default", {"interfacePrefix": "sixteen-letters_"}),
+    ("NodeConfiguration", "default", {"ipipMTU": -1}),
+    ("NodeConfiguration", "default", {"vxlanMTU": 65536}),
+    ("NodeConfiguration", "default", {"vxlanPort": 0}),
+    ("NodeConfiguration", "default", {"vxlanVNI": 16777216}),
+    ("NodeConfiguration", "default", {"natOutgoingAddress": "fd80::1"}),
+    ("NodeConfiguration", "default", {"deviceRouteSourceAddress": "eth0"}),
+    ("NodeConfiguration", "default", {"deviceRouteSourceAddressIPv6": "10.1.0.1"}),
+    ("NodeConfiguration", "default", {"defaultEndpointToHostAction": "Reject"}),
+    ("NodeConfiguration", "default", {"failsafeInboundHostPorts": [{**_SSH, "net": "10.1.0.1/16"}]}),
+    ("NodeConfiguration", "default", {"failsafeInboundHostPorts": [{"protocol": "TCP"}]}),
+    ("NodeConfiguration", "default", {"failsafeOutboundHostPorts": [{**_SSH, "protocol": "tcp"}]}),
+    ("NodeConfiguration", "default", {"floatingIPs": True}),
+    ("NodeConfiguration", "default", {"healthHost": "a host"}),
+    ("NodeConfiguration", "default", {"prometheusMetricsPort": 65536}),
+    ("NodeConfiguration", "default", {"routeRefreshInterval": "often"}),
+    ("NodeConfiguration", "default", {"bpfEnabled": True}),
 ]
 
 # What the core alone refuses: a pattern compares no numbers, and a rule about one item does not see the other lists.
@@ -109,6 +139,7 @@ CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPPeer", "selector", {"peerSelector": "zone =="}),
     ("BGPPeer", "port", {**_PEER, "peerIP": "192.0.2.1:65536"}),
     ("BGPPeer", "family", {**_PEER, "reachableBy": "fd80::1"}),
+    ("NodeConfiguration", "default", {"mtuIfacePattern": "("}),
 ]
 
 # What the server alone refuses: lists have a bound there, and the core also reads the text of an AS number.

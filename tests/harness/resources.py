@@ -45,7 +45,14 @@ from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
+from netplug_core.resources.nodeconfiguration import (
+    EndpointToHostAction,
+    FailsafePort,
+    NodeConfiguration,
+    NodeConfigurationSpec,
+)
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
+from netplug_core.resources.switch import Switch
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore
@@ -97,7 +104,26 @@ BGP_PEER = BGPPeer(
         ttl_security=1,
     ),
 )
-NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION, BGP_PEER)
+NODE_CONFIGURATION = NodeConfiguration(
+    metadata=Metadata(name="node.node-a"),
+    spec=NodeConfigurationSpec(
+        log_severity=LogSeverity.DEBUG,
+        interface_prefix="netp",
+        mtu_interface_pattern="^(en.*|eth.*)",
+        ipip_mtu=0,
+        vxlan_port=4789,
+        vxlan_vni=4096,
+        route_source_v6=Address.parse("fd00::5"),
+        endpoint_to_host_action=EndpointToHostAction.DROP,
+        failsafe_inbound=(FailsafePort(protocol=PortProtocol.TCP, port=22, net=Prefix.parse("10.0.0.0/8")),),
+        failsafe_outbound=(),
+        floating_ips=Switch.ENABLED,
+        has_ipv6=False,
+        health_host="localhost",
+        route_refresh_interval="1m30s",
+    ),
+)
+NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION, BGP_PEER, NODE_CONFIGURATION)
 """One resource of each kind that describes the network of nodes."""
 
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"))

@@ -26,6 +26,13 @@ from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, 
 from netplug_core.resources.kinds import Resource, kind_of
 from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.nodeconfiguration import (
+    EndpointToHostAction,
+    FailsafePort,
+    NodeConfiguration,
+    NodeConfigurationSpec,
+)
+from netplug_core.resources.switch import Switch
 from netplug_core.testing.strategies import addresses, labels, names, prefixes
 
 T = TypeVar("T")
@@ -33,6 +40,8 @@ T = TypeVar("T")
 METADATA = st.builds(Metadata, name=names(), labels=labels())
 TEXTS = st.text(max_size=12)
 PORTS = st.integers(1, 65535)
+FLAGS = st.none() | st.booleans()
+MTUS = st.none() | st.integers(0, 65535)
 AS_NUMBERS = st.none() | st.integers(1, 2**32 - 1)
 SPANS = st.sampled_from(["", "0", "90s", "1h30m", "2m5s"])
 
@@ -108,8 +117,46 @@ def bgp_peers(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
     return st.builds(BGPPeer, metadata=METADATA, spec=spec, unknown_json=carried)
 
 
+def node_configurations(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
+    protocols = st.sampled_from(PortProtocol)
+    port = st.builds(FailsafePort, protocol=protocols, port=PORTS, net=st.none() | prefixes(), unknown_json=carried)
+    spec = st.builds(
+        NodeConfigurationSpec,
+        log_severity=st.none() | st.sampled_from(LogSeverity),
+        interface_prefix=TEXTS,
+        mtu_interface_pattern=TEXTS,
+        is_ipip_enabled=FLAGS,
+        ipip_mtu=MTUS,
+        is_vxlan_enabled=FLAGS,
+        vxlan_mtu=MTUS,
+        vxlan_mtu_v6=MTUS,
+        vxlan_port=st.none() | PORTS,
+        vxlan_vni=st.none() | st.integers(1, 2**24 - 1),
+        nat_outgoing_address=st.none() | addresses(),
+        route_source=st.none() | addresses(),
+        route_source_v6=st.none() | addresses(),
+        endpoint_to_host_action=st.none() | st.sampled_from(EndpointToHostAction),
+        failsafe_inbound=st.none() | tuples(port),
+        failsafe_outbound=st.none() | tuples(port),
+        floating_ips=st.none() | st.sampled_from(Switch),
+        has_ipv6=FLAGS,
+        is_health_enabled=FLAGS,
+        health_host=TEXTS,
+        health_port=st.none() | PORTS,
+        has_metrics=FLAGS,
+        metrics_host=TEXTS,
+        metrics_port=st.none() | PORTS,
+        route_refresh_interval=SPANS,
+        reporting_interval=SPANS,
+        unknown_json=carried,
+    )
+    return st.builds(NodeConfiguration, metadata=METADATA, spec=spec, unknown_json=carried)
+
+
 def resources(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
-    return st.one_of(host_endpoints(carried), bgp_configurations(carried), bgp_peers(carried))
+    return st.one_of(
+        [host_endpoints(carried), bgp_configurations(carried), bgp_peers(carried), node_configurations(carried)]
+    )
 
 
 def through_json(resource: Resource, origin: DocumentOrigin) -> Resource:

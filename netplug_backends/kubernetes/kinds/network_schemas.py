@@ -33,8 +33,11 @@ from netplug_core.resources.field_errors import WORD_PATTERN
 from netplug_core.resources.hostendpoint import HostEndpointSpec
 from netplug_core.resources.hostendpoint_rules import INTERFACE_PATTERN
 from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES, HOST_ENDPOINT_TEXTS
+from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
+from netplug_core.resources.nodeconfiguration_rules import INTERFACE_PREFIXES_PATTERN
+from netplug_core.resources.nodeconfiguration_tables import NODE_CONFIGURATION_TABLES, NODE_CONFIGURATION_TEXTS
 
-__all__ = ["bgp_configuration_schema", "bgp_peer_schema", "host_endpoint_schema"]
+__all__ = ["bgp_configuration_schema", "bgp_peer_schema", "host_endpoint_schema", "node_configuration_schema"]
 
 _MAX_ITEMS: Final = 256
 _MAX_ADDRESS_LENGTH: Final = 39
@@ -165,3 +168,23 @@ def bgp_peer_schema(mode: CrdMode) -> Schema:
     for name in ("nodeSelector", "peerSelector"):
         fields[name]["maxLength"] = MAX_SELECTOR_LENGTH
     return resource("With whom nodes exchange routes by BGP. No program of this release reads it.", spec)
+
+
+def node_configuration_schema(mode: CrdMode) -> Schema:
+    """The schema of a NodeConfiguration."""
+    del mode
+    fields = _fields_of(NodeConfigurationSpec, NODE_CONFIGURATION_TABLES, NODE_CONFIGURATION_TEXTS)
+    fields["interfacePrefix"]["pattern"] = f"^({INTERFACE_PREFIXES_PATTERN})?$"
+    for name, format_ in (
+        ("natOutgoingAddress", "ipv4"),
+        ("deviceRouteSourceAddress", "ipv4"),
+        ("deviceRouteSourceAddressIPv6", "ipv6"),
+    ):
+        fields[name]["format"] = format_
+    for name in ("failsafeInboundHostPorts[].net", "failsafeOutboundHostPorts[].net"):
+        fields[name].update(_CIDR)
+    for name in ("healthHost", "prometheusMetricsHost"):
+        is_host = (f"self == '' || isIP(self) || self.matches(r'^{_NAME}$')", "an address or a host name is expected")
+        fields[name].update({"maxLength": MAX_NAME_LENGTH, **validations(is_host)})
+    what = "The settings of the node process. No program of this release reads them."
+    return resource(what, fields[""], rules=[NAME_IS_DEFAULT_OR_OF_NODE])

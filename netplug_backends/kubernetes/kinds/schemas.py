@@ -15,6 +15,7 @@ from netplug_backends.kubernetes.kinds.network_schemas import (
     bgp_configuration_schema,
     bgp_peer_schema,
     host_endpoint_schema,
+    node_configuration_schema,
 )
 from netplug_backends.kubernetes.kinds.schema_parts import (
     MAX_CIDR_LENGTH,
@@ -337,5 +338,6 @@ SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
     "IPPool": _pool,
     "IPReservation": _reservation,
     "KubeControllersConfiguration": _kube_controllers,
+    "NodeConfiguration": node_configuration_schema,
 }
 """The schema of each kind that is stored as custom objects, by the kind's name."""

@@ -30,6 +30,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 )
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
 from netplug_core.resources.validation import resource_warnings, validate_pool_update, validate_resource
 
@@ -53,6 +54,7 @@ _WRITABLE_KINDS = (
     HOST_ENDPOINT,
     BGP_CONFIGURATION,
     BGP_PEER,
+    NODE_CONFIGURATION,
 )
 
 

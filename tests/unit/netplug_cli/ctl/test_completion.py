@@ -66,7 +66,13 @@ def test_kinds_are_offered_by_their_plurals_or_as_they_are_typed(
 ) -> None:
     assert complete(completing, monkeypatch, "get", "") == [row.plural for row in KINDS]
     assert complete(completing, monkeypatch, "get", "Poo") == ["pool", "pools"]
-    assert complete(completing, monkeypatch, "label", "no") == ["node", "nodes", "no", "nos"]
+    assert complete(completing, monkeypatch, "label", "we") == ["wep", "weps"]
+    assert complete(completing, monkeypatch, "label", "nodec") == [
+        "nodeconfiguration",
+        "nodeconfigurations",
+        "nodeconfig",
+        "nodeconfigs",
+    ]
 
 
 def test_names_come_from_the_datastore(completing: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
-from tests.harness.resources import BGP_CONFIGURATION, BGP_PEER, HOST_ENDPOINT, table_lines
+from tests.harness.resources import BGP_CONFIGURATION, BGP_PEER, HOST_ENDPOINT, NODE_CONFIGURATION, table_lines
 
 NAMES = (
     OrchestratorReference(orchestrator="k8s", node_name="a"),
@@ -89,6 +89,8 @@ def test_every_kind_has_a_table(width: Width) -> None:
         (BGP_PEER, Width.NARROW, ["router", "192.0.2.1:179", "rack", "==", "'r1'", "65546"]),
         (BGP_PEER, Width.WIDE, ["router", "192.0.2.1:179", "rack", "==", "'r1'", "65546", "Self", "2m5s"]),
         (evolve(BGP_PEER, spec=BGPPeerSpec(peer_selector="all()")), Width.WIDE, ["router", "all()", "(global)"]),
+        (NODE_CONFIGURATION, Width.NARROW, ["node.node-a"]),
+        (NODE_CONFIGURATION, Width.WIDE, ["node.node-a"]),
     ],
 )
 def test_the_cells_of_a_resource(resource: Resource, width: Width, cells: list[str]) -> None:

@@ -317,7 +317,8 @@ def test_definitions_of_others_are_left_to_them() -> None:
         (
             "the cluster does not serve bgpconfigurations, bgppeers, blockaffinities, clusterinformations, "
             "hostendpoints, ipamblocks, ipamconfigs, ipamhandles, ippools, ipreservations, "
-            "kubecontrollersconfigurations; apply the definitions v1, or run the operator with --manage-crds=true"
+            "kubecontrollersconfigurations, nodeconfigurations; apply the definitions v1, or run the operator with "
+            "--manage-crds=true"
         ),
     )
     assert not any("CustomResourceDefinition" in str(ref) for ref in made.cluster.objects)

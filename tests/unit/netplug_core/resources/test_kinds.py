@@ -30,6 +30,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
         ("BGPConfigs", "BGPConfiguration"),
         ("bgppeers", "BGPPeer"),
         ("bp", "BGPPeer"),
+        ("nodeconfig", "NodeConfiguration"),
+        ("NodeConfigurations", "NodeConfiguration"),
     ],
 )
 def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:

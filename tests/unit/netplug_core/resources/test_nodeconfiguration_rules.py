@@ -1,0 +1,111 @@
+"""NodeConfiguration: what a document may say, and the rules that a user's one has to keep."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from netplug_core.decoding.errors import MalformedField, UnknownField
+from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.nodeconfiguration import NodeConfiguration
+from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
+from tests.harness.resources import resource_of
+
+PREFIXES = "must be 1 to 15 letters, digits, '_' and '-', or several such prefixes with ',' between"
+HOSTS = "must be an IP address, or the name of a host"
+
+
+@pytest.mark.parametrize(
+    "name, spec",
+    [
+        ("default", {}),
+        ("node.node-a.example", {"logSeverityScreen": "None", "ipv6Support": False}),
+        ("default", {"interfacePrefix": "netp,tap_-0", "mtuIfacePattern": "^(en|eth)"}),
+        ("default", {"natOutgoingAddress": "10.0.0.1", "deviceRouteSourceAddress": "10.0.0.1"}),
+        ("default", {"deviceRouteSourceAddressIPv6": "fd00::1", "vxlanMTU": 0, "vxlanMTUV6": 65535}),
+        ("default", {"healthHost": "localhost", "prometheusMetricsHost": "::1"}),
+        ("default", {"healthHost": "0.0.0.0", "reportingInterval": "2h45m10s"}),
+    ],
+)
+def test_what_may_be_wanted(name: str, spec: Mapping[str, object]) -> None:
+    configuration = resource_of("NodeConfiguration", name, spec)
+    validate_resource(configuration)
+    assert resource_warnings(configuration) == (f"NodeConfiguration({name}): stored, but nothing reads it yet",)
+
+
+@pytest.mark.parametrize(
+    "member, value, rule",
+    [
+        ("interfacePrefix", "netp,", PREFIXES),
+        ("interfacePrefix", "net*", PREFIXES),
+        ("interfacePrefix", "sixteen-letters_", PREFIXES),
+        ("mtuIfacePattern", "(", "no regular expression: missing ), unterminated subpattern at position 0"),
+        ("natOutgoingAddress", "fd00::1", "must be an address of IPv4"),
+        ("deviceRouteSourceAddress", "fd00::1", "must be an address of IPv4"),
+        ("deviceRouteSourceAddressIPv6", "10.0.0.1", "must be an address of IPv6"),
+        ("healthHost", "a host", HOSTS),
+        ("prometheusMetricsHost", "10.0.0.0/8", HOSTS),
+    ],
+)
+def test_what_may_not_be_wanted(member: str, value: str, rule: str) -> None:
+    with pytest.raises(InvalidResource) as caught:
+        validate_resource(resource_of("NodeConfiguration", "node.a", {member: value}))
+    assert str(caught.value) == f"NodeConfiguration(node.a): error with field spec.{member} = '{value}' ({rule})"
+
+
+def test_all_that_is_wrong_is_said() -> None:
+    spec = {"interfacePrefix": "*", "mtuIfacePattern": "[", "natOutgoingAddress": "::1", "healthHost": "*"}
+    with pytest.raises(InvalidResource) as caught:
+        validate_resource(resource_of("NodeConfiguration", "Default", spec))
+    assert [error.field for error in caught.value.field_errors] == [
+        "metadata.name",
+        "metadata.name",
+        "spec.interfacePrefix",
+        "spec.mtuIfacePattern",
+        "spec.natOutgoingAddress",
+        "spec.healthHost",
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec, problem",
+    [
+        (
+            {"logSeverityScreen": "Loud"},
+            "one of None, Debug, Info, Warning, Error, Fatal @ f#1 $.spec.logSever",
+        ),
+        ({"ipipMTU": -1}, "a whole number from 0 to 65535 @ f#1 $.spec.ipipMTU, found -1"),
+        ({"vxlanVNI": 0}, "a whole number from 1 to 16777215 @ f#1 $.spec.vxlanVNI, found 0"),
+        ({"vxlanPort": 0}, "a port from 1 to 65535 @ f#1 $.spec.vxlanPort, found 0"),
+        ({"ipipEnabled": "yes"}, "true or false @ f#1 $.spec.ipipEnabled, found 'yes'"),
+        ({"floatingIPs": True}, "one of Enabled, Disabled @ f#1 $.spec.floatingIPs, found True"),
+        ({"reportingInterval": "often"}, "a duration such as 90s or 15m0s, or 0 @ f#1 $.spec.reportingInterval, found"),
+        (
+            {"failsafeInboundHostPorts": [{"protocol": "TCP", "port": 22, "net": "10.0.0.1/8"}]},
+            "a CIDR without host bits (10.0.0.0/8) @ f#1 $.spec.failsafeInboundHostPorts[0].net, found '10.0.0.1/8'",
+        ),
+        ({"defaultEndpointToHostAction": "Reject"}, "one of Drop, Return, Accept @ f#1 $.spec.defaultEndpointToHostA"),
+    ],
+)
+def test_what_cannot_be_read(spec: Mapping[str, object], problem: str) -> None:
+    with pytest.raises(MalformedField) as caught:
+        resource_of("NodeConfiguration", "default", spec)
+    assert str(caught.value).startswith(f"expected {problem}")
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(UnknownField, match=r"bpfEnabled @ f#1 \$\.spec; there are defaultEndpointToHostAction, "):
+        resource_of("NodeConfiguration", "default", {"bpfEnabled": True})
+
+
+@pytest.mark.parametrize("spec", [{}, {"failsafeInboundHostPorts": []}, {"failsafeInboundHostPorts": None}])
+def test_no_failsafe_ports_are_not_the_default_ones(spec: Mapping[str, object]) -> None:
+    configuration = resource_of("NodeConfiguration", "default", spec)
+    assert isinstance(configuration, NodeConfiguration)
+    is_given = spec.get("failsafeInboundHostPorts") is not None
+    assert configuration.spec.failsafe_inbound == (() if is_given else None)
+    assert to_mapping(configuration)["spec"] == (spec if is_given else {})
+
+
+def test_durations_stay_as_they_were_written() -> None:
+    spec = {"routeRefreshInterval": "90s", "reportingInterval": "2m5s"}
+    assert to_mapping(resource_of("NodeConfiguration", "default", spec))["spec"] == spec
