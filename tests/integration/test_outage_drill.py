@@ -35,7 +35,7 @@ from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore
 from tests.harness.servers.port_forward import OutageMode
-from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S, wait_until
+from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S, is_eventually
 
 pytestmark = [pytest.mark.netns, pytest.mark.stress]
 
@@ -103,9 +103,13 @@ class Drill:
 
     def collect(self) -> None:
         """A GC, which the runtime repeats while the store is too busy to answer, or a node process does a record."""
-        wait_until(
-            lambda: self._try_collect().is_success_without_output and self.records() == [], "a GC does all records"
-        )
+        replies = list[PluginReply]()
+
+        def is_all_done() -> bool:
+            replies[:] = [self._try_collect()]
+            return replies[0].is_success_without_output and self.records() == []
+
+        assert is_eventually(is_all_done), (self.records(), replies)
 
     def _try_collect(self) -> PluginReply:
         reply = self.runtime.try_collect(self.conf)
