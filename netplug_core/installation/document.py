@@ -65,7 +65,7 @@ from netplug_core.resources.metadata import Metadata
 
 __all__ = ["INSTALLATION_TABLES", "InstallationDocument", "is_installation", "read_installation", "write_spec"]
 
-_MAX_INT32 = 2**31 - 1
+_MIN_INT32, _MAX_INT32 = -(2**31), 2**31 - 1
 _RESPELLED: Final = (("spec", "cni", "type"), ("spec", "cni", "ipam", "type"), ("spec", "cni", "ipam", "plugin"))
 
 
@@ -139,7 +139,7 @@ def _read_number_or_text(value: object) -> int | str:
 
 def _read_int32(value: object) -> int:
     number = cast("int", INTEGER.decode(value))
-    if not -_MAX_INT32 - 1 <= number <= _MAX_INT32:
+    if not _MIN_INT32 <= number <= _MAX_INT32:
         raise Refused("a whole number of 32 bits")
     return number
 
@@ -160,7 +160,10 @@ _QUANTITIES: Final = Codec(
     schema={"type": "object", "additionalProperties": {"type": "string", "pattern": f"^{_QUANTITY.pattern}$"}},
 )
 _URL: Final = Codec(GATE.decode, schema={"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#]"})
-_INT32: Final = Codec(_read_int32, schema={"type": "integer", "format": "int32"})
+# An API server before Kubernetes 1.36 judges no number by its format alone.
+_INT32: Final = Codec(
+    _read_int32, schema={"type": "integer", "format": "int32", "minimum": _MIN_INT32, "maximum": _MAX_INT32}
+)
 _NUMBER_OR_TEXT: Final = Codec(_read_number_or_text, schema={"x-kubernetes-int-or-string": True})
 _SWITCH: Final = enum_codec(Switch)
 
