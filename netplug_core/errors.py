@@ -215,6 +215,11 @@ class Unavailable(DatastoreError, error_code=ErrorCode.TRY_AGAIN):
 
 
 @frozen
+class NotServed(Unavailable):
+    """The server knows no such kind: its definition is not installed, or is older than netplug (code 11)."""
+
+
+@frozen
 class Unauthorized(Unavailable):
     """The store or the orchestrator refused our credentials or rights (code 11)."""
 

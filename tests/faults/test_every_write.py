@@ -31,7 +31,7 @@ from netplug_core.testing.allocator.scenarios import (
 from netplug_core.testing.clock import ManualClock
 from tests.harness.local_stores import FAULT_MODES, IS_DEEP, open_standalone_ipam
 
-PAIRS = 400
+PAIRS = 100
 
 
 def make_harness(mode: MemoryMode) -> AllocatorHarness:

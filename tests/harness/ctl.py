@@ -15,12 +15,13 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.installation.cluster import Cluster
-from netplug_core.records import Create, Get, Key, Update
+from netplug_core.records import Create, Get, Key, Kind, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import Fault, FaultyDatastore
+from tests.harness.stores import StoreOfOldDefinitions
 
 
 def open_no_cluster(settings: DatastoreSettings) -> AbstractContextManager[Cluster]:
@@ -32,7 +33,8 @@ def open_no_cluster(settings: DatastoreSettings) -> AbstractContextManager[Clust
 class ToolHarness:
     """A person at a terminal.
 
-    ``is_unavailable`` takes the store out of reach. ``damage`` has what is read in place of some records.
+    ``is_unavailable`` takes the store out of reach. ``damage`` has what is read in place of some records, ``unserved``
+    the kinds that the store does not know.
     ``faults`` is what the commits of each command suffer. ``opened_settings`` says which stores were asked for.
     """
 
@@ -46,6 +48,7 @@ class ToolHarness:
     environ: dict[str, str] = field(factory=dict)
     host_problems: tuple[str, ...] = ()
     damage: dict[Key[object], bytes] = field(factory=dict)
+    unserved: frozenset[Kind[object]] = frozenset()
     faults: dict[int, Fault] = field(factory=dict)
     opened_settings: list[DatastoreSettings] = field(factory=list)
     numbers: Iterator[int] = field(factory=lambda: count(1))
@@ -56,6 +59,7 @@ class ToolHarness:
         if self.is_unavailable:
             raise Unavailable(settings.sqlite_path, "unable to open the file")
         store: Datastore = DamagedDatastore(self.store, damage=self.damage) if self.damage else self.store
+        store = StoreOfOldDefinitions(store, self.unserved) if self.unserved else store
         yield FaultyDatastore(store, self.faults) if self.faults else store
 
     def make_session(self) -> Session:

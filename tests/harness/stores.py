@@ -12,9 +12,13 @@ from attrs import define, field
 
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
-from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.errors import NotServed
+from netplug_core.records import Get, Kind, Query, Revision, Snapshot, WatchEvent, Write
 
-__all__ = ["CommitScript", "HookedStore", "RecordingStore", "ScriptedStore", "SendWrites", "StoreWrapper"]
+__all__ = [
+    "CommitScript", "HookedStore", "RecordingStore", "ScriptedStore", "SendWrites", "StoreOfOldDefinitions",
+    "StoreWrapper",
+]  # fmt: skip
 
 SendWrites = Callable[[int | None], tuple[Revision, ...]]
 """Sends the first writes of a commit, or all of them (None)."""
@@ -44,6 +48,20 @@ class StoreWrapper:
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Every change after the revisions given."""
         return self.inner.watch(start, deadline=deadline)
+
+
+@define
+class StoreOfOldDefinitions(StoreWrapper):
+    """A store that knows some kinds not, as an API server with the definitions of an older release."""
+
+    unserved: frozenset[Kind[object]] = frozenset()
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Refuse a query of such a kind."""
+        kinds = {query.key.kind if isinstance(query, Get) else query.kind for query in queries}
+        for kind in kinds & self.unserved:
+            raise NotServed(str(kind), "the server has no such resource")
+        return self.inner.read(queries, deadline=deadline)
 
 
 @define

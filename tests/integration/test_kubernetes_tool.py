@@ -27,6 +27,7 @@ from tests.harness.servers.kube_objects import (
     make_namespace,
     make_node,
     open_store,
+    without_definition,
 )
 
 pytestmark = pytest.mark.apiserver
@@ -145,3 +146,17 @@ def test_a_creation_whose_reply_was_lost_recognises_its_own_object(tool: ToolPro
             create(store, Manifest(resource=pool), pace=pace, new_uid=lambda: str(uuid.uuid4()))
     assert "attempt" not in tool("get", "pool", "main", "-o", "yaml")
     assert "unchanged" in tool("apply", "-f", "-", stdin=tool("get", "pool", "main", "-o", "yaml"))
+
+
+@pytest.mark.parametrize("mode", CrdMode)
+def test_a_cluster_may_have_the_definitions_of_an_older_release(
+    api_server: ApiServer, tmp_path: Path, mode: CrdMode
+) -> None:
+    """What looks at all kinds goes on without those that it lacks; one that is asked for is named."""
+    tool = ToolProcess(api_server, mode)
+    with without_definition(api_server, mode, "kubecontrollersconfigurations"):
+        tool("apply", "-f", "-", stdin=_POOL)
+        assert "no problems" in tool("ipam", "check")
+        hint = "are netplug's custom resource definitions installed?"
+        assert hint in tool("get", "kubecontrollersconfigurations", status=1)
+        assert hint in tool("support", "bundle", "-f", str(tmp_path / "bundle.tar.gz"), status=3)

@@ -14,7 +14,7 @@ from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
+from netplug_core.errors import ConfigurationError, NetplugError, NotServed, Unavailable
 from netplug_core.names import is_resource_name
 from netplug_core.records import Revision
 
@@ -171,7 +171,7 @@ def error_of_reply(client: ApiClient, request: ApiRequest, reply: ApiReply) -> N
         return Unavailable(what, reply.message)
     if request.path.startswith(_OUR_API_PATHS):
         problem = "the server has no such resource: are netplug's custom resource definitions installed?"
-        return Unavailable(what, problem)
+        return NotServed(what, problem)
     return Unavailable(what, f"no Kubernetes API answers at this address: {reply.message}")
 
 

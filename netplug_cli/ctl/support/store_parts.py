@@ -11,7 +11,7 @@ from netplug_cli.ctl.support.parts import failed, read_guarded
 from netplug_core.clock import Deadline
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.errors import NetplugError, NotServed, Unavailable
 from netplug_core.flows.ipam.check import check_ipam
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.flows.resources.overview import read_utilization
@@ -63,7 +63,11 @@ def _read_cluster(store: Datastore, deadline: Deadline) -> Iterator[Part]:
 
 def _read_resources(row: ResourceKind, store: Datastore, deadline: Deadline) -> Iterator[Part]:
     malformed: list[Malformed] = []
-    found = with_defaults(row, read_pages(store, row.kind, deadline=deadline, malformed=malformed))
+    try:
+        found = with_defaults(row, read_pages(store, row.kind, deadline=deadline, malformed=malformed))
+    except NotServed as error:  # others may be served: a cluster may have the definitions of an older release
+        yield failed(_path_of(row), str(error))
+        return
     shown = found[:_MAX_DOCUMENTS]
     documents = tuple(to_mapping(record.value, revision=record.revision) for record in shown)
     note = f"the first {len(shown)} of {len(found)} resources" if len(shown) < len(found) else ""

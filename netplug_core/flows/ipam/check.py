@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
@@ -18,7 +19,7 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.errors import NetplugError, NotServed, Unavailable
 from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime, StoreView
 from netplug_core.ipam.gc.reclaim import DELETE_BLOCKS, RELINQUISH_AFFINITIES, REPAIR_HANDLES, Reclaimer, ReclaimResult
 from netplug_core.ipam.model.affinity import AFFINITY
@@ -86,7 +87,8 @@ def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:
         affinities=_read_all(store, AFFINITY, damaged, deadline),
     )
     for row in KINDS:
-        _read_all(store, row.kind, damaged, deadline)
+        with suppress(NotServed):  # a cluster may have the definitions of an older release
+            _read_all(store, row.kind, damaged, deadline)
     return check(view, damaged, ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000)))
 
 

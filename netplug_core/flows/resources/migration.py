@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 from attrs import evolve, frozen
@@ -17,7 +18,7 @@ from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore, EndpointStorage
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.encoding.export import EXPORTED_KINDS, Export, ExportedRecord, ExportHeader
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, NotServed
 from netplug_core.flows.ipam.check import settle_s
 from netplug_core.flows.resources.cluster import cluster_type_on
 from netplug_core.flows.resources.lock import IMPORT_MARK, ImportUnfinished, import_mark
@@ -136,13 +137,19 @@ def _find_information(store: Datastore, deadline: Deadline) -> Record[ClusterInf
 
 
 def _read_values(store: Datastore, kinds: Iterable[Kind[object]], deadline: Deadline) -> dict[Key[object], object]:
-    """Every record of some kinds; endpoints of pods that have no address, and what every cluster has, are left out."""
-    return {
-        record.key: record.value
-        for kind in kinds
-        for record in read_pages(store, kind, deadline=deadline)
-        if record.key != DEFAULT_ALLOW_PROFILE.key and not _is_bare_pod(store, record.value)
-    }
+    """Every record of some kinds; endpoints of pods that have no address, and what every cluster has, are left out.
+
+    A cluster with the definitions of an older release has no records of the kinds that came later.
+    """
+    values: dict[Key[object], object] = {}
+    for kind in kinds:
+        with suppress(NotServed):
+            values.update(
+                (record.key, record.value)
+                for record in read_pages(store, kind, deadline=deadline)
+                if record.key != DEFAULT_ALLOW_PROFILE.key and not _is_bare_pod(store, record.value)
+            )
+    return values
 
 
 def _is_bare_pod(store: Datastore, value: object) -> bool:

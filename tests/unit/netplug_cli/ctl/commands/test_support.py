@@ -11,6 +11,7 @@ import yaml
 from netplug_core.records import Create
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import KINDS, key_of
+from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
 from tests.harness.ctl import ToolHarness
 from tests.harness.node_status import NODE_STATUS, node_process_with_status
 from tests.harness.resources import ENDPOINT, NODE
@@ -123,6 +124,14 @@ def test_a_damaged_record_is_named_and_costs_no_other_part(asked: ToolHarness) -
     assert "is malformed" in reasons(files)["resources/ippools.yaml#IPPool(bad)"]
     assert states(files)["ipam/check.txt"] == "written"
     assert states(files)["ipam/show.txt"] == "failed"
+
+
+def test_a_kind_that_a_cluster_of_an_older_release_lacks_costs_no_other_part(asked: ToolHarness) -> None:
+    asked.unserved = frozenset({KUBE_CONTROLLERS_CONFIGURATION})
+    files = make_bundle(asked, status=3)
+    missing = "resources/kubecontrollersconfigurations.yaml"
+    assert {path for path, state in states(files).items() if state == "failed"} == {missing}
+    assert reasons(files)[missing].endswith("the server has no such resource")
 
 
 def test_a_configuration_that_cannot_be_read_is_not_shown(asked: ToolHarness) -> None:

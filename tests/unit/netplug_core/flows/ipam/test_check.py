@@ -10,17 +10,18 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.errors import Unavailable
+from netplug_core.errors import NotServed, Unavailable
 from netplug_core.flows.ipam.check import SETTLE_S, RepairResult, check_ipam, repair, settle_s
 from netplug_core.ipam.model.affinity import AFFINITY, affinity_key
 from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.records import Key
+from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
 from tests.harness.collector import CollectorHarness, leave_affinity, leave_block, leave_handle
-from tests.harness.stores import HookedStore
+from tests.harness.stores import HookedStore, StoreOfOldDefinitions
 
 ONE, TWO = Prefix.parse("10.0.0.0/30"), Prefix.parse("10.0.0.4/30")
 
@@ -248,3 +249,10 @@ def test_a_young_empty_block_is_kept(harness: CollectorHarness) -> None:
     assert [str(each) for each in check_of(harness).repairs] == [
         "delete block 10.0.0.16/30: it is empty and has no affinity"
     ]
+
+
+def test_kinds_that_came_after_the_release_of_a_cluster_are_no_problem(harness: CollectorHarness) -> None:
+    old = StoreOfOldDefinitions(harness.store, frozenset({KUBE_CONTROLLERS_CONFIGURATION}))
+    assert check_of(harness, old).problems == check_of(harness).problems == 0
+    with pytest.raises(NotServed):
+        check_of(harness, StoreOfOldDefinitions(harness.store, frozenset({AFFINITY})))

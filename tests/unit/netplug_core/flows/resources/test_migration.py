@@ -32,13 +32,14 @@ from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import Create, Delete, Get, Key, Query, Revision, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NodeSpec, OrchestratorReference, node_key
 from netplug_core.resources.profile import profile_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.faults import LostReply
 from tests.harness.resources import ENDPOINT, NODE, PROFILE, ResourceHarness, make_pool
-from tests.harness.stores import StoreWrapper
+from tests.harness.stores import StoreOfOldDefinitions, StoreWrapper
 
 PREFIX = Prefix.parse("10.0.0.0/26")
 LARGE = Prefix.parse("10.1.0.0/20")
@@ -142,6 +143,11 @@ def test_an_export_has_every_record_but_what_every_cluster_has(scene: Scene) -> 
         "1 IPPool, 1 Node, 1 Profile, 1 BlockAffinity, 1 IPAMHandle, 3 IPAMBlock, 1 WorkloadEndpoint"
     )
     assert count_kinds(()) == "no records"
+
+
+def test_a_source_may_lack_kinds_that_came_after_its_release(scene: Scene) -> None:
+    store = StoreOfOldDefinitions(scene.source.store, frozenset({KUBE_CONTROLLERS_CONFIGURATION}))
+    assert export_of(scene.source, store).records == scene.export.records
 
 
 def test_an_export_needs_a_lock(scene: Scene) -> None:
