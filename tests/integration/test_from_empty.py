@@ -17,7 +17,12 @@ from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Address, Prefix
 from netplug_core.installation.methods import Method
 from tests.harness.node import StoreInspector
-from tests.harness.runtimes.flannel import install_flannel_plugin, make_etcdctl_image, make_flannel_image
+from tests.harness.runtimes.flannel import (
+    install_flannel_plugin,
+    make_etcdctl_image,
+    make_flannel_image,
+    remove_flannel_plugin,
+)
 from tests.harness.runtimes.from_empty import BIN, EmptyCluster, open_empty_cluster
 from tests.harness.runtimes.kubernetes import POD_CIDR
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
@@ -176,4 +181,6 @@ def test_a_manifest_for_etcd(
     store = StoreInspector(lambda: closing(EtcdDatastore(make_client(reachable_etcd, clock=SystemClock()))))
     assert store.is_empty
     nothing.cluster.run_kubectl("delete", "-f", "-", "--timeout=290s", stdin=rendered.out)
+    if method.has_flannel:
+        remove_flannel_plugin(nothing.nodes.values(), BIN)
     take_off_nodes(nothing)

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.harness.node import NetnsNode
 from tests.harness.runtimes.image import make_image
 
-__all__ = ["install_flannel_plugin", "make_etcdctl_image", "make_flannel_image"]
+__all__ = ["install_flannel_plugin", "make_etcdctl_image", "make_flannel_image", "remove_flannel_plugin"]
 
 _FLANNEL_IMAGE, _ETCD_IMAGE = "docker.io/flannel/flannel:v0.24.4", "quay.io/coreos/etcd:v3.5.1"
 
@@ -69,3 +69,9 @@ def install_flannel_plugin(nodes: Iterable[NetnsNode], folder: str) -> None:
     path = os.path.join(folder, "flannel")
     for node in nodes:
         node.run("sh", "-ec", f"mkdir -p {folder}; cat >{path}; chmod 755 {path}", stdin=_PLUGIN)
+
+
+def remove_flannel_plugin(nodes: Iterable[NetnsNode], folder: str) -> None:
+    """Take it away again, as netplug does not: it is flannel's."""
+    for node in nodes:
+        node.run("rm", os.path.join(folder, "flannel"))
