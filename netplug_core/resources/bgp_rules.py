@@ -10,6 +10,7 @@ from netplug_core.addressing import Address, Family
 from netplug_core.names import is_resource_name
 from netplug_core.resources.bgpconfiguration import BGPConfiguration, BGPPassword
 from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec
+from netplug_core.resources.field_codecs import MAX_PORT
 from netplug_core.resources.field_errors import FieldError, validate_selector, validate_word
 
 __all__ = ["COMMUNITY_PATTERN", "DEFAULT_ONLY", "IGNORED_INTERFACE_PATTERN", "SECRET_KEY_PATTERN",
@@ -33,7 +34,6 @@ DEFAULT_ONLY: Final = {
 """The members that only ``default`` may have, and their names in errors."""
 
 _PEER_WITH_PORT: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[0-9.]+)):(?P<port>[0-9]{1,5})")
-_MAX_PORT: Final = 65_535
 _DEFAULT: Final = "default"
 _ALL_INTERFACES: Final = "*"
 _MAX_NUMBER: Final = {2: 2**16 - 1, 3: 2**32 - 1}  # of a community of so many
@@ -152,7 +152,7 @@ def _validate_remote(spec: BGPPeerSpec) -> Iterator[FieldError]:
 def _find_peer_address(text: str) -> Address | None:
     """The address of a peer without its port; None if it is none."""
     with_port = _PEER_WITH_PORT.fullmatch(text)
-    if with_port is not None and not 1 <= int(with_port["port"]) <= _MAX_PORT:
+    if with_port is not None and not 1 <= int(with_port["port"]) <= MAX_PORT:
         return None
     try:
         address = Address.parse(text if with_port is None else with_port["six"] or with_port["four"])

@@ -8,9 +8,9 @@ from typing import Final, cast
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
 from netplug_core.resources.switch import Switch
 
-__all__ = ["CIDR", "DURATION", "IP_ADDRESS", "PORT", "PORT_OR_NONE", "SWITCH", "integer_between"]
+__all__ = ["CIDR", "DURATION", "IP_ADDRESS", "MAX_PORT", "PORT", "PORT_OR_NONE", "SWITCH", "integer_between"]
 
-_MAX_PORT: Final = 65_535
+MAX_PORT: Final = 65_535
 _DURATION: Final = r"0|([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+"
 
 
@@ -35,12 +35,12 @@ def integer_between(lowest: int, highest: int, what: str = "a whole number") -> 
     )
 
 
-PORT: Final = integer_between(1, _MAX_PORT, "a port")
+PORT: Final = integer_between(1, MAX_PORT, "a port")
 PORT_OR_NONE: Final = checked(
     INTEGER,
-    lambda port: 0 <= cast("int", port) <= _MAX_PORT,
-    f"a port up to {_MAX_PORT}, or 0",
-    schema={"format": "int32", "minimum": 0, "maximum": _MAX_PORT},
+    lambda port: 0 <= cast("int", port) <= MAX_PORT,
+    f"a port up to {MAX_PORT}, or 0",
+    schema={"format": "int32", "minimum": 0, "maximum": MAX_PORT},
 )
 """A port that something listens on; 0: it does not."""
 

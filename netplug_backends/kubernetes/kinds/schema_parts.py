@@ -84,7 +84,7 @@ NO_HOST_BITS = {
     "rule": "!isCIDR(self) || cidr(self) == cidr(self).masked()",
     "message": "a CIDR without host bits is expected",
 }
-NAME_IS_DEFAULT = (("self.metadata.name == 'default'", "there is one, and its name is default"),)
+NAME_IS_DEFAULT = ("self.metadata.name == 'default'", "there is one, and its name is default")
 NAME_IS_DEFAULT_OR_OF_NODE = (
     "self.metadata.name == 'default' || self.metadata.name.startsWith('node.')",
     "must be default, or node. and the name of a node",

@@ -217,7 +217,7 @@ def _configuration(mode: CrdMode) -> Schema:
             ),
         ],
     )
-    return resource("How blocks are assigned in the whole cluster.", spec, rules=NAME_IS_DEFAULT)
+    return resource("How blocks are assigned in the whole cluster.", spec, rules=[NAME_IS_DEFAULT])
 
 
 def _cluster(mode: CrdMode) -> Schema:
@@ -231,7 +231,7 @@ def _cluster(mode: CrdMode) -> Schema:
             "datastoreReady": flag("False locks the datastore: nothing new is attached."),
         },
     )
-    return resource("The cluster's identity and its ready flag.", spec, rules=NAME_IS_DEFAULT)
+    return resource("The cluster's identity and its ready flag.", spec, rules=[NAME_IS_DEFAULT])
 
 
 def _kube_controllers(mode: CrdMode) -> Schema:
@@ -261,7 +261,7 @@ def _kube_controllers(mode: CrdMode) -> Schema:
         },
     )
     what = "The settings of the controllers. No program of this release reads them."
-    return resource(what, spec, rules=NAME_IS_DEFAULT, status=status)
+    return resource(what, spec, rules=[NAME_IS_DEFAULT], status=status)
 
 
 # --- the allocator's records -----------------------------------------------------------------------------------------
