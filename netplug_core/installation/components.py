@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from attrs import field, frozen
 
-from netplug_core.decoding.codecs import INTEGER, TEXT, TEXT_MAP, Codec, Refused, checked, enum_codec
+from netplug_core.decoding.codecs import INTEGER, TEXT, TEXT_MAP, Codec, Refused, enum_codec
 from netplug_core.decoding.schema import Schema, collect_fields, table_schema
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, find_member
 from netplug_core.installation.problems import InvalidInstallation, ProblemClass, document_problem
@@ -31,12 +31,12 @@ from netplug_core.resources.components import (
     Toleration,
     TolerationOperator,
 )
+from netplug_core.resources.field_codecs import PORT
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, Switch
 from netplug_core.resources.metadata import Metadata
 
 __all__ = ["component_schema", "component_spec_schema", "find_component_kind", "read_component", "unserved_text"]
 
-_MAX_PORT: Final = 65_535
 _SPECS: Final[Mapping[ComponentKind, type[ComponentSpec]]] = {
     ComponentKind.API_SERVER: APIServerSpec,
     ComponentKind.FLOW_LOG_API: FlowLogAPISpec,
@@ -150,13 +150,6 @@ _DOCUMENTS: Final[Mapping[ComponentKind, type[_Document]]] = {
     ComponentKind.FLOW_LOG_VIEWER: _FlowLogViewer,
 }
 
-_PORT: Final = checked(
-    INTEGER,
-    lambda port: 1 <= cast("int", port) <= _MAX_PORT,
-    f"a port from 1 to {_MAX_PORT}",
-    is_empty_accepted=False,
-    schema={"format": "int32", "minimum": 1, "maximum": _MAX_PORT},
-)
 _SECONDS: Final = Codec(INTEGER.decode, schema={**INTEGER.schema, "format": "int64"})
 
 
@@ -170,7 +163,7 @@ def _limit_tolerations(values: dict[str, object], _: object) -> dict[str, object
 _DEPLOYMENT: Final = Field("deployment", ComponentDeployment)
 _SPEC_TABLES: Final[tuple[Table[object], ...]] = (
     Table(cls=APIServerSpec, fields={"deployment": _DEPLOYMENT}),
-    Table(cls=FlowLogAPISpec, fields={"deployment": _DEPLOYMENT, "metrics_port": Field("metricsPort", _PORT)}),
+    Table(cls=FlowLogAPISpec, fields={"deployment": _DEPLOYMENT, "metrics_port": Field("metricsPort", PORT)}),
     Table(
         cls=FlowLogViewerSpec,
         fields={"deployment": _DEPLOYMENT, "notifications": Field("notifications", enum_codec(Switch))},
