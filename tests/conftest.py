@@ -8,6 +8,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +41,8 @@ SECOND_API_SERVER = {
     "test_kubernetes_lab",
     "test_netplugctl_failures",
     "test_netplugctl_servers",
+    "test_node_process_kubernetes",
+    "test_operator_rights",
     "test_outage_drill",
     "test_secrets",
 }
@@ -56,17 +59,16 @@ OWN_SERVERS = {"test_lab"}
 """Modules each of whose tests starts servers of its own, within its own namespaces: any worker may run it."""
 
 NOT_MEASURED = {
-    "test_allocator_machine",
-    "test_collector_machine",
-    "test_contention",
-    "test_datastore_conformance",
     "test_etcd_allocator",
     "test_kubernetes_allocator",
-    "test_simulation_laws",
     "test_strategies",
     "test_your_own_backend",
 }
-"""Modules that run for long in code that other tests cover: measuring their coverage doubles their time."""
+"""Modules that run for long in code that other tests cover: measuring their coverage doubles their time. So do all
+property tests: what a law reaches by chance, a test of a case has to show.
+"""
+
+PROPERTY_TESTS = Path(__file__).parent / "property"
 
 IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -163,7 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("cov_source", None):
         import_core()
     for item in items:
-        if item.path.stem in NOT_MEASURED:
+        if item.path.stem in NOT_MEASURED or item.path.parent == PROPERTY_TESTS:
             item.add_marker("no_cover")
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:

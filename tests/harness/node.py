@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from datetime import datetime
 from ipaddress import IPv6Interface
 from pathlib import Path
 
@@ -90,6 +92,8 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
 """
 
+_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) \[", re.MULTILINE)
+"""The time of a line of the log."""
 _NAMESPACES = ("--net", "--mount", "--uts")
 _PROCESS_NAMESPACES = ("--pid", "--ipc")
 
@@ -130,6 +134,13 @@ class PluginReply:
         """The error object of a failed call."""
         assert self.status == 1, self
         return self.document
+
+    @property
+    def logged_s(self) -> float:
+        """The time between the first and the last line of the call's own log: a busy machine starts programs late."""
+        stamps = [datetime.fromisoformat(text) for text in _STAMP.findall(self.stderr)]
+        assert len(stamps) > 1, self
+        return (stamps[-1] - stamps[0]).total_seconds()
 
     @property
     def code(self) -> object:

@@ -209,7 +209,7 @@ def choose_victims(effects: list[str]) -> list[int]:
 @pytest.mark.parametrize(
     "datastore,step",
     [
-        ("sqlite", 1 if IS_DEEP else 4),
+        ("sqlite", 1 if IS_DEEP else 6),
         pytest.param("etcdv3", 1 if IS_DEEP else 9, marks=pytest.mark.etcd),
         pytest.param("kubernetes", 3 if IS_DEEP else 9, marks=[pytest.mark.etcd, pytest.mark.apiserver]),
     ],
