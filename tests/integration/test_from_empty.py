@@ -14,8 +14,11 @@ import pytest
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Address, Prefix
 from netplug_core.installation.methods import Method
+from tests.harness.charts import CHARTS, Helm
+from tests.harness.charts import OPERATOR as OPERATOR_CHART
 from tests.harness.node import StoreInspector
 from tests.harness.runtimes.flannel import (
     install_flannel_plugin,
@@ -25,9 +28,11 @@ from tests.harness.runtimes.flannel import (
 )
 from tests.harness.runtimes.from_empty import BIN, EmptyCluster, open_empty_cluster
 from tests.harness.runtimes.kubernetes import POD_CIDR
+from tests.harness.servers.binaries import find_helm
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.port_forward import forward_port
 from tests.harness.tool_user import ToolUser
+from tools.charts.files import DEFINITION_CHARTS
 from tools.manifests import MANIFESTS
 
 pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.stress]
@@ -52,6 +57,7 @@ spec: {{cidr: {OWN_POOL}}}
 STATIC = MANIFESTS / "static"
 OPERATOR = str(STATIC / "operator.yaml")
 NODES = ("node-1", "node-2")
+KUBE_VERSION = "--kube-version=1.36.0"
 HELPERS = {f"{BIN}/{name}" for name in ("bandwidth", "host-local", "loopback", "portmap", "tuning")}
 STAYING = ("/run/netplug/", "/var/log/netplug/", "/var/lib/netplug/", "/var/lib/cni/networks/", "table inet netplug")
 CLUSTER_ROLE = "clusterrolebinding,clusterrole/netplug-cni-plugin"
@@ -143,6 +149,27 @@ def test_the_operator(nothing: EmptyCluster, tool: ToolUser) -> None:
     nothing.cluster.run_kubectl("delete", "-f", OPERATOR, "--timeout=290s")
     nothing.cluster.run_kubectl("-n", "kube-system", "delete", "lease", "netplug-operator")
     nothing.delete_definitions()
+    take_off_nodes(nothing)
+
+
+@pytest.mark.parametrize("mode", list(CrdMode))
+def test_the_charts(nothing: EmptyCluster, tool: ToolUser, tmp_path: Path, mode: CrdMode) -> None:
+    """The definitions, and the operator with an Installation without settings."""
+    kubectl, namespace = nothing.cluster.run_kubectl, "netplug-operator"
+    helm = Helm(find_helm(), tmp_path, nothing.cluster.server.write_kubeconfig())
+    definitions = helm.run("template", "netplug-crds", str(CHARTS / DEFINITION_CHARTS[mode]), KUBE_VERSION)
+    with nothing.showing_time(f"the charts, {mode.value}"):
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=definitions)
+        kubectl("create", "namespace", namespace)
+        helm.run("install", "netplug", str(OPERATOR_CHART), "--namespace", namespace)
+        kubectl("wait", "--for=condition=Ready", "--timeout=290s", "installation/default")
+        nothing.wait_for_nodes()
+    use(nothing, tool, "192.168.0.0/16")
+
+    helm.run("uninstall", "netplug", "--namespace", namespace)
+    kubectl("delete", "namespace", namespace, "--timeout=290s")
+    kubectl("-n", "kube-system", "delete", "lease", "netplug-operator")
+    kubectl("delete", "-f", "-", stdin=definitions)
     take_off_nodes(nothing)
 
 

@@ -201,18 +201,39 @@ def check_followed(cluster: EmptyCluster, tool: ToolUser, change: Change) -> Non
     assert is_part(change.pools or {}, pools), pools
 
 
+def apply(tool: ToolUser, spec: Mapping[str, object]) -> None:
+    """Apply an Installation; returns when every node has what follows from it."""
+    path = tool.file(yaml.safe_dump(manifest(spec)))
+    result = tool.run_command("install", "apply", "-f", path, "--wait")
+    assert result.status == 0, result.all_output
+
+
+def pods_of_nodes(cluster: EmptyCluster) -> set[str]:
+    """The pods of netplug-node, by their UIDs."""
+    shown = cluster.cluster.run_kubectl("-n", "netplug-system", "get", "pods", "-o", "json")
+    return {one["metadata"]["uid"] for one in json.loads(shown)["items"]}
+
+
 def test_the_nodes_follow_every_field_and_no_ping_is_lost(cluster: EmptyCluster, tmp_path: Path) -> None:
     tool = cluster.make_tool(tmp_path)
-
-    def apply(spec: Mapping[str, object]) -> None:
-        path = tool.file(yaml.safe_dump(manifest(spec)))
-        result = tool.run_command("install", "apply", "-f", path, "--wait")
-        assert result.status == 0, result.all_output
-
-    apply(network())
+    apply(tool, network())
     with cluster.pinging(cluster.start_pods(2)) as lost:
         for what, change in CHANGES.items():
-            apply(change.spec)
+            apply(tool, change.spec)
             check_followed(cluster, tool, change)
             assert lost() == [], what
     cluster.stop_pods()
+
+
+def test_an_update_takes_the_plugin_from_one_node_at_most(cluster: EmptyCluster, tmp_path: Path) -> None:
+    """So many may be without the pod, unless ``maxUnavailable`` says another number."""
+    tool = cluster.make_tool(tmp_path)
+    apply(tool, network())
+    before = pods_of_nodes(cluster)
+    with cluster.asking_status() as rounds:
+        apply(tool, {**network(), "nodeResources": {"limits": {"memory": "300Mi"}}})
+    after = pods_of_nodes(cluster)
+    assert (len(before & after), len(after)) == (0, len(NODES)), "every pod was replaced"
+    without = [names for names in rounds if names]
+    print(f"{len(without)} of {len(rounds)} rounds found a node without a plugin that works")  # noqa: T201
+    assert max(map(len, rounds)) <= 1, without

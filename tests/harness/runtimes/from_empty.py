@@ -10,9 +10,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 from attrs import frozen
@@ -109,6 +111,27 @@ class EmptyCluster:
         yield lambda: sorted({*range(max(found := answered()))} - {*found})
         assert process.poll() is None, "the pings have gone on until now"
 
+    @contextmanager
+    def asking_status(self) -> Iterator[list[set[str]]]:
+        """Ask the plugin of each node for its STATUS, round after round: which nodes had none that works, by round.
+
+        They are asked as a runtime does: the executable and the conflist that are on the node at that moment.
+        """
+        rounds, is_over = list[set[str]](), Event()
+
+        def ask() -> None:
+            while not is_over.is_set():
+                rounds.append({name for name, node in self.nodes.items() if not _has_working_plugin(node)})
+
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask)
+            wait_until(lambda: asked.done() or len(rounds) > 0, "the nodes were asked")
+            try:
+                yield rounds
+            finally:
+                is_over.set()
+            asked.result()
+
     def stop_pods(self) -> None:
         """Delete the pods; returns when their interfaces are gone from the nodes."""
         self.cluster.run_kubectl("delete", "namespace", NAMESPACE, "--timeout=290s")
@@ -189,6 +212,16 @@ class EmptyCluster:
             "get", below, "-A", "-o", "name"
         )
         return [line for line in found.splitlines() if "netplug" in line]
+
+
+def _has_working_plugin(node: NetnsNode) -> bool:
+    conflist = node.run_unchecked("cat", f"{CONF}/10-netplug.conflist").stdout
+    if not conflist:
+        return False
+    whole = json.loads(conflist)
+    netconf = {**whole["plugins"][0], "name": whole["name"], "cniVersion": "1.1.0"}
+    call = ("env", "CNI_COMMAND=STATUS", f"CNI_PATH={BIN}", f"{BIN}/netplug")
+    return node.run_unchecked(*call, stdin=json.dumps(netconf)).returncode == 0
 
 
 def _has_no_pod(node: NetnsNode) -> bool:
