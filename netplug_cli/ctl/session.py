@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import click
 
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.flows.ipam.host_local_import import HostLocalFolder
     from netplug_core.installation.cluster import Cluster
     from netplug_core.settings.model import DatastoreSettings
 
@@ -69,6 +70,7 @@ class Session:
     report each step as a line, the first also which client to install: ``static``, ``python``, or ``built`` for the
     static one if it was built before. ``install_node`` and ``uninstall_node`` get a folder for the node process and one
     for its units, and report likewise; ``find_host_problems`` gets that folder and says what else the host lacks.
+    ``open_host_local_folder`` opens the folder of a network of host-local, perhaps a missing one.
     ``open_backend_of_cluster`` opens the cluster that settings lead to. ``default_config_file`` is the configuration
     that is read when none is named; empty for none. ``datastore_type`` is the type of the datastore if the
     configuration does not decide; empty if it does. ``missing_file`` is what opening the datastore does about a file
@@ -85,6 +87,7 @@ class Session:
     install_node: Callable[[str, str, Callable[[str], None]], None]
     uninstall_node: Callable[[str, str, Callable[[str], None]], None]
     find_host_problems: Callable[[str], tuple[str, ...]]
+    open_host_local_folder: Callable[[str], HostLocalFolder]
     clock: Clock
     chance: Callable[[], float]
     new_uid: Callable[[], str]

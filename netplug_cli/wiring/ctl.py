@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.flows.ipam.host_local_import import HostLocalFolder
     from netplug_core.installation.cluster import Cluster
     from netplug_core.settings.model import DatastoreSettings
 
@@ -55,6 +56,7 @@ def make_session() -> Session:
         install_node=_install_node,
         uninstall_node=_uninstall_node,
         find_host_problems=_find_host_problems,
+        open_host_local_folder=_open_host_local_folder,
         clock=SystemClock(),
         chance=random.random,
         new_uid=HostMachine().new_uid,
@@ -110,6 +112,12 @@ def _find_host_problems(bin_dir: str) -> tuple[str, ...]:
     from netplug_backends.host.requirements import find_host_problems
 
     return find_host_problems(os.path.abspath(bin_dir))
+
+
+def _open_host_local_folder(path: str) -> HostLocalFolder:
+    from netplug_backends.hostlocal.files import NetworkFiles
+
+    return NetworkFiles(path)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ from netplug_core.resources.installation import (
 )
 
 __all__ = [
-    "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "HELPER_PLUGINS", "NODE_ACCOUNT", "daemonset_of", "host_volumes",
-    "install_container", "node_container", "render_daemonset",
+    "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "HELPER_PLUGINS", "IMPORTER", "NODE_ACCOUNT", "daemonset_of",
+    "host_volumes", "import_container", "install_container", "node_container", "render_daemonset",
 ]  # fmt: skip
 
 CONFIG_MAP: Final = "cni-config"
@@ -39,10 +39,14 @@ CONFIG_MAP_KEY: Final = "config"
 NODE_ACCOUNT: Final = "netplug-node"
 """The name of the account, and of the DaemonSet."""
 
+IMPORTER: Final = "upgrade-ipam"
+"""The name of the container that imports the addresses of host-local."""
+
 CONFIG_HASH: Final = f"hash.{OPERATOR_GROUP}/cni-config"
 """The annotation that changes with the conflist, so that the pods are replaced then."""
 
 _HOST_ROOT: Final = "/host"
+_NETWORKS: Final = "/var/lib/cni/networks"
 _HEALTH_PORT: Final = 9470
 HELPER_PLUGINS: Final = ("bandwidth", "flannel", "host-local", "loopback", "portmap", "tuning")
 
@@ -203,6 +207,26 @@ def install_container(
             {"name": "cni-net-dir", "mountPath": f"{_HOST_ROOT}/etc/cni/net.d"},
             *mounts,
         ],
+    }
+
+
+def import_container(resolved: ResolvedInstallation, image: Json) -> Json:
+    """The container that gives the addresses that host-local holds on a node to netplug-ipam, after the installer.
+
+    It acts as the plugin, whose kubeconfig the installer has written.
+    """
+    kubeconfig = f"{_HOST_ROOT}{resolved.conf_dir}/{FILE_NAME}"
+    return {
+        "name": IMPORTER,
+        **image,
+        "command": ["netplugctl", "ipam", "import-host-local"],
+        "args": [f"--data-dir={_HOST_ROOT}{_NETWORKS}"],
+        "env": [
+            *fixed_variables({"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": kubeconfig}),
+            field_variable("KUBERNETES_NODE_NAME", "spec.nodeName"),
+        ],
+        "securityContext": _as_root(),
+        "volumeMounts": [{"name": "host-root", "mountPath": _HOST_ROOT}],
     }
 
 

@@ -27,6 +27,7 @@ from netplug_core.installation.methods import (
 from netplug_core.installation.node_daemonset import (
     daemonset_of,
     host_volumes,
+    import_container,
     install_container,
     node_container,
 )
@@ -101,12 +102,13 @@ def _daemonset(method: Method, version: str) -> Json:
         mounts=_certificate_mounts(method, _TLS_ASSETS),
     )
     further = [_flannel_container(method)] if method.has_flannel else []
+    importer = [import_container(resolved, image)] if method is Method.KDD else []
     volumes = [*host_volumes(resolved), *_certificate_volumes(method), *_flannel_volumes(method)]
     # With etcd the installer stays: nothing else keeps the certificates on the host fresh.
     pod: dict[str, object] = (
         {"containers": [node, installer, *further]}
         if method.has_etcd
-        else {"initContainers": [installer], "containers": [node, *further]}
+        else {"initContainers": [installer, *importer], "containers": [node, *further]}
     )
     return daemonset_of(resolved, {**pod, "volumes": volumes}, namespace=STATIC_NAMESPACE, annotations={})
 

@@ -18,7 +18,7 @@ from netplug_core.installation.images import DEFAULT_IMAGE_PATH, DEFAULT_REGISTR
 from netplug_core.installation.incompatible import IncompatibleCluster
 from netplug_core.installation.installer_settings import DEFAULT_CONF_NAME
 from netplug_core.installation.kubeconfig import FILE_NAME
-from netplug_core.installation.node_daemonset import HELPER_PLUGINS, NODE_ACCOUNT
+from netplug_core.installation.node_daemonset import HELPER_PLUGINS, IMPORTER, NODE_ACCOUNT
 from netplug_core.names import API_VERSION
 
 __all__ = ["STATIC_DAEMONSET", "StaticObjects", "StaticPod", "find_pod_problems", "read_static_pod", "shown"]
@@ -327,8 +327,10 @@ def _pod(daemonset: Json) -> Json:
 
 
 def _containers(daemonset: Json) -> list[Json]:
+    """All but the one that imports what another IPAM held: the operator's nodes were set up before."""
     pod = _pod(daemonset)
-    return [*_items(pod, "initContainers"), *_items(pod, "containers")]
+    every = (*_items(pod, "initContainers"), *_items(pod, "containers"))
+    return [one for one in every if _text(one, "name") != IMPORTER]
 
 
 def _container(daemonset: Json, name: str) -> Json:

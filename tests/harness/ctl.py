@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import define, evolve, field
 
+from netplug_backends.hostlocal.files import NetworkFiles
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.main import run
 from netplug_cli.ctl.session import Session
@@ -74,6 +75,7 @@ class ToolHarness:
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             install_node=lambda folder, units, report: report(f"installed the node process {folder}, {units}"),
             uninstall_node=lambda folder, units, report: report(f"removed the node process {folder}, {units}"),
+            open_host_local_folder=NetworkFiles,
             find_host_problems=lambda _folder: self.host_problems,
             clock=self.clock,
             chance=lambda: 0.5,

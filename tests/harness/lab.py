@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attrs import Factory, define, field
 
+from netplug_backends.hostlocal.files import NetworkFiles
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.ipam_tables import usage_lines
@@ -198,6 +199,7 @@ class LabHarness:
             open_backend_of_cluster=open_no_cluster,
             require_trusted_environment=lambda: None,
             install_executables=lambda folder, _client, report: self.install(folder, report),
+            open_host_local_folder=NetworkFiles,
             find_host_problems=lambda _folder: (),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             install_node=lambda folder, _units, report: report(f"installed the node process {folder}"),

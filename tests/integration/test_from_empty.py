@@ -26,7 +26,7 @@ from tests.harness.runtimes.flannel import (
     make_flannel_image,
     remove_flannel_plugin,
 )
-from tests.harness.runtimes.from_empty import BIN, EmptyCluster, open_empty_cluster
+from tests.harness.runtimes.from_empty import BIN, NAMESPACE, EmptyCluster, open_empty_cluster
 from tests.harness.runtimes.kubernetes import POD_CIDR
 from tests.harness.servers.binaries import find_helm
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
@@ -53,6 +53,12 @@ apiVersion: projectnetplug.org/v3
 kind: IPPool
 metadata: {{name: main}}
 spec: {{cidr: {OWN_POOL}}}
+"""
+POOL_OF_NODES = f"""
+apiVersion: projectnetplug.org/v3
+kind: IPPool
+metadata: {{name: nodes}}
+spec: {{cidr: {POD_CIDR}, assignmentMode: Manual}}
 """
 STATIC = MANIFESTS / "static"
 OPERATOR = str(STATIC / "operator.yaml")
@@ -184,6 +190,37 @@ def test_a_published_manifest(nothing: EmptyCluster, tool: ToolUser, method: Met
     use(nothing, tool, OWN_POOL if method.has_own_network else POD_CIDR)
 
     nothing.cluster.run_kubectl("delete", "-f", manifest, "--timeout=290s")
+    take_off_nodes(nothing)
+
+
+def test_host_local_is_replaced_by_pools_while_pods_run(nothing: EmptyCluster, tool: ToolUser) -> None:
+    """As the page about host-local says; the pods keep their addresses, which a DEL frees in the end."""
+    kubectl = nothing.cluster.run_kubectl
+    kubectl("apply", "--server-side", "-f", str(STATIC / f"{Method.KDD_POLICY_ONLY.value}.yaml"))
+    nothing.wait_for_nodes()
+    pods = nothing.start_pods(REPLICAS)
+    assert tool.run_command("apply", "-f", tool.file(POOL_OF_NODES)).status == 0
+    with nothing.pinging(pods) as lost:
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(STATIC / f"{Method.KDD.value}.yaml"))
+        nothing.wait_for_nodes()
+        assert lost() == []
+    for pod in pods:
+        shown = tool.run_command("ipam", "show", "--ip", pod.address).out
+        assert (NAMESPACE in shown, pod.name in shown) == (True, True), shown
+    for node in nothing.nodes.values():
+        files = node.run("ls", "/var/lib/cni/networks/k8s-pod-network").split()
+        assert not set(files) & {pod.address for pod in pods}
+    automatic = '{"spec": {"assignmentMode": "Automatic"}}'
+    assert tool.run_command("patch", "ippool", "nodes", "-p", automatic).status == 0
+    kubectl("-n", NAMESPACE, "scale", "deployment", "--all", f"--replicas={2 * REPLICAS}")
+    kubectl("-n", NAMESPACE, "rollout", "status", "deployment", "--timeout=290s")
+    checked = tool.run_command("ipam", "check")
+    assert checked.status == 0, checked.all_output
+    nothing.stop_pods()
+    assert {tool.run_command("ipam", "show", "--ip", pod.address).out for pod in pods} == {
+        f"{pod.address} is not assigned\n" for pod in pods
+    }
+    kubectl("delete", "-f", str(STATIC / f"{Method.KDD.value}.yaml"), "--timeout=290s")
     take_off_nodes(nothing)
 
 

@@ -10,6 +10,7 @@ from attrs import evolve
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_collect import ipam_collect
+from netplug_cli.ctl.commands.ipam_import import ipam_import_host_local
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.ipam_release import ipam_release, parse_address
 from netplug_cli.ctl.commands.ipam_split import ipam_split
@@ -51,6 +52,7 @@ ipam.add_command(ipam_collect)
 ipam.add_command(ipam_map)
 ipam.add_command(ipam_release)
 ipam.add_command(ipam_split)
+ipam.add_command(ipam_import_host_local)
 
 
 @ipam.command(short_help="Show how full pools are, and who has which address.")

@@ -20,7 +20,7 @@ from netplug_core.records import Get
 from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
-__all__ = ["DatastoreLookup", "read_cluster", "read_users"]
+__all__ = ["DatastoreLookup", "read_cluster", "read_pods", "read_users"]
 
 _ADDRESS_ANNOTATIONS = STORED_ANNOTATIONS[:2]
 
@@ -53,9 +53,19 @@ def read_cluster(store: Datastore, *, deadline: Deadline) -> ClusterView | None:
     if store.description.endpoints is not EndpointStorage.PODS:
         return None
     return ClusterView(
-        pods=tuple(_with_written_addresses(record.value) for record in read_pages(store, POD, deadline=deadline)),
+        pods=read_pods(store, deadline=deadline),
         nodes=frozenset(record.key.name for record in read_pages(store, NODE, deadline=deadline)),
     )
+
+
+def read_pods(store: Datastore, *, deadline: Deadline) -> tuple[PodFacts, ...]:
+    """All pods of a datastore that shows them.
+
+    Raises:
+        Malformed: a pod cannot be understood, so it is not known which addresses it uses.
+        Unavailable: the store does not answer.
+    """
+    return tuple(_with_written_addresses(record.value) for record in read_pages(store, POD, deadline=deadline))
 
 
 def read_users(store: Datastore, *, deadline: Deadline) -> AddressUsers:

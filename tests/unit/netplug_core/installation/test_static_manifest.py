@@ -95,9 +95,22 @@ def test_with_etcd_the_installer_stays_beside_the_node_process(method: Method) -
     names = [one["name"] for one in found["containers"]]
     further = ["flannel"] if method.has_flannel else []
     assert names == ["netplug-node", *(["install-cni"] if method.has_etcd else []), *further]
-    assert [one["name"] for one in found.get("initContainers", ())] == ([] if method.has_etcd else ["install-cni"])
+    importer = ["upgrade-ipam"] if method is Method.KDD else []
+    first = [] if method.has_etcd else ["install-cni", *importer]
+    assert [one["name"] for one in found.get("initContainers", ())] == first
     assert variables(containers(method)["install-cni"])["SLEEP"] == str(method.has_etcd).lower()
     assert variables(containers(method)["netplug-node"])["NETPLUG_MANAGE_CNI"] == str(not method.has_etcd).lower()
+
+
+def test_after_the_installer_the_addresses_of_host_local_are_imported_with_the_plugins_kubeconfig() -> None:
+    found = containers(Method.KDD)["upgrade-ipam"]
+    command = ["netplugctl", "ipam", "import-host-local", "--data-dir=/host/var/lib/cni/networks"]
+    assert [*found["command"], *found["args"]] == command
+    assert variables(found) == {
+        "DATASTORE_TYPE": "kubernetes",
+        "KUBECONFIG": "/host/etc/cni/net.d/netplug-kubeconfig",
+        "KUBERNETES_NODE_NAME": {"fieldRef": {"fieldPath": "spec.nodeName"}},
+    }
 
 
 @METHODS
