@@ -53,10 +53,17 @@ class HostLocalNode:
         path.write_bytes(text.encode())
         os.utime(path, ns=(at, at))
 
-    def add_pod(self, name: str, *addresses: str, node: str = "a", **members: object) -> None:
+    def add_pod(
+        self,
+        name: str,
+        *addresses: str,
+        node: str = "a",
+        network: PodNetwork = PodNetwork.OWN,
+        phase: PodPhase = PodPhase.RUNNING,
+    ) -> None:
         held = tuple(map(Address.parse, addresses))
-        facts = PodFacts(namespace="shop", name=name, uid=name, node=node, addresses=held)
-        self.tool.store_records(Create(POD.key("shop", name), evolve(facts, **members)))
+        facts = PodFacts(namespace="shop", name=name, uid=name, node=node, network=network, phase=phase, addresses=held)
+        self.tool.store_records(Create(POD.key("shop", name), facts))
 
     def run(self, *argv: str) -> int:
         data = ("--data-dir", str(self.folder.parent))
@@ -172,13 +179,19 @@ def test_an_address_outside_the_pools_and_another_pods_stay(node: HostLocalNode)
 
 
 @pytest.mark.parametrize(
-    "members",
-    [{"node": "b"}, {"network": PodNetwork.HOST}, {"phase": PodPhase.SUCCEEDED}],
+    "where,network,phase",
+    [
+        ("b", PodNetwork.OWN, PodPhase.RUNNING),
+        ("a", PodNetwork.HOST, PodPhase.RUNNING),
+        ("a", PodNetwork.OWN, PodPhase.SUCCEEDED),
+    ],
     ids=["of another node", "of the host's network", "that has ended"],
 )
-def test_a_file_that_no_pod_of_the_node_needs_is_removed(node: HostLocalNode, members: dict[str, object]) -> None:
+def test_a_file_that_no_pod_of_the_node_needs_is_removed(
+    node: HostLocalNode, where: str, network: PodNetwork, phase: PodPhase
+) -> None:
     node.hold("10.65.1.8", "c4\r\neth0")
-    node.add_pod("other", "10.65.1.8", **{"node": "a", **members})  # type: ignore[arg-type] # texts
+    node.add_pod("other", "10.65.1.8", node=where, network=network, phase=phase)
     assert node.run() == 0
     assert node.tool.out.splitlines() == [WEB, "10.65.1.8: no pod has it; its file is removed"]
     assert (set(node.held()), node.files()) == ({"10.65.1.5"}, set())
