@@ -86,7 +86,11 @@ class ClusterObjects:
 
     def find_resources(self, mode: ClusterMode, *, deadline: Deadline) -> frozenset[str]:
         """The names under which the server lists the objects of a group; none if it does not offer the group."""
-        return frozenset(self._names(f"/apis/{CrdMode[mode.name].value}", "resources", deadline))
+        return self.find_plurals(CrdMode[mode.name].value, deadline=deadline)
+
+    def find_plurals(self, api_version: str, *, deadline: Deadline) -> frozenset[str]:
+        """The plurals of the kinds of an API version, such as ``projectnetplug.org/v3``; none if it is not offered."""
+        return frozenset(self._names(f"/apis/{api_version}", "resources", deadline))
 
     def find_provider(self, *, deadline: Deadline) -> KubernetesProvider:
         """Which product the cluster is, as far as the API and one of the nodes show it."""

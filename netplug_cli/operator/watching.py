@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from threading import Event
+from threading import Event, Thread
 from typing import Protocol
 
 import kopf
-from attrs import frozen
+from attrs import define, field, frozen
+from kopf._cogs.structs.references import Insights
 
+from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
 from netplug_core.operator.objects import ObjectRef
 
@@ -24,6 +26,13 @@ _TIMEOUT_S = 60
 
 So a broken connection is noticed, and a definition that was deleted and made again: the watch of the old one sees
 nothing of the objects of the new one.
+"""
+
+_LOOK_EVERY_S = 5.0
+"""How often it is looked whether a kind is served and not watched.
+
+kopf asks which kinds there are when a definition changes, and only then. A server may answer the last time without the
+new kind: it lists a kind a moment after it has noted the definition as established.
 """
 
 _EXPECTED = "Unresolved resources"
@@ -70,10 +79,14 @@ class ServerLogin(Protocol):
 
 @frozen(kw_only=True)
 class Watcher:
-    """What is called: for credentials, and after each change."""
+    """What is called: for credentials, after each change, and for the plurals that the server has in an API version.
+
+    ``find_plurals`` raises NetplugError if the server does not answer.
+    """
 
     log_in: Callable[[], ServerLogin]
     on_change: Callable[[], None]
+    find_plurals: Callable[[str], frozenset[str]]
 
 
 class Watched:
@@ -92,7 +105,18 @@ class Watched:
 
 def watch(watched: Watched, watcher: Watcher, *, stop: Event, log: Log) -> None:
     """Call ``on_change`` for every change, until a signal comes or ``stop`` is set; for the main thread."""
-    registry = kopf.OperatorRegistry()
+    logger = _forward_log(log)
+    try:
+        while (late := _watch(watched, watcher, stop)) and not stop.is_set():
+            log(Level.INFO, "a kind is served that was not watched", kind=late)
+    finally:
+        logger.handlers.clear()
+
+
+def _watch(watched: Watched, watcher: Watcher, stop: Event) -> str:
+    """Watch until a signal comes, or ``stop`` is set, or a kind is served that is not watched: its name, or empty."""
+    registry, insights = kopf.OperatorRegistry(), Insights()
+    looking = _LateKinds(kinds=watched.kinds, find_plurals=watcher.find_plurals, insights=insights, stop=stop)
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=2.0)
     def login(**_: object) -> kopf.ConnectionInfo:
@@ -100,23 +124,63 @@ def watch(watched: Watched, watcher: Watcher, *, stop: Event, log: Log) -> None:
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: object) -> None:
-        stop.set()  # a thread of kopf waits for it, and a signal would not end the process before
+        # A thread of kopf waits for it, and a signal would not end the process before.
+        looking.ended.set()
+        if not looking.late:
+            stop.set()
 
     for api_version, plural in watched.kinds:
         _add(registry, api_version, plural, watcher.on_change)
     for (api_version, plural), names in watched.names.items():
         _add(registry, api_version, plural, watcher.on_change, names)
-    logger = _forward_log(log)
-    try:
-        kopf.run(
-            registry=registry,
-            settings=_settings(),
-            standalone=True,
-            namespaces=[watched.namespace, _STANDING_NAMESPACE],
-            stop_flag=stop,
-        )
-    finally:
-        logger.handlers.clear()
+    Thread(target=looking.run, name="late kinds", daemon=True).start()
+    kopf.run(
+        registry=registry,
+        settings=_settings(),
+        insights=insights,
+        standalone=True,
+        namespaces=[watched.namespace, _STANDING_NAMESPACE],
+        stop_flag=looking.ended,
+    )
+    return looking.late
+
+
+@define(kw_only=True)
+class _LateKinds:
+    """Ends the watching when a kind is served that kopf does not watch: begun again, it finds the kind.
+
+    ``ended`` is set at the end of the watching. ``late`` is the kind; it is seen twice, as kopf may be about to see it.
+    """
+
+    kinds: tuple[tuple[str, str], ...]
+    find_plurals: Callable[[str], frozenset[str]]
+    insights: Insights
+    stop: Event
+    ended: Event = field(factory=Event)
+    late: str = ""
+    _seen: str = ""
+
+    def run(self) -> None:
+        """Look again and again, until the watching ends."""
+        while not self.stop.wait(_LOOK_EVERY_S) and not self.ended.is_set():
+            found = self._find()
+            if found and found == self._seen:
+                self.late = found
+                break
+            self._seen = found
+        self.ended.set()
+
+    def _find(self) -> str:
+        """A kind that is served and not watched; empty if there is none, or the server does not answer."""
+        if not self.insights.ready_resources.is_set():
+            return ""
+        known = {(f"{kind.group}/{kind.version}", kind.plural) for kind in self.insights.watched_resources.copy()}
+        missing = [kind for kind in self.kinds if kind not in known]
+        try:
+            served = {version: self.find_plurals(version) for version in dict(missing)}
+        except NetplugError:
+            return ""
+        return next((f"{plural} of {version}" for version, plural in missing if plural in served[version]), "")
 
 
 def _add(

@@ -40,7 +40,7 @@ from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["serve"]
 
-_LOGIN_S = 30.0
+_LOGIN_S, _LOOK_S = 30.0, 10.0
 
 
 def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping[str, str]) -> int:
@@ -66,7 +66,11 @@ def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping
         election.start()
         loop.start()
         try:
-            watcher = Watcher(log_in=lambda: _log_in(access, environ), on_change=loop.wake)
+            watcher = Watcher(
+                log_in=lambda: _log_in(access, environ),
+                on_change=loop.wake,
+                find_plurals=lambda version: cluster.find_plurals(version, deadline=Deadline.after(clock, _LOOK_S)),
+            )
             watch(_watched(loop.observer.shipped), watcher, stop=stop, log=log)
         except Exception as error:  # noqa: BLE001  kopf raises whatever ended one of its tasks
             log(Level.ERROR, "the cluster is not watched any more", cause=repr(error))

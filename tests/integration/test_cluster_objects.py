@@ -104,6 +104,7 @@ def test_what_the_server_offers(api_server: ApiServer) -> None:
     cluster = open_cluster_objects(access, {}, clock=SystemClock())
     assert ClusterMode.V1 in cluster.find_modes(deadline=deadline_in())
     assert {"ippools", "ipamblocks"} <= cluster.find_resources(ClusterMode.V1, deadline=deadline_in())
+    assert cluster.find_plurals("example.org/v1", deadline=deadline_in()) == frozenset()
     assert cluster.list_pods("netplug-system", "k8s-app=netplug-node", deadline=deadline_in()) == ()
     make_node(api_server, "0-first", labels={"cloud.google.com/gke-nodepool": "workers"})
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from netplug_cli.operator.process import RESYNC_S
 from tests.harness.installations import network
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.operator_process import (
@@ -25,8 +26,9 @@ from tests.harness.operator_process import (
     open_operator_cluster,
     text_at,
 )
+from tests.harness.servers.hiding_proxy import open_hiding_proxy
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.apiserver
 
@@ -35,6 +37,7 @@ POOL = {"cidr": "10.244.0.0/16", **PLAIN}
 SPEC = network(ipPools=[POOL], bgp="Enabled")
 ROLE = OPERATOR_PATHS["plugin role"]
 DAEMONSETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/installations.operator.projectnetplug.org"
 GROUP = "/apis/operator.projectnetplug.org/v1"
 STATUSES = f"{GROUP}/netplugstatuses"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -84,6 +87,30 @@ def test_each_component_and_the_events_say_so_too(ready: OperatorCluster) -> Non
         return {str(event["reason"]) for event in found if event["involvedObject"]["name"] == "default"}
 
     wait_until(lambda: {"OperatorActs", "PoolCreated", "AllObjectsAvailable"} <= reasons(), "the Events come")
+
+
+def test_a_kind_that_the_server_lists_late_is_watched(ready: OperatorCluster) -> None:
+    """Long before the next look that needs no change. A server notes a definition as established before it lists it."""
+    cluster = ready  # nothing but the new kind is missing
+    cluster.stop_operators()
+    cluster.patch(f"{INSTALLATIONS}/default", {"metadata": {"finalizers": None}})
+    cluster.request("DELETE", DEFINITION)
+    wait_until(lambda: cluster.find(INSTALLATIONS) is None, "Installations are served no more")
+    with open_hiding_proxy(cluster.server) as proxy:
+        proxy.hidden.add(GROUP)
+        operator = cluster.start(KUBECONFIG=proxy.write_kubeconfig())
+        cluster.wait_for_definitions()
+        before = proxy.asked[GROUP]
+        wait_until(lambda: proxy.asked[GROUP] > before + 2, "it has looked for the new kind")
+        proxy.hidden.clear()
+        cluster.install(SPEC)
+        assert is_eventually(lambda: "hold Installation default" in operator.lines, within_s=RESYNC_S / 2)
+        assert "a kind is served that was not watched" in operator.lines
+        cluster.wait_for_objects()
+        cluster.patch(f"{INSTALLATIONS}/default", {"spec": network(mtu=1400)})
+        mtu = '"mtu":1400'
+        assert is_eventually(lambda: mtu in str(cluster.find(OPERATOR_PATHS["config map"])), within_s=RESYNC_S / 2)
+        assert operator.stop() == 0
 
 
 def test_what_is_as_it_should_be_is_not_written_again(ready: OperatorCluster) -> None:

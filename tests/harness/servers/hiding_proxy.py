@@ -1,0 +1,108 @@
+"""A proxy in front of an API server that answers for some paths as if nothing was there.
+
+It speaks plain HTTP, and sends on what it gets as it comes, watches too.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+from attrs import define, field
+
+from tests.harness.servers.kube_apiserver import ADMIN_TOKEN, ApiServer
+from tests.harness.waiting import EMERGENCY_STOP_S
+
+__all__ = ["HidingProxy", "open_hiding_proxy"]
+
+_OF_CONNECTION = {"connection", "content-length", "keep-alive", "transfer-encoding"}
+_CHUNK = 65_536
+
+
+@define
+class HidingProxy:
+    """``hidden`` are the paths, without queries; ``asked`` counts the requests for each of them."""
+
+    server: ApiServer
+    port: int = 0
+    hidden: set[str] = field(factory=set)
+    asked: Counter[str] = field(factory=Counter)
+
+    def write_kubeconfig(self) -> str:
+        """A file that leads to the proxy."""
+        path = self.server.folder / "hiding-proxy"
+        kubeconfig = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "users": [{"name": "test", "user": {"token": ADMIN_TOKEN}}],
+        }
+        path.write_text(json.dumps(kubeconfig))
+        return str(path)
+
+    def find_hidden(self, path: str) -> str:
+        """The hidden path that a request is for, which is counted; empty if it is for another one."""
+        found = path.partition("?")[0]
+        if found not in self.hidden:
+            return ""
+        self.asked[found] += 1
+        return found
+
+
+@contextmanager
+def open_hiding_proxy(server: ApiServer) -> Iterator[HidingProxy]:
+    """The proxy, as long as the context lasts."""
+    proxy = HidingProxy(server)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(proxy)) as listening:
+        listening.daemon_threads = True
+        proxy.port = listening.server_port
+        serving = Thread(target=listening.serve_forever, daemon=True)
+        serving.start()
+        try:
+            yield proxy
+        finally:
+            listening.shutdown()
+            serving.join(EMERGENCY_STOP_S)
+
+
+def _make_handler(proxy: HidingProxy) -> type[BaseHTTPRequestHandler]:
+    context = ssl.create_default_context(cafile=proxy.server.ca_file)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            """The log of the test is not that of the proxy."""
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.close_connection = True
+            if proxy.find_hidden(self.path):
+                self.send_error(http.HTTPStatus.NOT_FOUND)
+                return
+            upstream = http.client.HTTPSConnection("127.0.0.1", proxy.server.port, context=context)
+            with closing(upstream):
+                upstream.request(self.command, self.path, body, dict(self.headers))
+                reply = upstream.getresponse()
+                self.send_response(reply.status)
+                for name, value in reply.getheaders():
+                    if name.lower() not in _OF_CONNECTION:
+                        self.send_header(name, value)
+                self.send_header("Connection", "close")
+                self.end_headers()
+                try:
+                    while chunk := reply.read1(_CHUNK):
+                        self.wfile.write(chunk)
+                        self.wfile.flush()
+                except (OSError, http.client.HTTPException):
+                    return  # one of the two has gone
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815  # the names of http.server
+
+    return Handler
