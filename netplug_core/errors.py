@@ -285,10 +285,10 @@ class InvariantBroken(NetplugError):
         return f"internal error: {self.message}"
 
 
-def excerpt(value: object) -> str:
-    """A text that came from outside, as a message shows it: at most 200 characters of it."""
+def excerpt(value: object, length: int = _MAX_SHOWN_LENGTH) -> str:
+    """A text that came from outside, as a message shows it: at most so many characters of it."""
     text = str(value)
-    return text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[:_MAX_SHOWN_LENGTH]}{REDACTED}"
+    return text if len(text) <= length else f"{text[:length]}{REDACTED}"
 
 
 def quote(value: object) -> str:

@@ -36,6 +36,9 @@ _NOT_FOUND = 404
 _NOT_HELD = " RBAC permissions not currently held:"
 """What a server says, before the rights, to an account that would give more than it has."""
 
+_MAX_MESSAGE = 400
+"""How much of a sentence of the server is shown: it names object and account before the right that is missing."""
+
 _MAX_BYTES = 1000  # more than a message shows of them, whatever the alphabet
 
 
@@ -107,7 +110,7 @@ class ApiReply:
         head, missing, rights = text.partition(_NOT_HELD)
         if missing:  # before the rights come the account and its groups, at a length that would hide them
             text = f"{head.partition(':')[0]}: {missing.strip()} {rights.strip()}"
-        return excerpt(text)
+        return excerpt(text, _MAX_MESSAGE)
 
 
 def decode_reply(raw: RawReply) -> ApiReply:

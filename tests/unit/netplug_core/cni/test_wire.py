@@ -6,6 +6,7 @@ import pytest
 
 from netplug_core.cni.wire import (
     MAX_BODY_LENGTH,
+    TAKEN,
     WireReply,
     WireRequest,
     encode_reply,
@@ -57,3 +58,11 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_read() -> None:
 def test_a_body_without_its_parts_is_refused(body: bytes, problem: str) -> None:
     with pytest.raises(DecodeError, match=problem):
         parse_body(body)
+
+
+def test_a_reply_that_broke_off_is_none() -> None:
+    whole = TAKEN + encode_reply(WireReply(exit_status=1, stdout=b"{}", stderr=b"why"))
+    assert parse_reply(whole) == WireReply(exit_status=1, stdout=b"{}", stderr=b"why")
+    for length in range(len(whole)):
+        assert parse_reply(whole[:length]) is None
+    assert parse_reply(b"?" + whole[1:]) is None

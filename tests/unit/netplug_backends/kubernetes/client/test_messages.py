@@ -55,3 +55,13 @@ def test_the_rights_that_an_account_would_give_and_does_not_have_are_shown() -> 
         'clusterroles.rbac.authorization.k8s.io "netplug" is forbidden: RBAC permissions not currently held: '
         '{APIGroups:[""], Resources:["pods/status"], Verbs:["patch"]}'
     )
+
+
+def test_a_right_that_is_missing_is_shown_behind_long_names() -> None:
+    text = (
+        'customresourcedefinitions.apiextensions.k8s.io "installations.operator.projectnetplug.org" is forbidden: '
+        'User "system:serviceaccount:netplug-operator:netplug-operator" cannot create resource '
+        '"customresourcedefinitions" in API group "apiextensions.k8s.io" at the cluster scope'
+    )
+    assert ApiReply(403, {"message": text}).message == text
+    assert ApiReply(403, {"message": text * 2}).message == f"{(text * 2)[:400]}…"
