@@ -38,6 +38,8 @@ new kind: it lists a kind a moment after it has noted the definition as establis
 _EXPECTED = "Unresolved resources"
 """How kopf's line begins about kinds that a cluster does not have; it always lacks one of our two API groups."""
 
+_SENT_AGAIN = "failed; will retry"
+"""What kopf says, as an error, when it will ask again: a server answers 429 while it begins to serve a definition."""
 
 _STANDING_NAMESPACE = "kube-system"
 """Without a namespace that exists kopf watches nothing, not even what has no namespace."""
@@ -239,9 +241,13 @@ class _Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if not text.startswith(_EXPECTED):
-            level = Level.ERROR if record.levelno >= logging.ERROR else Level.WARNING
-            self._log(level, "kopf reports a problem", cause=text)
+        if text.startswith(_EXPECTED):
+            return
+        if _SENT_AGAIN in text:
+            self._log(Level.INFO, "a request is sent again", cause=text)
+            return
+        level = Level.ERROR if record.levelno >= logging.ERROR else Level.WARNING
+        self._log(level, "kopf reports a problem", cause=text)
 
 
 def _forward_log(log: Log) -> logging.Logger:
