@@ -77,7 +77,7 @@ def _make_handler(proxy: HidingProxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name in http.server
             """The log of the test is not that of the proxy."""
 
         def _answer(self) -> None:
