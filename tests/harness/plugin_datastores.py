@@ -54,7 +54,8 @@ class PluginDatastore:
     """A store with the two pools of the usual node, and how a runtime's calls come to use it.
 
     ``committed`` is the function of ours that returns when a write is done: in an ADD at least ``commits`` times.
-    During ``outage`` the server is away. ``endpoint_documents`` are the stored JSON documents of endpoints by
+    During ``outage`` the server is away. ``restart_ended`` starts a server that ended by itself, as a service manager
+    does. ``endpoint_documents`` are the stored JSON documents of endpoints by
     ``namespace/name``; none where endpoints are pods.
     """
 
@@ -68,6 +69,7 @@ class PluginDatastore:
     register_pods: Callable[[Sequence[PodNamespace]], None] = lambda _pods: None
     is_attached: Callable[[WorkloadEndpoint], bool] = lambda _endpoint: True
     outage: Callable[[OutageMode], AbstractContextManager[None]] | None = None
+    restart_ended: Callable[[], None] = lambda: None
     endpoint_documents: Callable[[], dict[str, object]] = dict
 
     def attached_containers(self) -> list[str]:
@@ -120,6 +122,7 @@ def _etcd(node: NetnsNode) -> Iterator[PluginDatastore]:
             min_commits=1,
             netconf_keys={"datastore_type": "etcdv3", "sqlite_path": None, "etcd_endpoints": etcd.endpoints[0]},
             outage=forward.outage,
+            restart_ended=etcd.restart_ended,
             endpoint_documents=lambda: {
                 entry.key.removeprefix(_ETCD_ENDPOINTS).decode(): json.loads(entry.value)
                 for entry in read_all_entries(etcd)

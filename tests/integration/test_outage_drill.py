@@ -109,6 +109,7 @@ class Drill:
         assert is_eventually(is_all_done), (self.records(), replies)
 
     def _try_collect(self) -> PluginReply:
+        self.plugin_datastore.restart_ended()  # a hundred calls that give up may be the end of an old etcd
         reply = self.runtime.try_collect(self.conf)
         assert reply.is_success_without_output or reply.code == TRY_AGAIN, reply
         return reply
