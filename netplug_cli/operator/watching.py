@@ -117,7 +117,7 @@ def watch(watched: Watched, watcher: Watcher, *, stop: Event, log: Log) -> None:
 
 def _watch(watched: Watched, watcher: Watcher, stop: Event) -> str:
     """Watch until a signal comes, or ``stop`` is set, or a kind is served that is not watched: its name, or empty."""
-    registry, insights = kopf.OperatorRegistry(), Insights()
+    registry, insights = kopf.OperatorRegistry(), Insights()  # kopf takes the second, and exports no name for it
     looking = _LateKinds(kinds=watched.kinds, find_plurals=watcher.find_plurals, insights=insights, stop=stop)
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=2.0)

@@ -21,6 +21,7 @@ from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.images import NODE_IMAGE, image_reference
 from netplug_core.installation.installer_settings import DEFAULT_CONF_NAME
 from netplug_core.installation.kubeconfig import FILE_NAME
+from netplug_core.ipam.hostlocal.settings import DEFAULT_DATA_FOLDER
 from netplug_core.resources.installation import (
     OPERATOR_GROUP,
     ContainerResources,
@@ -46,7 +47,6 @@ CONFIG_HASH: Final = f"hash.{OPERATOR_GROUP}/cni-config"
 """The annotation that changes with the conflist, so that the pods are replaced then."""
 
 _HOST_ROOT: Final = "/host"
-_NETWORKS: Final = "/var/lib/cni/networks"
 _HEALTH_PORT: Final = 9470
 HELPER_PLUGINS: Final = ("bandwidth", "flannel", "host-local", "loopback", "portmap", "tuning")
 
@@ -220,7 +220,7 @@ def import_container(resolved: ResolvedInstallation, image: Json) -> Json:
         "name": IMPORTER,
         **image,
         "command": ["netplugctl", "ipam", "import-host-local"],
-        "args": [f"--data-dir={_HOST_ROOT}{_NETWORKS}"],
+        "args": [f"--data-dir={_HOST_ROOT}{DEFAULT_DATA_FOLDER}"],
         "env": [
             *fixed_variables({"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": kubeconfig}),
             field_variable("KUBERNETES_NODE_NAME", "spec.nodeName"),

@@ -10,6 +10,7 @@ from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import escape_unprintable, print_error
 from netplug_core.flows.ipam.host_local_import import ImportReport, ImportRequest, import_host_local
 from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.hostlocal.settings import DEFAULT_DATA_FOLDER
 
 __all__ = ["ipam_import_host_local"]
 
@@ -23,7 +24,7 @@ _LOOK_AGAIN_S = 5.0
     "--network", default="k8s-pod-network", show_default=True, metavar="NAME", help="The network: a folder of files."
 )
 @click.option(
-    "--data-dir", default="/var/lib/cni/networks", show_default=True, metavar="DIR", help="The folder of all networks."
+    "--data-dir", default=DEFAULT_DATA_FOLDER, show_default=True, metavar="DIR", help="The folder of all networks."
 )
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.pass_context
@@ -63,6 +64,8 @@ def _print_report(report: ImportReport, *, is_dry_run: bool) -> None:
         click.echo(f"{one.address}: no pod has it; its file {'would be' if is_dry_run else 'is'} removed")
     for one in report.plan.young:
         click.echo(f"{one.address}: no pod has it yet")
+    for one in report.plan.elsewhere:
+        print_error(f"{one.address}: a pod of another node has it; its file stays")
     for one in report.plan.unnamed:
         print_error(f"{one.address}: its file names no container and stays; an IPReservation keeps the address")
     for attachment, error in report.refused:

@@ -16,7 +16,7 @@ from netplug_core.clock import Pace
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import AllocationError, ConfigurationError, NetplugError
-from netplug_core.flows.ipam.cluster_facts import read_pods
+from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_pods
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.pools import is_enabled
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall, Specific
@@ -78,7 +78,7 @@ def import_host_local(
     """Import what the folder holds now. ``new_pace`` makes the pace of each change.
 
     Raises:
-        ConfigurationError: the datastore shows no pods.
+        ConfigurationError: the datastore shows no pods, or has no such node.
         Malformed: a pod or a pool cannot be understood.
         Unavailable: the folder, or the store, not now; what was imported until then is.
     """
@@ -87,6 +87,8 @@ def import_host_local(
     if ipam.datastore.description.endpoints is not EndpointStorage.PODS:
         name = ipam.datastore.description.name
         raise ConfigurationError("datastore", name, "it does not show pods; drain the node, and remove the files")
+    if not DatastoreLookup(ipam.datastore).has_node(request.node, deadline=new_pace().deadline):
+        raise ConfigurationError("the node", request.node, "there is none of that name; name this one")
     with folder.locked(new_pace()):
         found = folder.read()  # before the pods: a container without a pod has ended
         pods = read_pods(ipam.datastore, deadline=new_pace().deadline)

@@ -39,31 +39,36 @@ class ImportedAttachment:
 class ImportPlan:
     """What to do with each file: ``imported`` have a pod that runs, the containers of ``gone`` have none.
 
-    ``young`` have none yet. ``unnamed`` name no container: no runtime has made them, and they stay.
+    ``young`` have none yet. ``elsewhere`` are addresses of pods of other nodes: perhaps this is not the node that was
+    named, so they stay. ``unnamed`` name no container: no runtime has made them, and they stay too.
     """
 
     imported: tuple[ImportedAttachment, ...] = ()
     gone: tuple[AddressFile, ...] = ()
     young: tuple[AddressFile, ...] = ()
+    elsewhere: tuple[AddressFile, ...] = ()
     unnamed: tuple[AddressFile, ...] = ()
 
 
 def plan_import(folder: NetworkFolder, pods: Iterable[PodFacts], *, node: str, now_ns: int) -> ImportPlan:
-    """The plan for the folder of a node. ``pods`` may be those of all nodes; read them after the folder."""
-    names = {
-        address: pod.pod_name
+    """The plan for the folder of a node. ``pods`` are those of all nodes; read them after the folder."""
+    running = {
+        address: pod
         for pod in pods
-        if pod.node == node and pod.network is PodNetwork.OWN and not pod.is_terminated
+        if pod.network is PodNetwork.OWN and not pod.is_terminated
         for address in pod.addresses
     }
     held: defaultdict[tuple[Owner, PodName], list[AddressFile]] = defaultdict(list)
-    gone, young, unnamed = list[AddressFile](), list[AddressFile](), list[AddressFile]()
+    gone, young = list[AddressFile](), list[AddressFile]()
+    elsewhere, unnamed = list[AddressFile](), list[AddressFile]()
     for one in sorted(folder.files, key=lambda file: file.address):
-        pod = names.get(one.address)
+        pod = running.get(one.address)
         if one.owner is None:
             unnamed.append(one)
+        elif pod is not None and pod.node == node:
+            held[one.owner, pod.pod_name].append(one)
         elif pod is not None:
-            held[one.owner, pod].append(one)
+            elsewhere.append(one)
         elif now_ns - one.modified_ns < _YOUNG_NS:
             young.append(one)
         else:
@@ -74,5 +79,6 @@ def plan_import(folder: NetworkFolder, pods: Iterable[PodFacts], *, node: str, n
         ),
         gone=tuple(gone),
         young=tuple(young),
+        elsewhere=tuple(elsewhere),
         unnamed=tuple(unnamed),
     )

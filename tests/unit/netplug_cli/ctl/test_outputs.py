@@ -158,7 +158,7 @@ ELSEWHERE = {
 
 @pytest.fixture
 def tool(harness: ToolHarness) -> ToolHarness:
-    """Two pools, and two nodes with pods; one address is borrowed, one cools down, and one is leaked."""
+    """Two pools, and two nodes with pods; one address cools down, and one has no endpoint any more."""
     cni = CNINodeHarness(clock=harness.clock, memory=harness.store)
     cni.set_ready(is_ready=True)
     assert harness.run_command("create", "-f", harness.write_file(POOLS, "pools.yaml")) == 0

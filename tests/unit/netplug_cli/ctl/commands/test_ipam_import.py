@@ -16,6 +16,8 @@ from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.orchestrator.model import POD, PodFacts, PodNetwork, PodPhase
 from netplug_core.records import Create
 from netplug_core.resources.ippool import AssignmentMode
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import LostReply, LostRequest
 from tests.harness.ctl import ToolHarness
@@ -93,6 +95,7 @@ def node(request: pytest.FixtureRequest, harness: ToolHarness, tmp_path: Path) -
     manual = "assignmentMode: Manual"
     file = harness.write_pools(("main", "10.65.0.0/16"), ("six", "fd65::/64"), spec=manual)
     assert harness.run_command("create", "-f", file) == 0
+    harness.store_records(Create(node_key("a"), Node(metadata=Metadata(name="a"))))
     made = HostLocalNode(harness, tmp_path)
     made.hold("10.65.1.5", "c1\r\neth0")
     made.add_pod("web", "10.65.1.5")
@@ -179,22 +182,26 @@ def test_an_address_outside_the_pools_and_another_pods_stay(node: HostLocalNode)
 
 
 @pytest.mark.parametrize(
-    "where,network,phase",
-    [
-        ("b", PodNetwork.OWN, PodPhase.RUNNING),
-        ("a", PodNetwork.HOST, PodPhase.RUNNING),
-        ("a", PodNetwork.OWN, PodPhase.SUCCEEDED),
-    ],
-    ids=["of another node", "of the host's network", "that has ended"],
+    "network,phase",
+    [(PodNetwork.HOST, PodPhase.RUNNING), (PodNetwork.OWN, PodPhase.SUCCEEDED)],
+    ids=["of the host's network", "that has ended"],
 )
-def test_a_file_that_no_pod_of_the_node_needs_is_removed(
-    node: HostLocalNode, where: str, network: PodNetwork, phase: PodPhase
-) -> None:
+def test_a_file_that_no_pod_needs_is_removed(node: HostLocalNode, network: PodNetwork, phase: PodPhase) -> None:
     node.hold("10.65.1.8", "c4\r\neth0")
-    node.add_pod("other", "10.65.1.8", node=where, network=network, phase=phase)
+    node.add_pod("other", "10.65.1.8", network=network, phase=phase)
     assert node.run() == 0
     assert node.tool.out.splitlines() == [WEB, "10.65.1.8: no pod has it; its file is removed"]
     assert (set(node.held()), node.files()) == ({"10.65.1.5"}, set())
+
+
+def test_a_wrong_name_of_the_node_removes_nothing(node: HostLocalNode) -> None:
+    data = ("--data-dir", str(node.folder.parent))
+    assert node.tool.run_command("ipam", "import-host-local", *data, "--node", "tyop") == 1
+    assert "the node: 'tyop' is not accepted; there is none of that name" in node.tool.err
+    node.tool.store_records(Create(node_key("b"), Node(metadata=Metadata(name="b"))))
+    assert node.tool.run_command("ipam", "import-host-local", *data, "--node", "b") == 0
+    assert node.tool.err == "netplugctl: 10.65.1.5: a pod of another node has it; its file stays\n"
+    assert (node.held(), node.files()) == ({}, {"10.65.1.5"})
 
 
 def test_a_young_file_waits_for_its_pod(node: HostLocalNode) -> None:
