@@ -1,4 +1,4 @@
-"""A proxy in front of an API server that answers for some paths as if nothing was there.
+"""A proxy in front of an API server that answers one client, for some paths, as if nothing was there.
 
 It speaks plain HTTP, and sends on what it gets as it comes, watches too.
 """
@@ -27,9 +27,13 @@ _CHUNK = 65_536
 
 @define
 class HidingProxy:
-    """``hidden`` are the paths, without queries; ``asked`` counts the requests for each of them."""
+    """``hidden`` are the paths, without queries. They are hidden from the clients whose ``User-Agent`` begins with ``client``.
+
+    ``asked`` counts their requests for each hidden path.
+    """
 
     server: ApiServer
+    client: str
     port: int = 0
     hidden: set[str] = field(factory=set)
     asked: Counter[str] = field(factory=Counter)
@@ -46,19 +50,19 @@ class HidingProxy:
         path.write_text(json.dumps(kubeconfig))
         return str(path)
 
-    def find_hidden(self, path: str) -> str:
-        """The hidden path that a request is for, which is counted; empty if it is for another one."""
+    def is_hidden(self, path: str, client: str) -> bool:
+        """Whether a request is for a hidden path and from the client that it is hidden from; it is counted then."""
         found = path.partition("?")[0]
-        if found not in self.hidden:
-            return ""
+        if found not in self.hidden or not client.startswith(self.client):
+            return False
         self.asked[found] += 1
-        return found
+        return True
 
 
 @contextmanager
-def open_hiding_proxy(server: ApiServer) -> Iterator[HidingProxy]:
+def open_hiding_proxy(server: ApiServer, *, client: str) -> Iterator[HidingProxy]:
     """The proxy, as long as the context lasts."""
-    proxy = HidingProxy(server)
+    proxy = HidingProxy(server, client)
     with ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(proxy)) as listening:
         listening.daemon_threads = True
         proxy.port = listening.server_port
@@ -83,7 +87,7 @@ def _make_handler(proxy: HidingProxy) -> type[BaseHTTPRequestHandler]:
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.close_connection = True
-            if proxy.find_hidden(self.path):
+            if proxy.is_hidden(self.path, self.headers.get("User-Agent", "")):
                 self.send_error(http.HTTPStatus.NOT_FOUND)
                 return
             upstream = http.client.HTTPSConnection("127.0.0.1", proxy.server.port, context=context)
