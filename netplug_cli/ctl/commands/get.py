@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack, cast
 import click
 from attrs import evolve, field, frozen
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, format_key, parse_keys, parse_kind
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, format_key, key_of_document, parse_keys, parse_kind
 from netplug_cli.ctl.commands.options import FILES, RESOURCES
 from netplug_cli.ctl.commands.selection import SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
@@ -26,7 +26,7 @@ from netplug_core.flows.resources.read import find, list_in_pages
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Record
 from netplug_core.resources.codec import to_mapping
-from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind, key_of
+from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind
 from netplug_core.resources.patch import strip_cluster_fields
 
 __all__ = ["get"]
@@ -98,9 +98,7 @@ def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOp
         raise click.UsageError("--watch follows resources of one KIND; leave out files and --export.")
     session = session_of(context)
     if files:
-        _refuse_selector(selected)
-        keys = tuple(key_of(manifest.resource) for manifest in require_manifests(files))
-        request = _GetRequest(kind=None, keys=keys, list_kind="")
+        request = _make_file_request(files, options["namespace"], selected)
     else:
         request = _make_get_request(words, options["namespace"], selected, is_export=options["is_export"])
     if options["is_watch"]:
@@ -139,6 +137,15 @@ def _make_get_request(
     within = "" if namespace == _ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
     request = _GetRequest(kind=kind, keys=None, list_kind=list_kind, selected=selected)
     return evolve(request, namespace=within) if kinds[0].scope is ResourceScope.NAMESPACED else request
+
+
+def _make_file_request(files: Sequence[str], namespace: str | None, selected: Selected) -> _GetRequest:
+    _refuse_selector(selected)
+    if namespace == _ALL_NAMESPACES:
+        raise click.UsageError("A resource of a file is looked for in one namespace.")
+    manifests = require_manifests(files)
+    keys = tuple(key_of_document(manifest.resource, namespace or DEFAULT_NAMESPACE) for manifest in manifests)
+    return _GetRequest(kind=None, keys=keys, list_kind="")
 
 
 def _refuse_selector(selected: Selected) -> None:

@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.arguments import parse_keys
+from netplug_cli.ctl.arguments import key_of_document, parse_keys
 from netplug_cli.ctl.commands.options import DRY_RUN, FILES, FORCE, NAMESPACE, RESOURCES
 from netplug_cli.ctl.documents import require_manifests
 from netplug_cli.ctl.report import ChangeReport, Verb
@@ -21,7 +21,7 @@ from netplug_core.flows.resources.delete import delete as delete_resource
 from netplug_core.flows.resources.outcome import Outcome
 from netplug_core.flows.resources.replace import replace as replace_resource
 from netplug_core.flows.resources.validate import validate as validate_resource
-from netplug_core.resources.kinds import key_of, kind_of
+from netplug_core.resources.kinds import kind_of
 from netplug_core.resources.manifest import Manifest
 
 __all__ = ["apply", "create", "delete", "replace", "validate"]
@@ -100,7 +100,7 @@ def delete(context: click.Context, words: tuple[str, ...], **options: Unpack[_De
     risk = Risk.ACCEPTED if options["is_forced"] else Risk.REFUSED
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
-        key = key_of(manifest.resource)
+        key = key_of_document(manifest.resource, options["namespace"])
         return delete_resource(store, key, revision=manifest.revision, risk=risk, pace=session.pace())
 
     if files:

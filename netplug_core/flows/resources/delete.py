@@ -1,14 +1,18 @@
-"""Deletes a stored resource, after its claims on blocks; of a damaged one, only the record."""
+"""Deletes a stored resource, after its claims on blocks and what belongs to it alone.
+
+Of a damaged pool only the record is deleted.
+"""
 
 from __future__ import annotations
 
 from netplug_core.clock import Pace
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import Datastore, RefusesWrites
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.change import require_writable
 from netplug_core.flows.resources.damaged import Risk, delete_damaged, find_damage
+from netplug_core.flows.resources.node_objects import delete_node_objects
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
 from netplug_core.ipam.allocation.relinquish import Emptiness
@@ -25,6 +29,7 @@ def delete(
 ) -> Outcome:
     """Delete a resource; of a pool and of a node, the claims on blocks are relinquished first.
 
+    Before a node its host endpoints, BGP peers and configurations are deleted, and warnings name them.
     Workloads keep their addresses; a warning says how many they hold of a pool. ``revision`` is the resource version
     that the resource must have; empty for any. Of a damaged resource of any kind the record is deleted, and a warning
     says what was wrong; ``risk`` concerns only those.
@@ -33,6 +38,7 @@ def delete(
         AddressesAtRisk: it is a damaged pool, and addresses in use may be of it.
         DeletionCancelled: it is a pool that was enabled again meanwhile.
         KindNotWritable: people do not write its kind.
+        NotSupported: the store does not delete it, as the nodes of a Kubernetes cluster; nothing is done.
         ResourceMissing: nothing is stored under the key.
         ResourceOutdated: it has another resource version.
         ContentionExhausted, Unavailable: not now.
@@ -45,7 +51,9 @@ def delete(
         raise ResourceMissing.of(key)
     if revision and revision != first.revision:
         raise ResourceOutdated(str(key), revision, first.revision)
-    warnings = _relinquish_blocks(store, first, revision, pace)
+    if isinstance(store, RefusesWrites) and (refusal := store.find_refusal(Delete(key, first.revision))):
+        raise refusal
+    warnings = _delete_dependents(store, first, revision, pace)
     required = "" if isinstance(first.value, IPPool) else revision  # to disable the pool has changed its revision
 
     def decide(snapshot: Snapshot) -> Decision[Effect]:
@@ -63,19 +71,23 @@ def delete(
 
 
 def _delete_damaged(store: Datastore, key: Key[Resource], risk: Risk, revision: str, pace: Pace) -> Outcome:
-    if key.kind == NODE:
-        relinquish_node(store, key.name, Emptiness.NOT_REQUIRED, pace=pace)
+    dependents = _delete_dependents_of_node(store, key.name, pace) if key.kind == NODE else ()
     warnings = delete_damaged(store, key, risk, revision=revision, pace=pace)
-    return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
+    return Outcome(key=key, effect=Effect.DELETED, warnings=(*dependents, *warnings))
 
 
-def _relinquish_blocks(store: Datastore, record: Record[Resource], revision: str, pace: Pace) -> tuple[str, ...]:
-    """Relinquish the blocks of a node or a pool; return warnings for the person."""
+def _delete_dependents(store: Datastore, record: Record[Resource], revision: str, pace: Pace) -> tuple[str, ...]:
+    """Relinquish the blocks of a node or a pool, and delete what belongs to a node alone; return warnings."""
     resource = record.value
     if isinstance(resource, Node):
-        relinquish_node(store, record.key.name, Emptiness.NOT_REQUIRED, pace=pace)
+        return _delete_dependents_of_node(store, record.key.name, pace)
     if not isinstance(resource, IPPool):
         return ()
     warnings = pools.held_warnings(store, resource, deadline=pace.deadline)
     pools.prepare_deletion(store, Record(resource.key, resource, record.revision), revision=revision, pace=pace)
     return warnings
+
+
+def _delete_dependents_of_node(store: Datastore, node: str, pace: Pace) -> tuple[str, ...]:
+    relinquish_node(store, node, Emptiness.NOT_REQUIRED, pace=pace)
+    return delete_node_objects(store, node, pace=pace)

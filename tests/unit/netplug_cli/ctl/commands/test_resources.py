@@ -385,6 +385,26 @@ def test_namespaces(harness: ToolHarness) -> None:
     assert harness.err == "netplugctl: resource does not exist: WorkloadEndpoint(default/w2)\n"
 
 
+def test_a_file_without_a_namespace_means_that_of_the_command_line(harness: ToolHarness) -> None:
+    """A namespace that the file has wins."""
+    harness.store_records(endpoint("default", "w"), endpoint("shop", "w"), endpoint("other", "w"))
+
+    document = (
+        "apiVersion: projectnetplug.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: w}\n"
+        "spec: {orchestrator: cni, node: node-a, endpoint: eth0}\n"
+    )
+
+    def found(file: str, *options: str) -> str:
+        output = ("-o", "custom-columns=NS:.metadata.namespace")
+        harness.run_command("get", "-f", harness.write_file(file, "w.yaml"), *output, *options)
+        return "".join(harness.out.split()[1:])
+
+    assert (found(document), found(document, "-n", "shop")) == ("default", "shop")
+    assert found(document.replace("{name: w}", "{name: w, namespace: other}"), "-n", "shop") == "other"
+    assert found(document, "-A") == ""
+    assert "in one namespace" in harness.err
+
+
 def test_an_endpoint_that_names_no_workload_has_a_row(harness: ToolHarness) -> None:
     bare = WorkloadEndpoint(
         metadata=Metadata(name="w1", namespace="default"),
@@ -454,6 +474,22 @@ def test_delete_by_file_honours_its_resource_version(harness: ToolHarness) -> No
     harness.run_command("get", "pool", "a", "-o", "yaml")
     assert harness.run_command("delete", "-f", harness.write_file(harness.out, "new.yaml")) == 0
     assert harness.out == "IPPool(a) deleted\nSuccessfully deleted 1 'IPPool' resource(s)\n"
+
+
+def test_delete_names_what_a_node_takes_with_it(harness: ToolHarness) -> None:
+    node = "apiVersion: projectnetplug.org/v3\nkind: Node\nmetadata: {name: node-a}\n"
+    own = (
+        "---\napiVersion: projectnetplug.org/v3\nkind: HostEndpoint\nmetadata: {name: lan}\n"
+        "spec: {node: node-a, interfaceName: eth0}\n"
+    )
+    harness.run_command("create", "-f", harness.write_file(node + own, "node.yaml"))
+    warning = "netplugctl: warning: HostEndpoint(lan): it belonged to the node node-a alone, and is deleted too\n"
+    for options, words in (("--dry-run",), "would delete Node(node-a)\n"), ((), "Node(node-a) deleted\n"):
+        assert harness.run_command("delete", "node", "node-a", *options) == 0
+        assert harness.out.startswith(words)
+        assert harness.err == warning
+    harness.run_command("get", "heps")
+    assert harness.err == "netplugctl: no HostEndpoint found\n"
 
 
 def test_delete_warns_of_addresses_that_stay_held(harness: ToolHarness) -> None:
