@@ -27,9 +27,9 @@ _CHUNK = 65_536
 
 @define
 class HidingProxy:
-    """``hidden`` are the paths, without queries. They are hidden from the clients whose ``User-Agent`` begins with ``client``.
+    """Paths without queries that are ``hidden`` from those whose ``User-Agent`` begins with ``client``.
 
-    ``asked`` counts their requests for each hidden path.
+    ``asked`` counts its requests for each hidden path.
     """
 
     server: ApiServer
