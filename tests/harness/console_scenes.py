@@ -238,6 +238,11 @@ def a_node(scene: Scene) -> None:
     scene.create(resource("Node", "node-a", labels="{rack: r1}"))
 
 
+def a_node_with_an_object_of_its_own(scene: Scene) -> None:
+    own = resource("HostEndpoint", "node-b-lan", "{node: node-b, interfaceName: eth0}")
+    scene.create(resource("Node", "node-b"), own)
+
+
 def three_nodes(scene: Scene) -> None:
     """Nodes with different labels."""
     scene.create(
@@ -381,6 +386,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} apply -f peer.yaml": the_example_of("BGPPeer", "peer.yaml"),
     f"{_TOOL} apply -f nodeconfiguration.yaml": the_example_of("NodeConfiguration", "nodeconfiguration.yaml"),
     f"{_TOOL} get nodes -o wide": a_node,
+    f"{_TOOL} delete node node-b": a_node_with_an_object_of_its_own,
     f"{_TOOL} get pools -o name": two_pools,
     f"{_TOOL} get ippool/six node/node-a": two_pools_and_a_node,
     f"{_TOOL} apply -f pools.yaml --dry-run": pools_to_apply,

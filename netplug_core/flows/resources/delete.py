@@ -43,16 +43,11 @@ def delete(
         ResourceOutdated: it has another resource version.
         ContentionExhausted, Unavailable: not now.
     """
-    if find_damage(store, key, pace=pace) is not None:
+    damage = find_damage(store, key, pace=pace)
+    if damage is not None:
+        _ask_store(store, Delete(key, damage.revision))
         return _delete_damaged(store, key, risk, revision, pace)
-    require_writable(key, "Delete")
-    (first,) = find(store, [key], deadline=pace.deadline)
-    if first is None:
-        raise ResourceMissing.of(key)
-    if revision and revision != first.revision:
-        raise ResourceOutdated(str(key), revision, first.revision)
-    if isinstance(store, RefusesWrites) and (refusal := store.find_refusal(Delete(key, first.revision))):
-        raise refusal
+    first = _require_deletable(store, key, revision, pace)
     warnings = _delete_dependents(store, first, revision, pace)
     required = "" if isinstance(first.value, IPPool) else revision  # to disable the pool has changed its revision
 
@@ -68,6 +63,24 @@ def delete(
 
     Transaction(store, pace).run([Get(key)], decide)
     return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
+
+
+def _require_deletable(store: Datastore, key: Key[Resource], revision: str, pace: Pace) -> Record[Resource]:
+    """The stored resource, if nothing forbids its deletion. It is asked before anything is done."""
+    require_writable(key, "Delete")
+    (first,) = find(store, [key], deadline=pace.deadline)
+    if first is None:
+        raise ResourceMissing.of(key)
+    if revision and revision != first.revision:
+        raise ResourceOutdated(str(key), revision, first.revision)
+    _ask_store(store, Delete(key, first.revision))
+    return first
+
+
+def _ask_store(store: Datastore, write: Delete[Resource]) -> None:
+    """Raise what the store would answer to a deletion that it never makes."""
+    if isinstance(store, RefusesWrites) and (refusal := store.find_refusal(write)):
+        raise refusal
 
 
 def _delete_damaged(store: Datastore, key: Key[Resource], risk: Risk, revision: str, pace: Pace) -> Outcome:

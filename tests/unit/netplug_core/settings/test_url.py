@@ -100,7 +100,7 @@ def test_another_name_gets_the_parts_of_its_url_as_options(url: str, options: di
     ("etcd://h?tls", "its query is not a list of name=value"),
     ("etcd://h?tls=true&tls=false", "the option 'tls' is given twice"),
     ("etcd://h#x", "it has a fragment"),
-    ("etcd://[h", "Invalid IPv6 URL"),
+    ("etcd://[h", "a host or its port is missing or wrong"),
     ("etcd://root:p?w=x@host", "it has an @ behind a ? or #"),
     ("kubernetes://host", "it names a host"),
     ("kubernetes:?token=x", "unknown option 'token'"),

@@ -127,7 +127,10 @@ def test_a_store_that_deletes_no_nodes_loses_nothing(harness: ResourceHarness) -
     block = Block.new(Prefix.parse("10.0.0.0/26"), owner="host:node-a", now_ns=1)
     affinity = affinity_key(block.owner, block.prefix)
     harness.put(Create(affinity, Affinity(state=AffinityState.CONFIRMED)), Create(block.key, block))
-    with pytest.raises(NotSupported, match="the cluster deletes its nodes"):
-        delete(Refusing(harness.store), key_of(NODE), pace=harness.pace)
+    damaged = DamagedDatastore(harness.store)
+    damaged.damage[key_of(NODE)] = b"{"
+    for store in (harness.store, damaged):
+        with pytest.raises(NotSupported, match="the cluster deletes its nodes"):
+            delete(Refusing(store), key_of(NODE), pace=harness.pace)
     assert stored(harness) == {key_of(resource) for resource in (NODE, *OWN)}
     assert harness.store.read([List(AFFINITY)], deadline=harness.deadline).list(List(AFFINITY))[0].key == affinity
