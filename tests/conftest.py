@@ -78,7 +78,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], 
 
 settings.register_profile("dev", PATIENT, max_examples=30, stateful_step_count=20)
 # The same examples each time: a commit passes or it does not. A night draws others.
-settings.register_profile("ci", PATIENT, max_examples=60, stateful_step_count=30, derandomize=True)
+settings.register_profile("ci", PATIENT, max_examples=40, stateful_step_count=30, derandomize=True)
 settings.register_profile("nightly", PATIENT, max_examples=300, stateful_step_count=50)
 settings.load_profile(os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
 

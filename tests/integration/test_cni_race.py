@@ -22,7 +22,7 @@ from tests.harness.plugin_datastores import PluginDatastore
 
 pytestmark = [pytest.mark.netns, pytest.mark.stress]
 
-AT_ONCE = 100
+AT_ONCE = 100 if IS_DEEP else 40
 TRY_AGAIN = 11
 STORES = ["sqlite", *([pytest.param("etcdv3", marks=pytest.mark.etcd)] if IS_DEEP else [])]
 NIGHT_CPU_S = 600.0 / len(STORES)

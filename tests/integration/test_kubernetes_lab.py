@@ -13,6 +13,7 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import KubernetesAccess
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import NetnsNode
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_apiserver import start_api_server as started_api_server
@@ -117,7 +118,7 @@ def finish_namespace(server: ApiServer, name: str) -> None:
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("lost", ["", "*"])
+@pytest.mark.parametrize("lost", ["", "*"] if IS_DEEP else ["*"])
 def test_a_lab_on_a_cluster_that_runs_leaves_nothing_there(
     api_server: ApiServer, node: NetnsNode, tmp_path: Path, lost: str
 ) -> None:

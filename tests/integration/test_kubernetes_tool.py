@@ -98,6 +98,7 @@ def test_the_configuration_is_set_and_nodes_are_the_clusters(tool: ToolProcess, 
     assert "tooled" in tool("get", "nodes")
     node = "apiVersion: projectnetplug.org/v3\nkind: Node\nmetadata: {name: fresh}\n"
     assert "the cluster's own nodes are the nodes" in tool("create", "-f", "-", stdin=node, status=1)
+    assert "the cluster's own nodes are the nodes" in tool("delete", "node", "tooled", status=1)
     assert "Cluster Version" in tool("version")
     assert tool("ipam", "show")
 

@@ -210,7 +210,7 @@ def choose_victims(effects: list[str]) -> list[int]:
     "datastore,step",
     [
         ("sqlite", 1 if IS_DEEP else 9),
-        pytest.param("etcdv3", 1 if IS_DEEP else 14, marks=pytest.mark.etcd),
+        pytest.param("etcdv3", 1 if IS_DEEP else 9, marks=pytest.mark.etcd),
         *([pytest.param("kubernetes", 3, marks=[pytest.mark.etcd, pytest.mark.apiserver])] if IS_DEEP else []),
     ],
 )

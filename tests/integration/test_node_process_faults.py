@@ -368,13 +368,11 @@ def test_a_call_survives_a_process_that_dies_after_any_of_its_effects(
 
 
 def _chosen(effects: list[str]) -> list[int]:
-    """All numbers in a deep run; otherwise the first and the last of each kind of effect."""
+    """All numbers in a deep run; otherwise the last of each kind of effect."""
     numbers = numbers_without_repeated_settings(effects)
     if IS_DEEP:
         return numbers
-    first = {effects[number - 1]: number for number in reversed(numbers)}
-    last = {effects[number - 1]: number for number in numbers}
-    return sorted({*first.values(), *last.values()})
+    return sorted({effects[number - 1]: number for number in numbers}.values())
 
 
 def ask_until_killed(process: NodeProcess, request: WireRequest) -> None:
