@@ -26,6 +26,7 @@ from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.testing.clock import ManualClock
 from tests.harness.cni_node import DEFAULT_CONTAINER, LOCK_FILE, CNINodeHarness, ContainerInterface, FakeHost
+from tests.harness.local_stores import FAULT_MODES
 from tests.harness.schedules import CallScheduler, Choose, every_schedule
 from tests.harness.stores import HookedStore
 
@@ -129,7 +130,7 @@ class AttachmentScene:
         assert self.locks.held == frozenset()
 
 
-MODES = pytest.mark.parametrize("mode", list(MemoryMode))
+MODES = pytest.mark.parametrize("mode", FAULT_MODES)
 
 
 @MODES

@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.kubernetes.names import CrdMode
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions
 from tests.harness.tool_user import ToolUser
 
-__all__ = ["SERVERS", "make_tool_user"]
+__all__ = ["CRD_MODES", "SERVERS", "make_tool_user"]
+
+CRD_MODES = tuple(CrdMode) if IS_DEEP else (CrdMode.V3,)
+"""The forms of the definitions. By day, tests of what does not know them run on one; the store's own run on both."""
 
 SERVERS = (
     pytest.param("etcdv3", marks=pytest.mark.etcd),
-    pytest.param(CrdMode.V1, marks=pytest.mark.apiserver, id="kubernetes-v1"),
-    pytest.param(CrdMode.V3, marks=pytest.mark.apiserver, id="kubernetes-v3"),
+    *(pytest.param(mode, marks=pytest.mark.apiserver, id=f"kubernetes-{mode.name.lower()}") for mode in CRD_MODES),
 )
 """The stores that need a server."""
 

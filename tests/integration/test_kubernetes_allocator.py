@@ -39,6 +39,7 @@ from tests.harness.local_stores import open_standalone_ipam
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, open_client
 from tests.harness.stores import StoreWrapper
+from tests.harness.tool_stores import CRD_MODES
 
 pytestmark = pytest.mark.apiserver
 
@@ -81,7 +82,7 @@ def resolve_written(write: Write, made: Sequence[Revision]) -> Write:
     return write
 
 
-@pytest.mark.parametrize("mode", CrdMode, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("mode", CRD_MODES, ids=lambda mode: mode.name)
 def test_the_allocator_keeps_its_invariants(api_server: ApiServer, mode: CrdMode) -> None:
     install_definitions(api_server, mode)
 

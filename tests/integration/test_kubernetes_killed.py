@@ -28,6 +28,7 @@ from tests.harness.servers.kube_objects import (
     make_node,
     open_store,
 )
+from tests.harness.tool_stores import CRD_MODES
 from tests.harness.waiting import deadline_in
 from tests.harness.worker_processes import WorkerProcesses
 
@@ -38,7 +39,7 @@ _KILLS = 11 if IS_DEEP else 5
 _HANDLES_BETWEEN = 6
 
 
-@pytest.mark.parametrize("mode", CrdMode if IS_DEEP else [CrdMode.V3])
+@pytest.mark.parametrize("mode", CRD_MODES)
 def test_writers_that_are_killed_leave_nothing_that_a_release_does_not_free(
     api_server: ApiServer, tmp_path: Path, mode: CrdMode
 ) -> None:

@@ -29,6 +29,7 @@ from tests.harness.servers.kube_objects import (
     open_store,
     without_definition,
 )
+from tests.harness.tool_stores import CRD_MODES
 
 pytestmark = pytest.mark.apiserver
 
@@ -64,7 +65,7 @@ class ToolProcess:
         return done.stdout + done.stderr
 
 
-@pytest.fixture(params=list(CrdMode), ids=lambda mode: mode.name)
+@pytest.fixture(params=CRD_MODES, ids=lambda mode: mode.name)
 def tool(request: pytest.FixtureRequest, api_server: ApiServer) -> ToolProcess:
     """The tool on an empty store."""
     mode: CrdMode = request.param

@@ -13,7 +13,7 @@ from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Create, Kind, List, Record
 from netplug_core.resources.kinds import KINDS
-from tests.harness.tool_stores import SERVERS, make_tool_user
+from tests.harness.tool_stores import CRD_MODES, SERVERS, make_tool_user
 from tests.harness.tool_user import ToolUser, document
 
 POOLS = document("IPPool", "main", "cidr: 10.68.0.0/16") + document("IPPool", "spare", "cidr: 10.69.0.0/16")
@@ -79,7 +79,7 @@ def test_a_label_would_be_set(user: ToolUser) -> None:
 
 
 @pytest.mark.apiserver
-@pytest.mark.parametrize("mode", CrdMode)
+@pytest.mark.parametrize("mode", CRD_MODES)
 def test_what_the_cluster_keeps_by_itself_is_refused_as_in_the_real_run(
     mode: CrdMode, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
