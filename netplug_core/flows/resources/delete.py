@@ -45,8 +45,7 @@ def delete(
     """
     damage = find_damage(store, key, pace=pace)
     if damage is not None:
-        _ask_store(store, Delete(key, damage.revision))
-        return _delete_damaged(store, key, risk, revision, pace)
+        return _delete_damaged(store, Delete(key, damage.revision), risk, revision, pace)
     first = _require_deletable(store, key, revision, pace)
     warnings = _delete_dependents(store, first, revision, pace)
     required = "" if isinstance(first.value, IPPool) else revision  # to disable the pool has changed its revision
@@ -83,7 +82,11 @@ def _ask_store(store: Datastore, write: Delete[Resource]) -> None:
         raise refusal
 
 
-def _delete_damaged(store: Datastore, key: Key[Resource], risk: Risk, revision: str, pace: Pace) -> Outcome:
+def _delete_damaged(store: Datastore, found: Delete[Resource], risk: Risk, revision: str, pace: Pace) -> Outcome:
+    key = found.key
+    if revision and revision != found.revision:
+        raise ResourceOutdated(str(key), revision, found.revision)
+    _ask_store(store, found)
     dependents = _delete_dependents_of_node(store, key.name, pace) if key.kind == NODE else ()
     warnings = delete_damaged(store, key, risk, revision=revision, pace=pace)
     return Outcome(key=key, effect=Effect.DELETED, warnings=(*dependents, *warnings))

@@ -116,8 +116,11 @@ def test_one_that_is_gone_after_a_lost_reply_is_no_error(harness: ResourceHarnes
 
 def test_a_revision_that_does_not_fit_keeps_everything(harness: ResourceHarness) -> None:
     put(harness, NODE, *OWN)
-    with pytest.raises(ResourceOutdated):
-        delete(harness.store, key_of(NODE), revision="0", pace=harness.pace)
+    damaged = DamagedDatastore(harness.store)
+    damaged.damage[key_of(NODE)] = b"{"
+    for store in (harness.store, damaged):
+        with pytest.raises(ResourceOutdated):
+            delete(store, key_of(NODE), revision="0", pace=harness.pace)
     assert stored(harness) == {key_of(resource) for resource in (NODE, *OWN)}
 
 
