@@ -31,9 +31,12 @@ from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "KINDS", "NetworkResource", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind", "get_kind",
+    "KINDS", "OF_NODE", "NetworkResource", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind", "get_kind",
     "key_of", "kind_of",
 ]  # fmt: skip
+
+OF_NODE = "node."
+"""What stands in front of the name of a node in the name of an object that is for that node alone."""
 
 NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer | NodeConfiguration
 """The kinds that describe the network of nodes. No program of this release reads them."""

@@ -25,7 +25,7 @@ from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import Resource, ResourceScope, key_of, kind_of
+from netplug_core.resources.kinds import OF_NODE, Resource, ResourceScope, key_of, kind_of
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.network_rules import validate_network_resource
@@ -47,7 +47,6 @@ __all__ = [
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SELECT_ALL = "all()"
-_OF_NODE = "node."
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
 # Ranges without addresses that a workload could have. Source: RFC 6890, RFC 4291 section 2.4.
 _UNUSABLE = tuple(
@@ -141,8 +140,8 @@ def _raise_if_any(resource: Resource, problems: Iterable[FieldError]) -> None:
 def _validate_metadata(resource: Resource) -> Iterator[FieldError]:
     metadata, row = resource.metadata, kind_of(resource)
     if row.has_node_objects:
-        if metadata.name != row.fixed_name and not metadata.name.startswith(_OF_NODE):
-            rule = f"must be {row.fixed_name}, or {_OF_NODE} and the name of a node, such as {_OF_NODE}node-a"
+        if metadata.name != row.fixed_name and not metadata.name.startswith(OF_NODE):
+            rule = f"must be {row.fixed_name}, or {OF_NODE} and the name of a node, such as {OF_NODE}node-a"
             yield FieldError("metadata.name", metadata.name, rule)
     elif row.fixed_name and metadata.name != row.fixed_name:
         yield FieldError("metadata.name", metadata.name, f"there is one {row.name}, and its name is {row.fixed_name}")

@@ -85,7 +85,7 @@ def _ask_store(store: Datastore, write: Delete[Resource]) -> None:
 def _delete_damaged(store: Datastore, found: Delete[Resource], risk: Risk, revision: str, pace: Pace) -> Outcome:
     key = found.key
     if revision and revision != found.revision:
-        raise ResourceOutdated(str(key), revision, found.revision)
+        raise ResourceOutdated(str(key), revision, str(found.revision))
     _ask_store(store, found)
     dependents = _delete_dependents_of_node(store, key.name, pace) if key.kind == NODE else ()
     warnings = delete_damaged(store, key, risk, revision=revision, pace=pace)

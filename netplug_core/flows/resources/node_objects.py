@@ -15,7 +15,7 @@ from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.records import Decision, Delete, Get, Key, Kind, Malformed, Snapshot
 from netplug_core.resources.bgppeer import BGP_PEER, BGPPeer
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
-from netplug_core.resources.kinds import KINDS, Resource
+from netplug_core.resources.kinds import KINDS, OF_NODE, Resource
 
 __all__ = ["delete_node_objects"]
 
@@ -40,7 +40,7 @@ def _find(store: Datastore, node: str, pace: Pace, malformed: list[Malformed]) -
         for record in read_pages(store, kind, deadline=pace.deadline, malformed=malformed):
             if _is_of(node, record.value):
                 yield record.key
-    queries = [Get(row.key(f"node.{node}")) for row in KINDS if row.has_node_objects]
+    queries = [Get(row.key(f"{OF_NODE}{node}")) for row in KINDS if row.has_node_objects]
     snapshot = store.read(queries, deadline=pace.deadline.capped(CALL_TIMEOUT_S))
     for query in queries:
         malformed.extend(snapshot.malformed(query))
