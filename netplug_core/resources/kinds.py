@@ -31,8 +31,8 @@ from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "KINDS", "OF_NODE", "NetworkResource", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind", "get_kind",
-    "key_of", "kind_of",
+    "KINDS", "OF_NODE", "NetworkResource", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind",
+    "get_kind", "key_of", "kind_of",
 ]  # fmt: skip
 
 OF_NODE = "node."
