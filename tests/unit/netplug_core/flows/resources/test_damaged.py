@@ -125,6 +125,19 @@ def test_a_document_with_another_resource_version_deletes_nothing(
     assert delete(damaged, POOL, revision=latest, pace=harness.pace).effect is Effect.DELETED
 
 
+def test_a_record_damaged_anew_meanwhile_stays(harness: ResourceHarness, damaged: DamagedDatastore) -> None:
+    judged = revision_of(damaged, POOL, harness)
+
+    def damage_anew() -> None:
+        damaged.commit([Update(POOL, make_pool(), Revision(judged))], deadline=harness.deadline)
+        damaged.damage[POOL] = b"[]"
+
+    store = FaultyDatastore(damaged, {1: RunBefore(damage_anew)})
+    with pytest.raises(ResourceOutdated):
+        delete(store, POOL, revision=judged, pace=harness.pace)
+    assert revision_of(damaged, POOL, harness) != judged
+
+
 def test_a_lost_reply_is_no_failure(harness: ResourceHarness, damaged: DamagedDatastore) -> None:
     store = FaultyDatastore(damaged, {1: LostReply()})
     assert delete(store, POOL, pace=harness.pace).effect is Effect.DELETED
