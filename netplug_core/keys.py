@@ -22,10 +22,14 @@ Revision = NewType("Revision", str)
 
 @frozen
 class Kind(Generic[V_co]):
-    """A kind of record: its name, and the names of the segments of its keys, the widest first."""
+    """A kind of record: its name, and the names of the segments of its keys, the widest first.
+
+    ``is_large``: one record may have tens of kilobytes, so that thousands of them are too much for one page.
+    """
 
     name: str
     segments: tuple[str, ...] = field(eq=False)
+    is_large: bool = field(default=False, eq=False)
 
     def __hash__(self) -> int:
         return hash(self.name)

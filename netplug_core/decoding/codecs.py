@@ -103,6 +103,8 @@ def is_utf8(text: str) -> bool:
 
     JSON can spell a surrogate, and a byte of the environment that is not UTF-8 becomes one.
     """
+    if text.isascii():
+        return True  # the usual case, without a copy
     try:
         text.encode()
     except UnicodeEncodeError:

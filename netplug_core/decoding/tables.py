@@ -179,15 +179,15 @@ class _Row:
     is_unset_if_empty: bool
     is_single_value: bool
     show_in_error: Callable[[object], object]
+    key: str = field(init=False)
 
-    @property
-    def key(self) -> str:
-        return ".".join(self.path)
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "key", ".".join(self.path))
 
     def read(self, members: Mapping[str, object]) -> object:
         value: object = members
         for depth, name in enumerate(self.path):
-            if not isinstance(value, Mapping):
+            if type(value) is not dict and not isinstance(value, Mapping):
                 raise self._refused(WrongType(JSONType.OBJECT), self.path[:depth], value)
             value = value.get(name)
             if value is None:
@@ -209,7 +209,7 @@ class _Row:
 class _ObjectReader:
     """Reads objects of one class."""
 
-    __slots__ = ("_decoder", "_keeps_unknown", "_known", "_rows", "_table")
+    __slots__ = ("_decoder", "_keeps_unknown", "_known", "_lines", "_table")
 
     def __init__(
         self, decoder: Decoder, tables: Mapping[type, Table[object]], cls: type, converter: BaseConverter
@@ -217,7 +217,7 @@ class _ObjectReader:
         self._decoder, self._table = decoder, tables[cls]
         attributes = _attributes(self._table)
         is_stored = decoder.origin is DocumentOrigin.DATASTORE
-        self._rows = tuple(
+        rows = (
             tuple(
                 _row(name, one, attributes.get(name), _decode_function(one.codec, converter, is_stored=is_stored))
                 for one in (line, *line.alternatives)
@@ -225,17 +225,20 @@ class _ObjectReader:
             for name, line in self._table.fields.items()
             if line.is_users or is_stored
         )
+        self._lines = tuple((_name_of_optional(line), line) for line in rows)
         self._known = _known_keys(self._table, tables)
         self._known.update(self._table.ignored_if_stored if is_stored else self._table.ignored_from_users)
         self._keeps_unknown = _UNKNOWN in attributes and (is_stored or self._table.keeps_unknown)
 
     def structure(self, members: object, _: object) -> object:
-        if not isinstance(members, Mapping):
+        if type(members) is not dict and not isinstance(members, Mapping):
             raise WrongType(JSONType.OBJECT)
         unknown = self._find_unknown(members)  # first: a mistyped name is refused by itself, not as what it left out
         values: dict[str, object] = {}
         keys: dict[str, str] = {}
-        for rows in self._rows:
+        for name, rows in self._lines:
+            if name and name not in members:
+                continue  # the usual case: most members are absent from most objects
             for row in rows:
                 value = self._read(row, members)
                 if value is not None:
@@ -272,15 +275,21 @@ class _ObjectReader:
             WrongType: they are kept, and are not UTF-8.
         """
         origin = self._decoder.origin
-        if origin is None or self._table.is_partial:
+        if origin is None or self._table.is_partial or self._known.issuperset(members):
             return {}
         unknown = {name: value for name, value in members.items() if name not in self._known}
-        if unknown and origin is DocumentOrigin.USER:
+        if origin is DocumentOrigin.USER:
             if not self._keeps_unknown:
                 raise UnknownKeys(", ".join(sorted(self._known)), value=", ".join(map(str, unknown)))
             if not is_utf8(json.dumps(unknown, ensure_ascii=False)):
                 raise WrongType(JSONType.UTF8, value=unknown)
         return unknown
+
+
+def _name_of_optional(rows: tuple[_Row, ...]) -> str:
+    """The name without which none of some rows reads anything; empty if there is no such name."""
+    row = rows[0]
+    return row.path[0] if len(rows) == 1 and row.path and not row.is_required else ""
 
 
 def _attributes(table: Table[object]) -> Mapping[str, Attribute[object]]:

@@ -20,12 +20,13 @@ from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError, NotServed, Unavailable
-from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime, StoreView
+from netplug_core.ipam.gc.handle_counts import HandleTally
+from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime
 from netplug_core.ipam.gc.reclaim import DELETE_BLOCKS, RELINQUISH_AFFINITIES, REPAIR_HANDLES, Reclaimer, ReclaimResult
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
-from netplug_core.ipam.reporting.check import CheckReport, DamagedRecord, Repair, check
+from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, Repair, check
 from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreHandle
 from netplug_core.records import Decision, Kind, Malformed, Query, Record, Snapshot
 from netplug_core.resources.kinds import KINDS
@@ -81,15 +82,17 @@ def check_ipam(store: Datastore, *, clock: Clock, deadline: Deadline) -> CheckRe
 
 def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:
     damaged: list[DamagedRecord] = []
-    view = StoreView(
-        blocks=_read_all(store, BLOCK, damaged, deadline),
-        handles=_read_all(store, HANDLE, damaged, deadline),
-        affinities=_read_all(store, AFFINITY, damaged, deadline),
-    )
+    blocks = tuple(_read_all(store, BLOCK, damaged, deadline))
+    handles = HandleTally.of(record.value for record in blocks)
+    for record in _read_all(store, HANDLE, damaged, deadline):
+        handles.add(record)
+    affinities = tuple(_read_all(store, AFFINITY, damaged, deadline))
     for row in KINDS:
         with suppress(NotServed):  # a cluster may have the definitions of an older release
-            _read_all(store, row.kind, damaged, deadline)
-    return check(view, damaged, ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000)))
+            for _readable in _read_all(store, row.kind, damaged, deadline):
+                pass
+    records = CheckedRecords(blocks=blocks, affinities=affinities, handles=handles, damaged=tuple(damaged))
+    return check(records, ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000)))
 
 
 def settle_s(store: Datastore) -> float:
@@ -161,10 +164,8 @@ def _decide_restore(
     return Decision((), RepairResult.CHANGED) if writes is None else Decision(writes, RepairResult.DONE)
 
 
-def _read_all(
-    store: Datastore, kind: Kind[V], damaged: list[DamagedRecord], deadline: Deadline
-) -> tuple[Record[V], ...]:
+def _read_all(store: Datastore, kind: Kind[V], damaged: list[DamagedRecord], deadline: Deadline) -> Iterator[Record[V]]:
+    """Every record of a kind. At the end those that cannot be decoded are added to ``damaged``."""
     malformed: list[Malformed] = []
-    found = tuple(read_pages(store, kind, deadline=deadline, malformed=malformed))
+    yield from read_pages(store, kind, deadline=deadline, malformed=malformed)
     damaged.extend(DamagedRecord(kind=kind, error=error) for error in malformed)
-    return found

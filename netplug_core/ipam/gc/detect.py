@@ -2,6 +2,7 @@
 
 A scan depends on the view, the history of earlier scans and the time, and reads and writes nothing. ``confirm``
 compares the leaks and the gone nodes with live lookups, and ``reclaim`` reads each record again before it is changed.
+``detect_misfits`` looks for wrong records only, for a check of the store.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TypeVar
 
-from attrs import Factory, define, field, frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import SECOND_NS
@@ -26,9 +27,10 @@ from netplug_core.ipam.gc.candidates import (
     allocation_owners,
     judge,
 )
+from netplug_core.ipam.gc.grace import GraceLedger
+from netplug_core.ipam.gc.handle_counts import HandleCounts
 from netplug_core.ipam.gc.model import (
     AllocationRef,
-    Candidate,
     CollectorSettings,
     DeleteBlock,
     ExpireCooldown,
@@ -37,6 +39,7 @@ from netplug_core.ipam.gc.model import (
     GCAction,
     GoneNode,
     Leak,
+    Misfits,
     RecordRef,
     RelinquishAffinity,
     RelinquishReason,
@@ -48,37 +51,17 @@ from netplug_core.ipam.gc.model import (
     Undetermined,
 )
 from netplug_core.ipam.model.affinity import Affinity, affinity_key, claimed_block, claiming_owner, owner_node
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
+from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.handle import Handle
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Key, Malformed, Record
 
-__all__ = ["MIN_BLOCK_AGE_S", "detect"]
+__all__ = ["MIN_BLOCK_AGE_S", "detect", "detect_misfits"]
 
 MIN_BLOCK_AGE_S = 60
 """An empty block is kept at least so long after its creation, in seconds, however short the grace period is."""
 
 A = TypeVar("A", bound=GCAction)
-
-
-@define(kw_only=True)
-class _GraceLedger:
-    """Since when each candidate looks abandoned.
-
-    ``previous`` is from earlier scans. ``since`` has the candidates of this scan: only they are kept.
-    """
-
-    now_ms: int
-    grace_ms: float
-    previous: dict[Candidate, int]
-    since: dict[Candidate, int] = field(default=Factory(dict))
-
-    def first_seen(self, candidate: Candidate) -> int:
-        """Since when it looks abandoned."""
-        return self.since.setdefault(candidate, self.previous.get(candidate, self.now_ms))
-
-    def is_due(self, candidate: Candidate) -> bool:
-        """Whether it has looked abandoned for the grace period; never if the grace period is 0."""
-        return self.grace_ms > 0 and self.now_ms - self.first_seen(candidate) >= self.grace_ms
 
 
 @frozen
@@ -103,7 +86,7 @@ class _Scan:
 
     view: StoreView
     now: ScanTime
-    grace: _GraceLedger
+    grace: GraceLedger
     failures: dict[str, int]
     blocks: dict[Prefix, Record[Block]]
     affinities: dict[Key[Affinity], _ReadAffinity]
@@ -113,14 +96,16 @@ class _Scan:
     gone: frozenset[str]
 
     @classmethod
-    def open(cls, view: StoreView, history: ScanHistory, settings: CollectorSettings, now: ScanTime) -> _Scan:
-        held = tuple(owner for record in view.blocks for owner in allocation_owners(record.value))
+    def open(
+        cls, view: StoreView, held: tuple[AllocationOwner, ...], failures: dict[str, int], grace: GraceLedger,
+        now: ScanTime,
+    ) -> _Scan:  # fmt: skip
         affinities, unreadable = _read_affinities(view)
         return cls(
             view=view,
             now=now,
-            grace=_GraceLedger(now_ms=now.elapsed_ms, grace_ms=settings.grace_s * 1000, previous=dict(history.since)),
-            failures=dict(history.failures),
+            grace=grace,
+            failures=failures,
             blocks={record.value.prefix: record for record in view.blocks},
             affinities={affinity.key: affinity for affinity in affinities},
             unreadable=unreadable,
@@ -153,12 +138,19 @@ def _read_affinities(view: StoreView) -> tuple[list[_ReadAffinity], tuple[Malfor
 
 def detect(view: StoreView, history: ScanHistory, settings: CollectorSettings, now: ScanTime) -> ScanResult:
     """Everything in a complete view that looks abandoned, and the history for the next scan."""
-    scan = _Scan.open(view, history, settings, now)
+    now_ms = now.elapsed_ms
+    ledger = GraceLedger(
+        now_ms=now_ms, grace_ms=settings.grace_s * 1000, new_since_ms=now_ms, previous=dict(history.since)
+    )
+    held = tuple(owner for record in view.blocks for owner in allocation_owners(record.value))
+    scan = _Scan.open(view, held, dict(history.failures), ledger, now)
     verdicts = [(owner, _judge(scan, owner)) for owner in scan.held]
     leaks, candidates = _leaks(scan, verdicts)
     affinities = (*_affinities_without_block(scan), *_unused_affinities(scan))
     blocks = tuple(_blocks_without_affinity(scan))
-    handles = tuple(_wrong_handles(scan))
+    counts = HandleCounts.of(record.value for record in view.blocks)
+    wrong = (record for record in view.handles if not counts.is_right(record))
+    handles = tuple(_repaired_handles(scan, wrong, counts))
     cooldowns = tuple(_expired_cooldowns(scan))
     gone = _gone_nodes(scan, frozenset(leak.handle for leak in leaks))
     actions: list[GCAction] = [*leaks, *affinities, *blocks, *handles, *cooldowns]
@@ -180,6 +172,22 @@ def detect(view: StoreView, history: ScanHistory, settings: CollectorSettings, n
             for owner, verdict in verdicts
             if isinstance(verdict, UndeterminedReason)
         ),
+        unreadable=scan.unreadable,
+    )
+
+
+def detect_misfits(view: StoreView, counts: HandleCounts, now: ScanTime) -> Misfits:
+    """The records that do not fit together, however short the time since. It is not judged which address is leaked.
+
+    ``counts`` are those of the blocks, and of the handles the view needs only those that differ from them.
+    """
+    now_ms, grace_ms = now.elapsed_ms, 1
+    ledger = GraceLedger(now_ms=now_ms, grace_ms=grace_ms, new_since_ms=now_ms - grace_ms, previous={})
+    scan = _Scan.open(evolve(view, cluster=None), (), {}, ledger, now)
+    return Misfits(
+        handles=scan.by_urgency(_repaired_handles(scan, view.handles, counts), _by_subject),
+        affinities=scan.by_urgency(_affinities_without_block(scan), _by_subject),
+        blocks=scan.by_urgency(_blocks_without_affinity(scan), _by_subject),
         unreadable=scan.unreadable,
     )
 
@@ -233,21 +241,13 @@ def _by_age(scan: _Scan) -> Callable[[FreeHandle], tuple[object, ...]]:
 # --- handles ----------------------------------------------------------------------------------------------------------
 
 
-def _wrong_handles(scan: _Scan) -> Iterator[RepairHandle]:
-    """Handles whose counts differ from their blocks. A crash may leave a count too high, or a handle of nothing."""
-    counts: dict[str, dict[Prefix, int]] = {}
-    for owner in scan.held:
-        held = counts.setdefault(owner.handle or "", {})
-        held[owner.block] = held.get(owner.block, 0) + 1
-    for record in scan.view.handles:
-        held = counts.get(record.key.name, {})
-        is_right = held and tuple(sorted(held.items())) == record.value.blocks
-        if is_right or record.key.name == RESERVED_HANDLE:
-            continue
+def _repaired_handles(scan: _Scan, wrong: Iterable[Record[Handle]], counts: HandleCounts) -> Iterator[RepairHandle]:
+    """The repairs of handles that differ from their blocks."""
+    for record in wrong:
         reference = RecordRef.of(record)
         if scan.grace.is_due(reference):
             named = {prefix for prefix, _count in record.value.blocks}
-            yield RepairHandle(record=reference, blocks=tuple(sorted(named | held.keys())))
+            yield RepairHandle(record=reference, blocks=tuple(sorted(named | counts.blocks_of(record.key.name))))
 
 
 # --- blocks and affinities --------------------------------------------------------------------------------------------

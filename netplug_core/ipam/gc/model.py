@@ -25,7 +25,7 @@ from netplug_core.resources.ippool import IPPool
 
 __all__ = [
     "AllocationRef", "Candidate", "CollectionReport", "CollectorSettings", "DeleteBlock", "ExpireCooldown",
-    "FailedAction", "FreeCondition", "FreeHandle", "GCAction", "GoneNode", "IdleReason", "Leak", "RecordRef",
+    "FailedAction", "FreeCondition", "FreeHandle", "GCAction", "GoneNode", "IdleReason", "Leak", "Misfits", "RecordRef",
     "RelinquishAffinity", "RelinquishReason", "RepairHandle", "ScanHistory", "ScanResult", "ScanTime", "StoreView",
     "Undetermined", "WaitingNode",
 ]  # fmt: skip
@@ -304,6 +304,16 @@ class ScanResult:
     candidates: tuple[Leak, ...] = ()
     undetermined: tuple[Undetermined, ...] = ()
     unreadable: tuple[Malformed, ...] = ()
+
+
+@frozen(kw_only=True)
+class Misfits:
+    """The records that do not fit together, as the actions that repair them; ``unreadable`` have keys of no block."""
+
+    handles: tuple[RepairHandle, ...]
+    affinities: tuple[RelinquishAffinity, ...]
+    blocks: tuple[DeleteBlock, ...]
+    unreadable: tuple[Malformed, ...]
 
 
 @frozen(kw_only=True)

@@ -380,7 +380,7 @@ def _whole_seconds(time_ns: int) -> int:
     return time_ns - time_ns % SECOND_NS
 
 
-BLOCK: Kind[Block] = Kind("IPAMBlock", ("family", "cidr"))
+BLOCK: Kind[Block] = Kind("IPAMBlock", ("family", "cidr"), is_large=True)
 FULL = ValueCondition("full", lambda value: isinstance(value, Block) and value.is_full)
 
 

@@ -6,23 +6,19 @@ made to fit the blocks, and no repair frees an address. ``flows.ipam.check`` rea
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.gc.candidates import allocation_owners
-from netplug_core.ipam.gc.detect import detect
+from netplug_core.ipam.gc.detect import detect_misfits
+from netplug_core.ipam.gc.handle_counts import HandleTally
 from netplug_core.ipam.gc.model import (
-    CollectorSettings,
     DeleteBlock,
-    RecordRef,
     RelinquishAffinity,
     RelinquishReason,
     RepairHandle,
-    ScanHistory,
     ScanTime,
     StoreView,
 )
@@ -30,15 +26,12 @@ from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreHandle
-from netplug_core.records import Key, Kind, Malformed
+from netplug_core.records import Key, Kind, Malformed, Record
 
-__all__ = ["CheckReport", "DamagedRecord", "Repair", "Unrepairable", "check"]
+__all__ = ["CheckReport", "CheckedRecords", "DamagedRecord", "Repair", "Unrepairable", "check"]
 
 Repair: TypeAlias = RepairHandle | RestoreHandle | RelinquishAffinity | RestoreAffinity | DeleteBlock | DeleteDamaged
 """A change that makes records fit together. Its text says what is done and why."""
-
-_GRACE_S = 1.0
-_SETTINGS = CollectorSettings(grace_s=_GRACE_S)
 
 
 @frozen(kw_only=True)
@@ -47,6 +40,16 @@ class DamagedRecord:
 
     kind: Kind[object]
     error: Malformed
+
+
+@frozen(kw_only=True)
+class CheckedRecords:
+    """What is checked: blocks and affinities, the stored handles compared with the blocks, and what is damaged."""
+
+    blocks: tuple[Record[Block], ...]
+    affinities: tuple[Record[Affinity], ...]
+    handles: HandleTally
+    damaged: tuple[DamagedRecord, ...] = ()
 
 
 @frozen
@@ -76,24 +79,24 @@ class CheckReport:
         return len(self.repairs) + len(self.unrepairable)
 
 
-def check(view: StoreView, damaged: Iterable[DamagedRecord], now: ScanTime) -> CheckReport:
+def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
     """Everything that does not fit together. Pods and nodes are not considered: no address is called leaked."""
-    damaged = tuple(damaged)
+    damaged, handles = records.damaged, records.handles
     kinds = {each.kind for each in damaged}
-    found = detect(evolve(view, cluster=None, unreadable=()), _since_long_ago(view, now), _SETTINGS, now)
-    unused = (action for action in found.affinities if action.reason is not RelinquishReason.UNUSED)
+    view = StoreView(blocks=records.blocks, affinities=records.affinities, handles=tuple(handles.wrong))
+    found = detect_misfits(view, handles.counts, now)
     deleted = (action for action in found.blocks if action.affinity is None or AFFINITY not in kinds)
-    restored = tuple(_lost_handles(view))
-    claimed = tuple(_lost_affinities(view, is_damaged=AFFINITY in kinds))
+    restored = tuple(_lost_handles(records))
+    claimed = tuple(_lost_affinities(records, is_damaged=AFFINITY in kinds))
     candidates: tuple[Repair, ...] = (
         *found.handles,
         *restored,
-        *unused,
+        *found.affinities,
         *claimed,
         *deleted,
         *_useless(damaged, restored, claimed),
     )
-    kept = frozenset(repair for repair in candidates if BLOCK in kinds and _may_lead_to_damage(view, repair))
+    kept = frozenset(repair for repair in candidates if BLOCK in kinds and _may_lead_to_damage(records, repair))
     repairs = tuple(repair for repair in candidates if repair not in kept)
     replaced = {repair.key for repair in repairs if isinstance(repair, DeleteDamaged | RestoreHandle | RestoreAffinity)}
     return CheckReport(
@@ -106,45 +109,30 @@ def check(view: StoreView, damaged: Iterable[DamagedRecord], now: ScanTime) -> C
                 for repair in candidates
                 if repair in kept
             ),
-            *_overlaps(record.value.prefix for record in view.blocks),
+            *_overlaps(record.value.prefix for record in records.blocks),
         ),
-        blocks=len(view.blocks),
-        addresses=sum(len(allocation_owners(record.value)) for record in view.blocks),
-        handles=len(view.handles),
-        affinities=len(view.affinities),
+        blocks=len(records.blocks),
+        addresses=handles.counts.addresses,
+        handles=handles.count,
+        affinities=len(records.affinities),
     )
 
 
-def _since_long_ago(view: StoreView, now: ScanTime) -> ScanHistory:
-    """A history in which every record has looked so for the grace period: the caller itself waits where it has to."""
-    records: Iterable[RecordRef[object]] = (
-        *map(RecordRef.of, view.blocks),
-        *map(RecordRef.of, view.handles),
-        *map(RecordRef.of, view.affinities),
-    )
-    since_ms = now.elapsed_ms - round(_GRACE_S * 1000)
-    return ScanHistory(since=tuple((record, since_ms) for record in records))
-
-
-def _lost_handles(view: StoreView) -> Iterator[RestoreHandle]:
+def _lost_handles(records: CheckedRecords) -> Iterator[RestoreHandle]:
     """The handles that hold addresses and are not stored, or cannot be read."""
-    known = {record.key.name for record in view.handles}
-    blocks: defaultdict[str, list[Key[Block]]] = defaultdict(list)
-    for record in view.blocks:
-        owners = allocation_owners(record.value)
-        for handle in sorted({owner.handle for owner in owners if owner.handle is not None} - known):
-            blocks[handle].append(record.key)
-    for handle, keys in sorted(blocks.items()):
-        yield RestoreHandle(key=handle_key(handle), blocks=tuple(keys))
+    keys = {record.value.prefix: record.key for record in records.blocks}
+    for handle in sorted(records.handles.missing):
+        blocks = sorted(records.handles.counts.blocks_of(handle))
+        yield RestoreHandle(key=handle_key(handle), blocks=tuple(map(keys.__getitem__, blocks)))
 
 
-def _lost_affinities(view: StoreView, *, is_damaged: bool) -> Iterator[RestoreAffinity]:
+def _lost_affinities(records: CheckedRecords, *, is_damaged: bool) -> Iterator[RestoreAffinity]:
     """The affinities of blocks with an owner that are not stored, or cannot be read.
 
     An empty block goes without its affinity, unless that may be a damaged one.
     """
-    known = {record.key for record in view.affinities}
-    for record in view.blocks:
+    known = {record.key for record in records.affinities}
+    for record in records.blocks:
         block = record.value
         if block.owner and (is_damaged or not block.is_empty):
             key = affinity_key(block.owner, block.prefix)
@@ -163,11 +151,11 @@ def _useless(
             yield DeleteDamaged(key=key, revision=each.error.revision)
 
 
-def _may_lead_to_damage(view: StoreView, repair: Repair) -> bool:
+def _may_lead_to_damage(records: CheckedRecords, repair: Repair) -> bool:
     """Whether a repair drops or shortens what may lead to a block that cannot be read."""
     match repair:
         case RepairHandle():
-            return not {record.value.prefix for record in view.blocks}.issuperset(repair.blocks)
+            return not {record.value.prefix for record in records.blocks}.issuperset(repair.blocks)
         case RelinquishAffinity():
             return repair.reason is RelinquishReason.NO_BLOCK
         case RestoreHandle() | DeleteDamaged():

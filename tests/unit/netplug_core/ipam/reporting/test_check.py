@@ -4,11 +4,12 @@ import pytest
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS
-from netplug_core.ipam.gc.model import ScanTime
+from netplug_core.ipam.gc.handle_counts import HandleTally
+from netplug_core.ipam.gc.model import ScanTime, StoreView
 from netplug_core.ipam.model.affinity import AFFINITY, affinity_key
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
-from netplug_core.ipam.reporting.check import CheckReport, DamagedRecord, check
+from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, check
 from netplug_core.records import Key, Malformed, Revision
 from netplug_core.resources.ippool import IPPOOL, ippool_key
 from tests.harness.collector import CollectorHarness, leave_affinity, leave_block, leave_handle
@@ -26,9 +27,16 @@ def harness() -> CollectorHarness:
     return harness
 
 
+def records_of(view: StoreView, damaged: tuple[DamagedRecord, ...] = ()) -> CheckedRecords:
+    handles = HandleTally.of(record.value for record in view.blocks)
+    for record in view.handles:
+        handles.add(record)
+    return CheckedRecords(blocks=view.blocks, affinities=view.affinities, handles=handles, damaged=damaged)
+
+
 def check_of(harness: CollectorHarness, *damaged: DamagedRecord) -> CheckReport:
     now_ns = harness.clock.now_ns() + 3600 * SECOND_NS  # no block is young
-    return check(harness.view(), damaged, ScanTime(wall_ns=now_ns, elapsed_ms=0))
+    return check(records_of(harness.view(), damaged), ScanTime(wall_ns=now_ns, elapsed_ms=0))
 
 
 def damage(key: Key[object], *, is_known: bool = True) -> DamagedRecord:
@@ -165,5 +173,5 @@ def test_an_affinity_whose_key_names_no_block_is_reported(harness: CollectorHarn
         handles=found.handles,
         affinities=(*found.affinities[:-1], type(record)(odd, record.value, record.revision)),
     )
-    report = check(view, (), ScanTime(wall_ns=0, elapsed_ms=0))
+    report = check(records_of(view), ScanTime(wall_ns=0, elapsed_ms=0))
     assert [str(each) for each in report.unrepairable if "here" in str(each)] != []
