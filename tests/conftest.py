@@ -7,7 +7,9 @@ the other; any other test runs in whichever worker is free.
 import importlib
 import os
 import pkgutil
+import sys
 from collections.abc import Generator
+from functools import _lru_cache_wrapper
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,21 @@ def import_core() -> None:
     """
     for module in pkgutil.walk_packages(netplug_core.__path__, "netplug_core."):
         importlib.import_module(module.name)
+
+
+def forget_results() -> None:
+    """Clear the caches of the core's functions, so that a test that is measured computes their results again."""
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith("netplug_core."):
+            for value in vars(module).values():
+                if isinstance(value, _lru_cache_wrapper):
+                    value.cache_clear()
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let no test that is not measured hide lines from the next ones."""
+    if item.config.getoption("cov_source", None) and item.get_closest_marker("no_cover"):
+        forget_results()
 
 
 def find_length(item: pytest.Item) -> int:
