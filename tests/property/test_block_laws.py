@@ -7,10 +7,12 @@
   others, unless it was asked for by name; and never within its cooldown, whatever clocks ahead of ours wrote (V11).
 - An address is held by the handle it was given to until that handle releases it, whoever owns the block.
 - Another holder of one address is no other holder of those it was given with (trap 36).
+- The handles of a block are counted as the owners of its addresses are, which the collector judges.
 - What is stored as JSON is read back as it was, numbers beyond 2**53 and unknown members included.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -21,6 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
 from netplug_core.encoding.ipam import from_mapping, to_mapping
+from netplug_core.ipam.gc.candidates import allocation_owners
+from netplug_core.ipam.gc.handle_counts import HandleCounts
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle
@@ -201,6 +205,14 @@ class BlockLaws(RuleBasedStateMachine):
         for handle in handles - {None}:
             held = [allocation.ordinal for allocation in self.block.held_by(str(handle))]
             assert held == sorted(n for n, attribute in self.holders.items() if attribute.handle == handle)
+
+    @invariant()
+    def handles_are_counted_as_the_owners_of_addresses_are(self) -> None:
+        owners = allocation_owners(self.block)
+        held = Counter(owner.handle for owner in owners if owner.handle is not None)
+        counts = HandleCounts.of([self.block])
+        assert counts.by_handle == {handle: ((self.block.prefix, count),) for handle, count in held.items()}
+        assert counts.addresses == len(owners)
 
     @invariant()
     def json_keeps_it(self) -> None:

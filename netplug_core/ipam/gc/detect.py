@@ -2,7 +2,7 @@
 
 A scan depends on the view, the history of earlier scans and the time, and reads and writes nothing. ``confirm``
 compares the leaks and the gone nodes with live lookups, and ``reclaim`` reads each record again before it is changed.
-``detect_misfits`` looks for wrong records only, for a check of the store.
+``detect_inconsistencies`` looks for wrong records only, for a check of the store.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from netplug_core.ipam.gc.model import (
     FreeHandle,
     GCAction,
     GoneNode,
+    Inconsistencies,
     Leak,
-    Misfits,
     RecordRef,
     RelinquishAffinity,
     RelinquishReason,
@@ -56,7 +56,7 @@ from netplug_core.ipam.model.handle import Handle
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Key, Malformed, Record
 
-__all__ = ["MIN_BLOCK_AGE_S", "detect", "detect_misfits"]
+__all__ = ["MIN_BLOCK_AGE_S", "detect", "detect_inconsistencies"]
 
 MIN_BLOCK_AGE_S = 60
 """An empty block is kept at least so long after its creation, in seconds, however short the grace period is."""
@@ -176,7 +176,7 @@ def detect(view: StoreView, history: ScanHistory, settings: CollectorSettings, n
     )
 
 
-def detect_misfits(view: StoreView, counts: HandleCounts, now: ScanTime) -> Misfits:
+def detect_inconsistencies(view: StoreView, counts: HandleCounts, now: ScanTime) -> Inconsistencies:
     """The records that do not fit together, however short the time since. It is not judged which address is leaked.
 
     ``counts`` are those of the blocks, and of the handles the view needs only those that differ from them.
@@ -184,7 +184,7 @@ def detect_misfits(view: StoreView, counts: HandleCounts, now: ScanTime) -> Misf
     now_ms, grace_ms = now.elapsed_ms, 1
     ledger = GraceLedger(now_ms=now_ms, grace_ms=grace_ms, new_since_ms=now_ms - grace_ms, previous={})
     scan = _Scan.open(evolve(view, cluster=None), (), {}, ledger, now)
-    return Misfits(
+    return Inconsistencies(
         handles=scan.by_urgency(_repaired_handles(scan, view.handles, counts), _by_subject),
         affinities=scan.by_urgency(_affinities_without_block(scan), _by_subject),
         blocks=scan.by_urgency(_blocks_without_affinity(scan), _by_subject),

@@ -25,9 +25,9 @@ from netplug_core.resources.ippool import IPPool
 
 __all__ = [
     "AllocationRef", "Candidate", "CollectionReport", "CollectorSettings", "DeleteBlock", "ExpireCooldown",
-    "FailedAction", "FreeCondition", "FreeHandle", "GCAction", "GoneNode", "IdleReason", "Leak", "Misfits", "RecordRef",
-    "RelinquishAffinity", "RelinquishReason", "RepairHandle", "ScanHistory", "ScanResult", "ScanTime", "StoreView",
-    "Undetermined", "WaitingNode",
+    "FailedAction", "FreeCondition", "FreeHandle", "GCAction", "GoneNode", "IdleReason", "Inconsistencies", "Leak",
+    "RecordRef", "RelinquishAffinity", "RelinquishReason", "RepairHandle", "ScanHistory", "ScanResult", "ScanTime",
+    "StoreView", "Undetermined", "WaitingNode",
 ]  # fmt: skip
 
 V_co = TypeVar("V_co", covariant=True)
@@ -307,7 +307,7 @@ class ScanResult:
 
 
 @frozen(kw_only=True)
-class Misfits:
+class Inconsistencies:
     """The records that do not fit together, as the actions that repair them; ``unreadable`` have keys of no block."""
 
     handles: tuple[RepairHandle, ...]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.gc.detect import detect_misfits
+from netplug_core.ipam.gc.detect import detect_inconsistencies
 from netplug_core.ipam.gc.handle_counts import HandleTally
 from netplug_core.ipam.gc.model import (
     DeleteBlock,
@@ -84,7 +84,7 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
     damaged, handles = records.damaged, records.handles
     kinds = {each.kind for each in damaged}
     view = StoreView(blocks=records.blocks, affinities=records.affinities, handles=tuple(handles.wrong))
-    found = detect_misfits(view, handles.counts, now)
+    found = detect_inconsistencies(view, handles.counts, now)
     deleted = (action for action in found.blocks if action.affinity is None or AFFINITY not in kinds)
     restored = tuple(_lost_handles(records))
     claimed = tuple(_lost_affinities(records, is_damaged=AFFINITY in kinds))
@@ -96,7 +96,8 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
         *deleted,
         *_useless(damaged, restored, claimed),
     )
-    kept = frozenset(repair for repair in candidates if BLOCK in kinds and _may_lead_to_damage(records, repair))
+    readable = frozenset(record.value.prefix for record in records.blocks)
+    kept = frozenset(repair for repair in candidates if BLOCK in kinds and _may_lead_to_damage(readable, repair))
     repairs = tuple(repair for repair in candidates if repair not in kept)
     replaced = {repair.key for repair in repairs if isinstance(repair, DeleteDamaged | RestoreHandle | RestoreAffinity)}
     return CheckReport(
@@ -151,11 +152,11 @@ def _useless(
             yield DeleteDamaged(key=key, revision=each.error.revision)
 
 
-def _may_lead_to_damage(records: CheckedRecords, repair: Repair) -> bool:
-    """Whether a repair drops or shortens what may lead to a block that cannot be read."""
+def _may_lead_to_damage(readable: frozenset[Prefix], repair: Repair) -> bool:
+    """Whether a repair drops or shortens what may lead to a block that cannot be read; ``readable`` are the others."""
     match repair:
         case RepairHandle():
-            return not {record.value.prefix for record in records.blocks}.issuperset(repair.blocks)
+            return not readable.issuperset(repair.blocks)
         case RelinquishAffinity():
             return repair.reason is RelinquishReason.NO_BLOCK
         case RestoreHandle() | DeleteDamaged():
