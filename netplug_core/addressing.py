@@ -15,7 +15,7 @@ from attrs import frozen
 
 from netplug_core.errors import InvalidArgument, quote, require_type
 
-__all__ = ["Address", "Family", "Ordinal", "Prefix"]
+__all__ = ["Address", "Family", "Ordinal", "Prefix", "unusable_ranges"]
 
 Ordinal = NewType("Ordinal", int)
 """Zero-based offset of an address in its block."""
@@ -260,3 +260,21 @@ def _address_and_length(text: str) -> tuple[Address, int]:
     if not is_number or int(digits) > address.family.width or is_mapped:
         raise ValueError(f"{quote(text)} is not a CIDR")
     return address, int(digits)
+
+
+# Source: RFC 6890, RFC 4291 section 2.4.
+_UNUSABLE = tuple(
+    (word, Prefix.parse(text))
+    for word, texts in {
+        "unspecified": ("0.0.0.0/8", "::/128"),
+        "loopback": ("127.0.0.0/8", "::1/128"),
+        "link-local": ("169.254.0.0/16", "fe80::/10"),
+        "multicast": ("224.0.0.0/4", "ff00::/8"),
+    }.items()
+    for text in texts
+)
+
+
+def unusable_ranges(prefix: Prefix) -> Iterator[tuple[str, Prefix]]:
+    """The ranges without addresses of workloads that a prefix overlaps, each with the kind of its addresses."""
+    return ((word, reserved) for word, reserved in _UNUSABLE if reserved.overlaps(prefix))

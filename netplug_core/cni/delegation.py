@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from attrs import frozen
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Prefix, unusable_ranges
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, IPConfig, parse_result
 from netplug_core.cni.versions import CNICommand
@@ -22,7 +22,6 @@ from netplug_core.decoding.tables import Decoder, Field, Table
 from netplug_core.errors import ConfigurationError, DecodeError, ErrorCode, NetplugError, excerpt, quote
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.ipam.model.block import Pairs
-from netplug_core.resources.validation import unusable_ranges
 
 __all__ = [
     "IPAMPluginError", "IPAMPluginFailed", "IPAMPluginTimeout", "PluginOutput", "assignment_of", "is_unknown_command",

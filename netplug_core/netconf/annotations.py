@@ -14,13 +14,12 @@ from typing import Final, TypeVar
 
 from attrs import field, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, Prefix, unusable_ranges
 from netplug_core.decoding.codecs import is_utf8_without_nul
 from netplug_core.errors import ConfigurationError, quote
 from netplug_core.names import HOST_MAC, STORED_ANNOTATIONS
 from netplug_core.orchestrator.model import PodName
 from netplug_core.resources.metadata import Labels
-from netplug_core.resources.validation import unusable_ranges
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = [

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
-from netplug_core.addressing import Family, Prefix
+from netplug_core.addressing import Family, Prefix, unusable_ranges
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.resources.bgpconfiguration import BGPConfiguration
 from netplug_core.resources.bgppeer import BGPPeer
@@ -40,7 +40,7 @@ from netplug_core.resources.profile import (
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
-    "FieldError", "InvalidResource", "find_unusual_settings", "resource_warnings", "unusable_ranges",
+    "FieldError", "InvalidResource", "find_unusual_settings", "resource_warnings",
     "validate_pool_overlaps", "validate_pool_update", "validate_resource",
 ]  # fmt: skip
 
@@ -48,18 +48,6 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SELECT_ALL = "all()"
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
-# Ranges without addresses that a workload could have. Source: RFC 6890, RFC 4291 section 2.4.
-_UNUSABLE = tuple(
-    (word, Prefix.parse(text))
-    for word, texts in {
-        "unspecified": ("0.0.0.0/8", "::/128"),
-        "loopback": ("127.0.0.0/8", "::1/128"),
-        "link-local": ("169.254.0.0/16", "fe80::/10"),
-        "multicast": ("224.0.0.0/4", "ff00::/8"),
-    }.items()
-    for text in texts
-)
-
 
 _LARGE_BLOCK_BITS = 9  # 512 addresses
 
@@ -273,11 +261,6 @@ def _validate_block_size(pool: IPPool) -> Iterator[FieldError]:
 def _validate_cidr_range(pool: IPPool) -> Iterator[FieldError]:
     for word, reserved in unusable_ranges(pool.spec.prefix):
         yield FieldError("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the {word} range {reserved}")
-
-
-def unusable_ranges(prefix: Prefix) -> Iterator[tuple[str, Prefix]]:
-    """The ranges without addresses of workloads that a prefix overlaps, each with the kind of its addresses."""
-    return ((word, reserved) for word, reserved in _UNUSABLE if reserved.overlaps(prefix))
 
 
 def _validate_encapsulation(pool: IPPool) -> Iterator[FieldError]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, Prefix, unusable_ranges
 from netplug_core.errors import InvalidArgument
 
 
@@ -212,3 +212,14 @@ def test_the_methods_of_a_prefix_name_an_argument_of_another_type(method: str, o
         InvalidArgument, match=rf"^Prefix\.\w+: {other!r} is not accepted; an? (Address|Prefix) is expect"
     ):
         getattr(Prefix.parse("10.0.0.0/24"), method)(other)
+
+
+@pytest.mark.parametrize("text, kinds", [
+    ("10.0.0.0/24", []), ("fd00::/64", []), ("127.0.0.1", ["loopback"]), ("169.254.1.0/24", ["link-local"]),
+    ("0.0.0.0/0", ["unspecified", "loopback", "link-local", "multicast"]), ("::/127", ["unspecified", "loopback"]),
+    ("febf::1", ["link-local"]), ("ff02::1", ["multicast"]),
+])  # fmt: skip
+def test_ranges_that_no_workload_has_an_address_of(text: str, kinds: list[str]) -> None:
+    found = list(unusable_ranges(Prefix.enclosing(text)))
+    assert [kind for kind, _prefix in found] == kinds
+    assert all(prefix.overlaps(Prefix.enclosing(text)) for _kind, prefix in found)
