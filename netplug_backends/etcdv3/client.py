@@ -18,6 +18,7 @@ from attrs import frozen
 from netplug_backends.etcdv3.endpoints import EtcdEndpoint, MemberSource, RandomBelow
 from netplug_backends.etcdv3.failures import CallFailed, CallFailure
 from netplug_backends.etcdv3.operations import RangeRead, Txn, TxnResult, WatchBatch, WatchStart
+from netplug_backends.etcdv3.resolver import require_resolvable
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.clock import Clock, Deadline
@@ -251,8 +252,6 @@ class EtcdClient:
         """Require that the endpoint's name has an address, or had one when it was last used."""
         if not endpoint.has_name or endpoint in self._resolved:
             return
-        from netplug_backends.etcdv3.resolver import require_resolvable
-
         try:
             require_resolvable(endpoint.host, endpoint.port, share)
         except OSError as error:

@@ -1,7 +1,7 @@
 """Finds the members through DNS SRV records (RFC 2782): the setting ``etcd_discovery_srv``.
 
-A client's first call does the lookup, within its deadline. This is the only module that imports dnspython, inside its
-functions, because most clusters do not use SRV records.
+A client's first call does the lookup, within its deadline. This is the only module that imports dnspython; ``factory``
+imports it only where the setting is given.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from itertools import accumulate
 from threading import Thread
-from typing import TYPE_CHECKING
+
+from dns.exception import DNSException, Timeout
+from dns.name import Name, from_text, root
+from dns.rdtypes.IN.SRV import SRV
+from dns.resolver import NXDOMAIN, NoAnswer, Resolver, get_default_resolver
 
 from netplug_backends.etcdv3.endpoints import EtcdEndpoint, RandomBelow
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable, redact_url_credentials
-
-if TYPE_CHECKING:
-    from dns.name import Name
-    from dns.rdtypes.IN.SRV import SRV
-    from dns.resolver import Resolver
 
 __all__ = ["SrvMembers"]
 
@@ -41,9 +40,6 @@ class SrvMembers:
     """
 
     def __init__(self, domain: str) -> None:
-        from dns.exception import DNSException
-        from dns.name import from_text
-
         accepted = "give the name of a domain"
         if not _NOT_IN_NAMES.isdisjoint(domain):  # a URL, perhaps with a password, must not be sent to name servers
             raise ConfigurationError("etcd_discovery_srv", redact_url_credentials(domain), accepted)
@@ -77,9 +73,6 @@ class SrvMembers:
 
     def _look_up(self, deadline: Deadline) -> Mapping[str, Sequence[SRV] | str]:
         """The records of each service in order, or why there are none; both services are looked up at once."""
-        from dns.exception import DNSException
-        from dns.resolver import get_default_resolver
-
         try:
             resolver = copy(get_default_resolver())
         except (DNSException, OSError, ValueError) as error:  # the file has no usable name server
@@ -99,10 +92,6 @@ class SrvMembers:
 
 
 def _records(resolver: Resolver, name: Name, timeout_s: float) -> Sequence[SRV] | str:
-    from dns.exception import DNSException, Timeout
-    from dns.name import root
-    from dns.resolver import NXDOMAIN, NoAnswer
-
     try:
         answer = resolver.resolve(name, "SRV", lifetime=timeout_s)
     except Timeout:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.discovery import SrvMembers
 from netplug_backends.etcdv3.endpoints import MemberSource, StaticMembers, parse_endpoints
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_core.clock import Clock
@@ -32,5 +31,7 @@ def client_from_settings(settings: DatastoreSettings, *, clock: Clock) -> EtcdCl
 def _member_source(settings: DatastoreSettings) -> MemberSource:
     refuse_endpoints_beside_srv(settings.etcd_endpoints, settings.etcd_discovery_srv, "etcd_discovery_srv")
     if settings.etcd_discovery_srv:
+        from netplug_backends.etcdv3.discovery import SrvMembers  # loads dnspython, which few clusters need
+
         return SrvMembers(settings.etcd_discovery_srv)
     return StaticMembers(parse_endpoints(settings.etcd_endpoints, settings.etcd_endpoints_source))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
 from netplug_core import __version__
@@ -32,8 +32,6 @@ def netplug_open_datastore(
     """
     if name != "etcdv3":
         return None
-    from contextlib import closing
-
     try:
         from netplug_backends.etcdv3.factory import datastore_from_settings
 

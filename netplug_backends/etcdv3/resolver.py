@@ -1,4 +1,4 @@
-"""Checks that a host name has an address before gRPC resolves it. Loaded only if an endpoint has a name.
+"""Checks that a host name has an address before gRPC resolves it.
 
 gRPC resolves names in the few threads that do all its work. Three names that wait for a silent name server would block
 every call to every member.

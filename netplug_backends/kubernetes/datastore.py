@@ -57,6 +57,7 @@ from netplug_core.records import (
     Write,
     Written,
 )
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["KubernetesDatastore"]
@@ -173,8 +174,6 @@ class KubernetesDatastore:
 
     def watch_endpoints(self, node: str, *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """See :class:`~netplug_core.datastore.protocol.ShowsNodeEndpoints`."""
-        from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT  # most processes watch nothing
-
         state, kind = StreamState(), WORKLOAD_ENDPOINT
         request = ApiRequest("GET", PODS_PATH, {"fieldSelector": f"spec.nodeName={node}"})
         collections = [WatchedCollection(kind, request, "", Revision(""))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
 from netplug_core import __version__
@@ -25,7 +25,6 @@ def netplug_open_datastore(
     if name != "kubernetes":
         return None
     import os
-    from contextlib import closing
 
     from netplug_backends.kubernetes.client.apiclient import open_api_client
     from netplug_backends.kubernetes.datastore import KubernetesDatastore
@@ -49,7 +48,6 @@ def netplug_open_orchestrator(
     if name != "kubernetes":
         return None
     import os
-    from contextlib import closing
 
     from netplug_backends.kubernetes.client.apiclient import open_api_client
     from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
 from netplug_core import __version__
@@ -23,8 +23,6 @@ def netplug_open_datastore(
     """The datastore in the file that ``sqlite_path`` names; the first call opens it."""
     if name != "sqlite":
         return None
-    from contextlib import closing
-
     from netplug_backends.sqlite.datastore import SqliteDatastore
 
     return closing(SqliteDatastore(settings.sqlite_path, clock=clock, missing_file=settings.sqlite_missing_file))

@@ -7,6 +7,7 @@ configuration.
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterator, Mapping
 
 from attrs import frozen
@@ -127,6 +128,4 @@ def _exception_chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _traceback(error: BaseException) -> str:
-    import traceback
-
     return "".join(traceback.format_exception(error))

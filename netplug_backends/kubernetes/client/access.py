@@ -24,6 +24,7 @@ from netplug_backends.kubernetes.client.credentials import (
     in_cluster_server,
     parse_scheme,
 )
+from netplug_backends.kubernetes.client.kubeconfig import from_files, from_text
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError, Unavailable, UnusableFile
 from netplug_core.settings.model import KubernetesAccess
@@ -159,13 +160,9 @@ class AccessSource:
         )
 
     def _from_inline(self, reader: FileReader) -> ApiAccess:
-        from netplug_backends.kubernetes.client.kubeconfig import from_text
-
         return from_text(self.settings.kubeconfig_inline, _INLINE, self.settings.context, reader)
 
     def _from_files(self, paths: tuple[str, ...], reader: FileReader) -> ApiAccess:
-        from netplug_backends.kubernetes.client.kubeconfig import from_files
-
         return from_files(paths, self.settings.context, reader)
 
     def _from_root(self, reader: FileReader) -> ApiAccess:

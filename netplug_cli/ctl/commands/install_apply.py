@@ -13,6 +13,7 @@ from netplug_cli.ctl.commands.found_cluster import advice_on, explained, find_cl
 from netplug_cli.ctl.commands.install_status import await_rollout
 from netplug_cli.ctl.commands.installation import ACCOUNTS, API_GROUPS, INVALID, check_files, static_objects
 from netplug_cli.ctl.commands.options import FILES
+from netplug_cli.ctl.manifests import CRD_BUNDLES, read_shipped
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
@@ -140,8 +141,6 @@ class _Applying:
         if rendered.daemonset is None or rendered.config_map is None:
             print_error(f"nothing would be installed on the nodes: {rendered.no_conflist_reason}")
             return None
-        from netplug_cli.ctl.manifests import CRD_BUNDLES, read_shipped
-
         accounts = [wanted for name in ACCOUNTS for wanted in read_shipped(name)]
         pool_step = partial(self._pool_step, revisions=found.revisions)
         pools = [step for step in rendered.steps if step.action is not PoolAction.LEAVE]

@@ -14,6 +14,7 @@ from netplug_cli.ctl.commands.found_cluster import explained, find_cluster
 from netplug_cli.ctl.commands.options import FILES
 from netplug_cli.ctl.documents import read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.manifests import OPERATOR_MANIFEST, STATIC_FOLDER, read_shipped, render_manifest
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
@@ -133,16 +134,12 @@ def render(
 
 def _render_operator() -> int:
     """Print the published manifest of the operator."""
-    from netplug_cli.ctl.manifests import OPERATOR_MANIFEST, read_shipped, render_manifest
-
     click.echo(render_manifest(read_shipped(OPERATOR_MANIFEST)), nl=False)
     return 0
 
 
 def _render_static(method: Method, changes: Sequence[str], *, has_definitions: bool) -> int:
     """Print a published manifest with other settings."""
-    from netplug_cli.ctl.manifests import render_manifest
-
     objects = static_objects(method, changes)
     if objects is None:
         return INVALID
@@ -153,8 +150,6 @@ def _render_static(method: Method, changes: Sequence[str], *, has_definitions: b
 
 def static_objects(method: Method, changes: Sequence[str]) -> Sequence[Mapping[str, object]] | None:
     """A published manifest with other settings; None if one is wrong, which is printed then."""
-    from netplug_cli.ctl.manifests import STATIC_FOLDER, read_shipped
-
     pairs = {key: value for key, _, value in (change.partition("=") for change in changes)}
     try:
         settings = configure(method, pairs)
@@ -185,8 +180,6 @@ def _format(rendered: RenderedInstallation, part: str | None) -> str:
             return _documents([] if rendered.daemonset is None else [rendered.daemonset])
     if rendered.daemonset is None or rendered.config_map is None:
         return _documents(pools)
-    from netplug_cli.ctl.manifests import read_shipped
-
     accounts = [document for name in ACCOUNTS for document in read_shipped(name)]
     return _documents([rendered.namespace, *accounts, *pools, rendered.config_map, rendered.daemonset])
 
