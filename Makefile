@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Each worker would compile every test again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test unit property integration faults nightly lint bench manifests man site images constraints clean
+.PHONY: help demo test unit property integration faults nightly churn lint bench manifests man site images constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
@@ -100,6 +100,13 @@ nightly-stress:
 nightly-node:
 	$(step) 'pytest: the calls of a runtime, served by a node process'
 	@NETPLUG_SERVED_BY=node-process $(parallel) tests/integration
+
+churn:                  ## 100,000 attachments come and go through one node process on etcd; most of an hour
+	@tools/prepare dev
+	$(servers)
+	$(step) 'pytest: 100,000 attachments'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly NETPLUG_CHURN_ROUNDS=2000 $(python) -m pytest tests/integration/test_node_process_churn.py \
+	    -m etcd
 
 $(addprefix nightly-,$(other_etcds)): nightly-%:
 	$(step) 'pytest: $*'

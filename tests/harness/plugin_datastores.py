@@ -36,6 +36,7 @@ __all__ = ["PluginDatastore", "on_every_datastore", "open_plugin_datastore"]
 
 _ETCD_ENDPOINTS = b"/netplug/resources/v3/projectnetplug.org/workloadendpoints/"
 _NAMESPACE, _NODE = "places", "node-1"
+_CUT_HISTORY = ("--auto-compaction-mode=revision", "--auto-compaction-retention=10000")
 
 on_every_datastore = pytest.mark.parametrize(
     "plugin_datastore",
@@ -112,8 +113,8 @@ def _rows(database: str) -> dict[str, object]:
 
 @contextmanager
 def _etcd(node: NetnsNode) -> Iterator[PluginDatastore]:
-    """An etcd of one member."""
-    with start_etcd() as etcd, forward_port(node, etcd.members[0].port) as forward:
+    """An etcd of one member. It cuts its history, as in a cluster; otherwise a long test would fill it."""
+    with start_etcd(extra=_CUT_HISTORY) as etcd, forward_port(node, etcd.members[0].port) as forward:
         yield PluginDatastore(
             name="etcdv3",
             store=StoreInspector(lambda: closing(EtcdDatastore(make_client(etcd, clock=SystemClock())))),
