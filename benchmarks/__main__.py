@@ -17,6 +17,7 @@ BENCHMARKS = {
     "client": "a call to a server that only replies, beside a start of Python",
     "attach": "ADD and DEL beside the well-known plugins",
     "served": "ADD and DEL that a node process serves beside the well-known plugins",
+    "restart": "the first answer of a node process that starts again beside an import of its libraries",
     "tool": "the help of netplugctl and get beside bare imports, and long commands on 250,000 addresses",
 }
 

@@ -1,7 +1,8 @@
 """Encodes the rtnetlink messages of an attachment as bytes, and decodes the replies to values. Pure.
 
 ``links`` and ``routes`` send these messages through ``netlink_socket``. Only the part of the protocol that a plan needs
-is encoded; tests decode each message with pyroute2 and compare.
+is encoded; tests decode each message with pyroute2 and compare. ``nftables`` encodes its messages with the same
+functions.
 
 Source: rtnetlink(7), netlink(7); the numbers are those of the kernel's ``linux/rtnetlink.h`` and its neighbours.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import field, frozen
 
@@ -29,7 +30,8 @@ from netplug_core.dataplane.protocol import (
 __all__ = [
     "MAIN_TABLE", "KernelLink", "KernelRoute", "NetlinkMessage", "RouteInsertion", "add_address", "add_neighbour",
     "add_route", "add_source_rule", "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id",
-    "decode_route", "delete_link", "delete_rule_to_table", "has_mac", "interface_table", "query_link",
+    "decode_route", "delete_link", "delete_rule_to_table", "encode_attribute",
+    "encode_nested", "encode_text", "has_mac", "interface_table", "iterate_attributes", "query_link",
     "query_link_by_index",
     "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
 ]  # fmt: skip
@@ -139,8 +141,8 @@ def create_veth_pair(
     queueing disciplines.
     """
     peer = _link(attributes=_end(link, container) + _u32(_IFLA_NET_NS_FD, container_namespace))
-    info = _text(_INFO_KIND, "veth") + _nested(_INFO_DATA, _attribute(_VETH_PEER, peer))
-    body = _link(index, attributes=_end(link, host) + _nested(_IFLA_LINKINFO, info))
+    info = encode_text(_INFO_KIND, "veth") + encode_nested(_INFO_DATA, encode_attribute(_VETH_PEER, peer))
+    body = _link(index, attributes=_end(link, host) + encode_nested(_IFLA_LINKINFO, info))
 
     def describe() -> str:
         return f"creating the interfaces {container.name!r} (in {link.namespace}) and {host.name!r} (on the host)"
@@ -150,14 +152,14 @@ def create_veth_pair(
 
 def set_alias(index: int, name: str, alias: str) -> NetlinkMessage:
     """Set the alias of the interface with that index; the kernel refuses more than 255 bytes."""
-    body = _link(index, attributes=_attribute(_IFLA_IFALIAS, alias.encode()))
+    body = _link(index, attributes=encode_attribute(_IFLA_IFALIAS, alias.encode()))
     return NetlinkMessage(_NEWLINK, _REQUEST, body, lambda: f"giving {name!r} the alias {alias!r}")
 
 
 def query_link(name: str) -> NetlinkMessage:
     """Query the interface with that name."""
     return NetlinkMessage(
-        _GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), lambda: f"looking for {name!r}"
+        _GETLINK, _REQUEST, _link(attributes=encode_text(_IFLA_IFNAME, name)), lambda: f"looking for {name!r}"
     )
 
 
@@ -187,14 +189,16 @@ def add_address(index: int, name: str, held: InterfaceAddress) -> NetlinkMessage
     """Add an address to an interface, without duplicate address detection."""
     packed = held.address.packed
     body = _IFADDRMSG.pack(_AF[held.address.family], held.length, _IFA_NODAD, 0, index)
-    body += _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
+    body += encode_attribute(_IFA_LOCAL, packed) + encode_attribute(_IFA_ADDRESS, packed)
     return NetlinkMessage(_NEWADDR, _REQUEST | _CREATE | _EXCL, body, lambda: f"adding the address {held} to {name!r}")
 
 
 def add_neighbour(index: int, name: str, neighbour: Neighbour) -> NetlinkMessage:
     """Add a permanent neighbour entry: the MAC of an address."""
     body = _NDMSG.pack(_AF[neighbour.address.family], index, _NUD_PERMANENT, 0, 0)
-    body += _attribute(_NDA_DST, neighbour.address.packed) + _attribute(_NDA_LLADDR, _packed_mac(neighbour.mac))
+    body += encode_attribute(_NDA_DST, neighbour.address.packed) + encode_attribute(
+        _NDA_LLADDR, _packed_mac(neighbour.mac)
+    )
     return NetlinkMessage(
         _NEWNEIGH, _REQUEST | _CREATE | _REPLACE, body, lambda: f"adding the neighbour {neighbour} to {name!r}"
     )
@@ -215,12 +219,12 @@ def add_route(index: int, name: str, route: PlannedRoute, insertion: RouteInsert
         0,
     )
     if destination.length:
-        body += _attribute(_RTA_DST, destination.first.packed)
+        body += encode_attribute(_RTA_DST, destination.first.packed)
     body += _u32(_RTA_OIF, index)
     if not is_main:
         body += _u32(_RTA_TABLE, interface_table(index))
     if route.gateway is not None:
-        body += _attribute(_RTA_GATEWAY, route.gateway.packed)
+        body += encode_attribute(_RTA_GATEWAY, route.gateway.packed)
     if route.metric:
         body += _u32(_RTA_PRIORITY, route.metric)
     flags = _REQUEST | _CREATE | (_APPEND if insertion is RouteInsertion.APPEND else _EXCL)
@@ -236,8 +240,8 @@ def add_source_rule(index: int, name: str, address: Address) -> NetlinkMessage:
     """Let traffic from an address use an interface's own table; the kernel refuses a rule that exists."""
     family = address.family
     body = _FIB_RULE_HDR.pack(_AF[family], 0, family.width, 0, _RT_TABLE_UNSPEC, _FR_ACT_TO_TABLE, 0)
-    body += _attribute(_FRA_SRC, address.packed) + _u32(_FRA_TABLE, interface_table(index))
-    body += _u32(_FRA_PRIORITY, _RULE_PRIORITY) + _attribute(_FRA_PROTOCOL, bytes((RouteProtocol.BOOT,)))
+    body += encode_attribute(_FRA_SRC, address.packed) + _u32(_FRA_TABLE, interface_table(index))
+    body += _u32(_FRA_PRIORITY, _RULE_PRIORITY) + encode_attribute(_FRA_PROTOCOL, bytes((RouteProtocol.BOOT,)))
     return NetlinkMessage(
         _NEWRULE, _REQUEST | _CREATE | _EXCL, body, lambda: f"adding the rule from {address} to {name!r}"
     )
@@ -253,7 +257,7 @@ def query_route(address: Address) -> NetlinkMessage:
     """Query the route that traffic to an address takes, as it is in its table."""
     family = _AF[address.family]
     body = _RTMSG.pack(family, address.family.width, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH)
-    body += _attribute(_RTA_DST, address.packed)
+    body += encode_attribute(_RTA_DST, address.packed)
     return NetlinkMessage(_GETROUTE, _REQUEST, body, lambda: f"asking for the route to {address}")
 
 
@@ -267,27 +271,30 @@ def _end(link: Link, end: InterfacePlan) -> bytes:
     # The peer does not inherit these, and the kernel's default number of queues is the number of processors.
     mtu = _u32(_IFLA_MTU, link.mtu) if link.mtu else b""
     queues = _u32(_IFLA_NUM_TX_QUEUES, link.queues) + _u32(_IFLA_NUM_RX_QUEUES, link.queues)
-    return _text(_IFLA_IFNAME, end.name) + _attribute(_IFLA_ADDRESS, _packed_mac(end.mac)) + mtu + queues
+    return encode_text(_IFLA_IFNAME, end.name) + encode_attribute(_IFLA_ADDRESS, _packed_mac(end.mac)) + mtu + queues
 
 
 def _link(index: int = 0, *, attributes: bytes = b"") -> bytes:
     return _IFINFOMSG.pack(_AF_UNSPEC, 0, index, 0, 0) + attributes
 
 
-def _attribute(kind: int, payload: bytes) -> bytes:
+def encode_attribute(kind: int, payload: bytes) -> bytes:
+    """One attribute: its length, its type and its payload, filled up to a multiple of four bytes."""
     return _ATTRIBUTE.pack(4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
 
 
-def _nested(kind: int, payload: bytes) -> bytes:
-    return _attribute(kind | _NESTED, payload)
+def encode_nested(kind: int, payload: bytes) -> bytes:
+    """An attribute whose payload is a sequence of attributes."""
+    return encode_attribute(kind | _NESTED, payload)
 
 
 def _u32(kind: int, number: int) -> bytes:
     return _U32_ATTRIBUTE.pack(_U32_ATTRIBUTE.size, kind, number)
 
 
-def _text(kind: int, text: str) -> bytes:
-    return _attribute(kind, text.encode() + b"\0")
+def encode_text(kind: int, text: str) -> bytes:
+    """An attribute with a text, which ends with a zero."""
+    return encode_attribute(kind, text.encode() + b"\0")
 
 
 def _packed_mac(mac: str) -> bytes:
@@ -299,13 +306,16 @@ def _packed_mac(mac: str) -> bytes:
 
 def decode_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     """The payloads of the attributes in a sequence, by their types; of several of one type, the last."""
-    found: dict[int, bytes] = {}
+    return dict(iterate_attributes(data, offset))
+
+
+def iterate_attributes(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The type and the payload of each attribute in a sequence."""
     last = len(data) - _ATTRIBUTE.size
     while offset <= last:
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        found[kind & _TYPE_MASK] = data[offset + 4 : offset + length]
+        yield kind & _TYPE_MASK, data[offset + 4 : offset + length]
         offset += (length + 3 & ~3) or _ATTRIBUTE.size
-    return found
 
 
 def decode_link(body: bytes) -> KernelLink:
@@ -329,7 +339,7 @@ def decode_link(body: bytes) -> KernelLink:
 
 def has_mac(body: bytes, mac: str) -> bool:
     """Whether the reply to :func:`query_link` has that MAC; its other 40 attributes are not decoded."""
-    return _attribute(_IFLA_ADDRESS, _packed_mac(mac)) in body
+    return encode_attribute(_IFLA_ADDRESS, _packed_mac(mac)) in body
 
 
 def decode_namespace_id(body: bytes) -> int:

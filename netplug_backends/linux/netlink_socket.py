@@ -1,13 +1,14 @@
 """A netlink socket: sends a batch of messages and returns one outcome for each.
 
-``dataplane`` opens one in each namespace that it programs; a socket stays in its namespace. Only the last message of a
-batch requests an acknowledgement. The kernel also reports every message that fails, by its sequence number. Only the
-routing family is used, because kernels may lack the others.
+``dataplane`` opens one in each namespace that it programs, ``nftables`` one for the packet filter; a socket stays in
+its namespace. Only the last message of a batch requests an acknowledgement. The kernel also reports every message that
+fails, by its sequence number. A plan uses the routing protocol only, because kernels may lack the others.
 """
 
 from __future__ import annotations
 
 import _socket
+import enum
 import os
 import struct
 from collections.abc import Sequence
@@ -19,11 +20,13 @@ from attrs import define, field, frozen
 from netplug_backends.linux.netlink import NetlinkMessage, decode_attributes
 from netplug_core.dataplane.protocol import DataplaneTimeout, KernelError
 
-__all__ = ["NetlinkOutcome", "NetlinkSocket"]
+__all__ = ["NetlinkOutcome", "NetlinkProtocol", "NetlinkSocket"]
 
-_NETLINK_ROUTE = 0
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _HEADER = struct.Struct("=IHHII")
+_BOUNDARY = struct.Struct("=IHHII2xH")
+_BEGIN, _END = 0x10, 0x11
+_REQUEST = 0x1
 _ERROR_CODE = struct.Struct("=i")
 _TIMEVAL = struct.Struct("@ll")
 _ERROR, _DONE = 2, 3
@@ -32,6 +35,13 @@ _EXT_ACK_MESSAGE = 1
 _SUCCESS = (0, "")
 _BUFFER = 1 << 16
 _RECEIVE_TIMEOUT_S = 5
+
+
+class NetlinkProtocol(enum.IntEnum):
+    """What a socket is for; the numbers are those of the kernel."""
+
+    ROUTE = 0
+    NETFILTER = 12
 
 
 @frozen
@@ -62,20 +72,20 @@ class NetlinkOutcome:
 
 @define
 class NetlinkSocket:
-    """A socket of the routing family, in the namespace in which it was opened."""
+    """A socket, in the namespace in which it was opened."""
 
     _socket: _socket.socket
     _sequence: int = 0
 
     @classmethod
-    def open(cls) -> NetlinkSocket:
+    def open(cls, protocol: NetlinkProtocol = NetlinkProtocol.ROUTE) -> NetlinkSocket:
         """A new socket in the calling thread's namespace.
 
         Raises:
             KernelError: the kernel refuses the socket.
         """
         try:
-            raw_socket = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_ROUTE)
+            raw_socket = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, protocol)
         except OSError as error:
             raise KernelError("opening a netlink socket", os.strerror(error.errno or 0)) from error
         raw_socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_RCVTIMEO, _TIMEVAL.pack(_RECEIVE_TIMEOUT_S, 0))
@@ -99,10 +109,11 @@ class NetlinkSocket:
         """Send one message and wait for its outcome."""
         return self.send((message,))[0]
 
-    def send(self, messages: Sequence[NetlinkMessage]) -> tuple[NetlinkOutcome, ...]:
+    def send(self, messages: Sequence[NetlinkMessage], *, subsystem: int | None = None) -> tuple[NetlinkOutcome, ...]:
         """Send a batch and wait for the outcomes; the kernel continues after a message that fails.
 
-        A listing must be the only message of its batch.
+        A listing must be the only message of its batch. With ``subsystem``, a number of netfilter's, the batch is one
+        transaction: if a message fails, none has an effect.
 
         Raises:
             DataplaneTimeout: the kernel did not answer within five seconds (normally it answers at once).
@@ -112,8 +123,9 @@ class NetlinkSocket:
             return ()
         first = self._sequence + 1
         self._sequence += len(messages)
+        data = _encode(messages, first) if subsystem is None else _transaction(messages, first, subsystem)
         try:
-            self._socket.send(_encode(messages, first))
+            self._socket.send(data)
             return self._collect(messages, first)
         except BlockingIOError:
             raise DataplaneTimeout(messages[-1].describe()) from None
@@ -176,6 +188,15 @@ def _encode(messages: Sequence[NetlinkMessage], first: int) -> bytes:
         batch += _HEADER.pack(_HEADER.size + len(message.body), message.type, flags, first + position, 0)
         batch += message.body
     return bytes(batch)
+
+
+def _transaction(messages: Sequence[NetlinkMessage], first: int, subsystem: int) -> bytes:
+    """The batch between its boundaries. They have the last number: what the kernel says about them is the end of it."""
+    last = first + len(messages) - 1
+    begin, end = (
+        _BOUNDARY.pack(_BOUNDARY.size, kind, _REQUEST, last, 0, _socket.htons(subsystem)) for kind in (_BEGIN, _END)
+    )
+    return begin + _encode(messages, first) + end
 
 
 def _extended_ack_text(flags: int, body: bytes) -> str:

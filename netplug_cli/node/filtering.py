@@ -6,8 +6,6 @@ restart opens nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from attrs import define, field
 
 from netplug_cli.node.failures import RepeatedFailure
@@ -25,17 +23,15 @@ CHECK_EVERY_S = 10.0
 _NOT_PROGRAMMED = "the packet filter is not programmed: pods with a mapped port reach the node's 127.0.0.1"
 
 
-def packet_filter_task(
-    open_filter: Callable[[], PacketFilter], *, log: Log, every_s: float = CHECK_EVERY_S
-) -> PeriodicTask:
-    """What keeps the packet filter programmed; ``open_filter`` imports it, in the thread of the task."""
-    upkeep = _Upkeep(open_filter, log, RepeatedFailure(_NOT_PROGRAMMED, log))
+def packet_filter_task(packet_filter: PacketFilter, *, log: Log, every_s: float = CHECK_EVERY_S) -> PeriodicTask:
+    """What keeps the packet filter programmed."""
+    upkeep = _Upkeep(packet_filter, log, RepeatedFailure(_NOT_PROGRAMMED, log))
     return PeriodicTask("packet filter", upkeep.check, every_s=every_s, log=log)
 
 
 @define
 class _Upkeep:
-    open_filter: Callable[[], PacketFilter]
+    packet_filter: PacketFilter
     log: Log
     failure: RepeatedFailure
     _was_programmed: bool = field(default=False, init=False)
@@ -43,8 +39,8 @@ class _Upkeep:
     def check(self) -> None:
         """Program what is missing. A failure is logged once, until it is another one."""
         try:
-            was_missing = self.open_filter().program()
-        except (ImportError, DataplaneError) as error:
+            was_missing = self.packet_filter.program()
+        except DataplaneError as error:
             self.failure.report(error)
             return
         if was_missing and self._was_programmed:

@@ -12,13 +12,13 @@ from random import random
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.root import RunInContainer, run_here
+from netplug_backends.linux.nftables import NftablesFilter
 from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.node.filtering import packet_filter_task
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.registration import NodeRegistration
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.node_token import find_token_refresh
-from netplug_core.dataplane.packet_filter import PacketFilter
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.log import Log
@@ -51,7 +51,7 @@ def node_tasks(
         log=log,
     )
     refresh = find_token_refresh(environ, log, in_container or run_here)
-    tasks = (packet_filter_task(_open_packet_filter, log=log), registration.task())
+    tasks = (packet_filter_task(NftablesFilter(), log=log), registration.task())
     if refresh is None:
         return tasks
     credentials.add(refresh.credentials_in_use)
@@ -107,9 +107,3 @@ def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetCon
             log=log,
             open_orchestrator=open_orchestrator if has_labels_elsewhere else None,
         )
-
-
-def _open_packet_filter() -> PacketFilter:
-    from netplug_backends.linux.nftables import NftablesFilter  # loads pyroute2, for which no call shall wait
-
-    return NftablesFilter()

@@ -135,3 +135,22 @@ def test_a_real_kernel_answers_an_unprivileged_process() -> None:
         found, absent = netlink_socket.send([query_link("lo"), query_link("no-such-link")])
     assert found.reply
     assert absent.error == 19
+
+
+def test_a_transaction_is_one_datagram_between_its_boundaries(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]",
+) -> None:
+    """What the kernel says about a boundary is about the whole, and so counts as said about the last message."""
+    netlink_socket, far = netlink_peer
+    far.send(error(2, 1))
+    one, two = netlink_socket.send([query_link("a"), query_link("b")], subsystem=10)
+    assert (one.error, two.error) == (0, 1)
+    sent, seen, offset = far.recv(4096), [], 0
+    while offset < len(sent):
+        length, kind, flags, number, _ = HEADER.unpack_from(sent, offset)
+        seen.append((kind, flags, number, sent[offset + HEADER.size : offset + length]))
+        offset += length
+    begin, first, last, end = seen
+    assert begin == (0x10, 0x1, 2, b"\0\0\0\x0a")
+    assert (first[:3], last[:3]) == ((18, 0x1, 1), (18, 0x5, 2))
+    assert end == (0x11, 0x1, 2, b"\0\0\0\x0a")

@@ -6,7 +6,6 @@ from threading import Semaphore
 from attrs import define, field
 
 from netplug_cli.node.filtering import packet_filter_task
-from netplug_core.dataplane.packet_filter import PacketFilter
 from netplug_core.dataplane.protocol import KernelError
 from tests.harness.node_server import Lines
 
@@ -33,7 +32,7 @@ class ScriptedFilter:
 def log_of(*answers: bool | Exception) -> list[str]:
     """The lines about a kernel that answers so, and then finds the rule as it should be."""
     log, scripted = Lines(), ScriptedFilter(iter(answers))
-    task = packet_filter_task(lambda: scripted, log=log, every_s=0.001)
+    task = packet_filter_task(scripted, log=log, every_s=0.001)
     task.start()
     assert all(scripted.looks.acquire(timeout=60) for _ in range(len(answers) + 1))
     task.stop()
@@ -63,17 +62,3 @@ def test_a_failure_is_a_line_until_it_is_another_one() -> None:
         "INFO the packet filter is programmed",
         f"{NOT_PROGRAMMED} cause={REFUSED}",
     ]
-
-
-def test_without_its_library_the_process_serves_on() -> None:
-    log, tried = Lines(), Semaphore(0)
-
-    def open_filter() -> PacketFilter:
-        tried.release()
-        raise ModuleNotFoundError("No module named 'pyroute2'")
-
-    task = packet_filter_task(open_filter, log=log, every_s=0.001)
-    task.start()
-    assert all(tried.acquire(timeout=60) for _ in range(3))
-    task.stop()
-    assert log.texts == [f"{NOT_PROGRAMMED} cause=No module named 'pyroute2'"]
