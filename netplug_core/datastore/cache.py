@@ -114,7 +114,9 @@ class DatastoreCache:
         if self.find_connection() is None or not any(query.kind in watched for query in missing):
             return snapshot, missing
         found = read(tuple(query for query in missing if query.kind not in watched) or missing[:1])
-        snapshot = self.lookup(queries, assume_absent)[0].merged(found)
+        # Meanwhile another call may have forgotten what was known, so what is missing is asked for again.
+        known, missing = self.lookup(queries, assume_absent)
+        snapshot = known.merged(found)
         return snapshot, tuple(query for query in missing if query not in snapshot.results)
 
     def begin_unconfirmed(self, queries: Sequence[Query]) -> Snapshot | None:

@@ -400,6 +400,16 @@ def test_an_answer_before_which_the_connection_was_lost_confirms_nothing(unconfi
     assert not unconfirmed.is_known(List(BOOK))
 
 
+def test_what_another_call_forgets_during_the_read_is_missing(unconfirmed: FeedHarness) -> None:
+    """Calls at the same time lose commits to each other, and each that does forgets what was read."""
+    harness = unconfirmed
+    harness.cache.add_snapshot(harness.store.read([Get(HAMMER)], deadline=harness.deadline))
+    reading = Reading(harness, harness.cache.invalidate)
+    snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
+    assert (reading.queries, missing) == ([Get(ATLAS)], (Get(HAMMER),))
+    assert Get(HAMMER) not in snapshot.results
+
+
 def test_without_a_connection_everything_is_read(unconfirmed: FeedHarness) -> None:
     unconfirmed.cache.watch = Connected(None)
     reading = Reading(unconfirmed)
