@@ -31,8 +31,9 @@ class SharedDatastore:
     """A datastore of many calls, and a cache of it, so that a call begins without a read.
 
     Calls that wait while a commit is in flight share the next one, through ``queue``. An ordered store has none: it
-    makes the writes of a commit one by one, so that sharing saves nothing. ``shown`` is a datastore whose endpoints are
-    views of pods, and ``endpoints`` what follows those of the node while the datastore is ``fed``.
+    makes the writes of a commit one by one, so that sharing saves nothing. It has a ``turn`` in place of it, which one
+    call at a time has. ``shown`` is a datastore whose endpoints are views of pods, and ``endpoints`` what follows those
+    of the node while the datastore is ``fed``.
     """
 
     datastore: Datastore
@@ -40,13 +41,14 @@ class SharedDatastore:
     queue: RequestQueue | None
     shown: ShowsNodeEndpoints | None = None
     endpoints: EndpointFeed | None = None
+    turn: Lock | None = None
 
     @classmethod
     def of(cls, datastore: Datastore, clock: Clock, shown: ShowsNodeEndpoints | None = None) -> SharedDatastore:
         """A datastore with a cache of its own, and a queue if it can use one."""
         cache = make_node_cache(datastore, clock=clock, guard=Lock())
         if datastore.description.atomicity is not Atomicity.ATOMIC:
-            return cls(datastore, cache, None, shown)
+            return cls(datastore, cache, None, shown, turn=Lock())
         turn = Lock()
         return cls(datastore, cache, RequestQueue(store=datastore, cache=cache, turn=lambda: turn))
 

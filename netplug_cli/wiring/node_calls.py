@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve
@@ -18,6 +19,7 @@ from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.draining import RecordDrain
 from netplug_cli.node.lookups import CachedLookups
 from netplug_cli.node.shared import SharedDatastore, SharedOpenings
+from netplug_cli.node.turns import in_turn
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_core import __version__
@@ -134,8 +136,11 @@ class _CallBackends:
             yield shared
 
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
-        queue, cache = (None, None) if self.shared is None else (self.shared.queue, self.shared.cache)
-        own = evolve(context, queue=queue, cache=cache, write_stderr=self.write_stderr)
+        own = evolve(context, write_stderr=self.write_stderr)
+        if self.shared is not None:
+            turn = self.shared.turn
+            lock = context.lock if turn is None else partial(in_turn, turn, context.lock)
+            own = evolve(own, queue=self.shared.queue, cache=self.shared.cache, lock=lock)
         return self.registry.open_ipam(name, own)
 
     def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
