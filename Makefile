@@ -101,7 +101,7 @@ nightly-node:
 	$(step) 'pytest: the calls of a runtime, served by a node process'
 	@NETPLUG_SERVED_BY=node-process $(parallel) tests/integration
 
-churn:                  ## 100,000 attachments come and go through one node process on etcd; most of an hour
+churn:                  ## 100,000 attachments come and go through one node process on etcd
 	@tools/prepare dev
 	$(servers)
 	$(step) 'pytest: 100,000 attachments'

@@ -16,10 +16,22 @@ from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, encode_reply
 from netplug_core.errors import ErrorCode, NetplugError
 from netplug_core.log import Level, Log
 
-__all__ = ["SEND_S", "AnswerCall", "CallQueue", "NodeProcessBusy", "PendingCall", "RefuseCall", "serve_call"]
+__all__ = [
+    "ACKNOWLEDGE_S",
+    "SEND_S",
+    "AnswerCall",
+    "CallQueue",
+    "NodeProcessBusy",
+    "PendingCall",
+    "RefuseCall",
+    "serve_call",
+]
 
 SEND_S = 5.0
 """The longest that a client may take to read its reply."""
+
+ACKNOWLEDGE_S = 4.0
+"""After which wait a client learns that its request is taken, though no worker is free: before it serves itself."""
 
 AnswerCall: TypeAlias = Callable[[WireRequest, int | None], WireReply]
 """Does what a request asks for, in the network namespace of a descriptor if there is one. It leaves that open."""
@@ -43,13 +55,25 @@ RefuseCall: TypeAlias = Callable[[WireRequest, NodeProcessBusy], WireReply]
 class PendingCall:
     """A request that nothing has been done for, and the connection that its reply goes to.
 
-    ``gives_up_at``: when its client waits no more (monotonic seconds).
+    ``came_at`` and ``gives_up_at``: when it came, and when its client waits no more (monotonic seconds). ``is_taken``:
+    the client knows that it is taken, and would resume it if its connection was closed.
     """
 
     connection: socket.socket
     request: WireRequest
+    came_at: float
     gives_up_at: float
     namespace: int | None = None
+    is_taken: bool = False
+
+    def take(self) -> bool:
+        """Let the client know that its request is taken; false if it has given up and serves itself."""
+        try:
+            self.connection.sendall(b"" if self.is_taken else TAKEN)
+        except OSError:
+            return False
+        self.is_taken = True
+        return True
 
     def close(self) -> None:
         """Close the connection and the descriptor of the namespace."""
@@ -95,6 +119,19 @@ class CallQueue:
                 self._sleepers.append(woken)
             woken.wait()
 
+    def acknowledge(self, came_before: float) -> None:
+        """Let the clients of calls that have waited for long know that these are taken; those that are gone go.
+
+        A client serves itself after a while, and a process of its own takes many times what its call takes here. Where
+        more calls come than are served in that time, this would take the machine what it needs to serve them.
+        """
+        with self._lock:
+            gone = [call for call in self._calls if call.came_at < came_before and not call.take()]
+            for call in gone:
+                self._calls.remove(call)
+        for call in gone:
+            call.close()
+
     def close(self) -> None:
         """Close the connection of each call that waits, whose client then serves itself; wake those that wait."""
         with self._lock:
@@ -121,10 +158,8 @@ def serve_call(call: PendingCall, answer: AnswerCall, *, now: float, log: Log) -
         if now > call.gives_up_at:
             return
         call.connection.settimeout(SEND_S)
-        try:
-            call.connection.sendall(TAKEN)
-        except OSError:
-            return  # the client has given up and serves itself
+        if not call.take():
+            return
         reply = encode_reply(answer(call.request, call.namespace))
         try:
             call.connection.sendall(reply)

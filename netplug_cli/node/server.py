@@ -13,7 +13,7 @@ import time
 
 from attrs import define, field
 
-from netplug_cli.node.calls import CallQueue, NodeProcessBusy, PendingCall, RefuseCall, serve_call
+from netplug_cli.node.calls import ACKNOWLEDGE_S, CallQueue, NodeProcessBusy, PendingCall, RefuseCall, serve_call
 from netplug_cli.node.peer import peer_of
 from netplug_cli.node.reading import ReadRequest, RequestReading
 from netplug_core.errors import DecodeError
@@ -27,6 +27,7 @@ READ_S = 5.0
 MAX_READING = 128
 """How many requests are read at once."""
 
+_LOOK_S = 1.0  # between two looks at calls that wait
 _NO_ROOM_S = 0.1  # a wait for descriptors or memory
 
 
@@ -45,6 +46,7 @@ class Server:
     uid: int = field(factory=os.geteuid)
     read_s: float = READ_S
     max_reading: int = MAX_READING
+    acknowledge_s: float = ACKNOWLEDGE_S
     is_serving: bool = field(default=False, init=False)
     busy_since: float | None = field(default=None, init=False)
     _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector, init=False, repr=False)
@@ -69,6 +71,7 @@ class Server:
                     else:
                         self._accept_all()
                 self._close_late()
+                self.queue.acknowledge(time.monotonic() - self.acknowledge_s)
         finally:
             self.is_serving = False
             for reading in tuple(self._readings.values()):
@@ -84,7 +87,10 @@ class Server:
 
     def _timeout(self) -> float | None:
         first = next(iter(self._readings.values()), None)
-        return None if first is None else max(0.0, first.ends_at - time.monotonic())
+        timeouts = [_LOOK_S] if len(self.queue) else []
+        if first is not None:
+            timeouts.append(max(0.0, first.ends_at - time.monotonic()))
+        return min(timeouts, default=None)
 
     def _accept_all(self) -> None:
         while len(self._readings) < self.max_reading:
@@ -137,6 +143,7 @@ class Server:
         call = PendingCall(
             connection=connection,
             request=found.request,
+            came_at=now,
             gives_up_at=now + found.patience_s,
             namespace=found.namespace,
         )

@@ -37,12 +37,14 @@ def busy_reply(_request: WireRequest, error: NodeProcessBusy) -> WireReply:
 
 
 def pending_call(
-    *, gives_up_at: float = float("inf"), namespace: int | None = None
+    *, came_at: float = 0.0, gives_up_at: float = float("inf"), namespace: int | None = None
 ) -> tuple[PendingCall, socket.socket]:
     """A call, and the client's end of its connection."""
     client, connection = socket.socketpair()
     client.settimeout(EMERGENCY_STOP_S)
-    call = PendingCall(connection=connection, request=REQUEST, gives_up_at=gives_up_at, namespace=namespace)
+    call = PendingCall(
+        connection=connection, request=REQUEST, came_at=came_at, gives_up_at=gives_up_at, namespace=namespace
+    )
     return call, client
 
 

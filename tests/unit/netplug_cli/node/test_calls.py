@@ -77,6 +77,32 @@ def test_closing_gives_back_what_waits_and_wakes_who_waits() -> None:
     client.close()
 
 
+def test_who_has_waited_for_long_learns_once_that_the_call_is_taken() -> None:
+    queue, (late, client), (young, other) = CallQueue(2), pending_call(came_at=1.0), pending_call(came_at=9.0)
+    with client, other:
+        assert queue.put(late)
+        assert queue.put(young)
+        for _ in range(2):
+            queue.acknowledge(came_before=5.0)
+        other.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+        assert queue.take() is late
+        serve_call(late, lambda _request, _namespace: REPLY, now=9, log=Lines())
+        assert client.recv(1) == TAKEN
+        assert parse_reply(TAKEN + client.recv(1000)) == REPLY, "no second acknowledgement came before it"
+        young.close()
+
+
+def test_who_has_gone_while_the_call_waited_is_waited_for_no_more() -> None:
+    queue, (call, client) = CallQueue(1), pending_call()
+    client.close()
+    assert queue.put(call)
+    queue.acknowledge(came_before=5.0)
+    assert len(queue) == 0
+    assert call.connection.fileno() == -1
+
+
 def test_a_call_is_taken_before_it_is_answered() -> None:
     call, client = pending_call()
     received: list[bytes] = []

@@ -37,6 +37,16 @@ def test_a_request_is_read_as_it_comes(path: str, size: int) -> None:
             assert (call.request, call.namespace) == (REQUEST, None)
 
 
+def test_a_client_whose_call_no_worker_takes_learns_that_it_is_taken(path: str) -> None:
+    """It would serve itself otherwise. When the process ends first, it resumes the call."""
+    queue = CallQueue(1)
+    with served(path, queue, Lines(), acknowledge_s=0.01), closing(connect(path)) as client:
+        client.sendall(DATA)
+        assert client.recv(10) == TAKEN
+        queue.close()
+        assert receive_all(client) == b""
+
+
 def test_a_descriptor_comes_with_it(path: str, tmp_path: Path) -> None:
     queue, descriptor = CallQueue(1), os.open(tmp_path, os.O_RDONLY)
     with served(path, queue, Lines()), closing(connect(path)) as client:
