@@ -21,12 +21,10 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
-from netplug_core.cni.resolv_conf import parse_resolv_conf
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
 from netplug_core.dataplane.plan import AttachmentPlan, plan
 from netplug_core.dataplane.protocol import InterfacePresence, Link, LinkExists
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NamespaceNotFound, NetplugError, quote
-from netplug_core.flows.cni.annotated import release_former_containers
 from netplug_core.flows.cni.call import (
     RELEASE_S,
     AddressRequest,
@@ -45,8 +43,6 @@ from netplug_core.flows.cni.call import (
     routes_of,
     workload_of,
 )
-from netplug_core.flows.cni.gates import hold_back, wait_for_gates
-from netplug_core.flows.cni.pods import address_request_of_pod
 from netplug_core.flows.cni.release_records import drain, finish_own, has_own, release_request_of
 from netplug_core.flows.locks import ADD_LOCK_S
 from netplug_core.flows.world import CNIWorld
@@ -112,12 +108,16 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
 def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
     """Return when the readiness gates are ready, before anything is read or changed."""
     if netconf.readiness_gates:
+        from netplug_core.flows.cni.gates import wait_for_gates  # few configurations have some
+
         wait_for_gates(world, netconf.readiness_gates)
 
 
 def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult) -> None:
     """Hold the pod's start back until its policy is programmed, if the configuration says for how long."""
     if call.netconf.policy_setup_timeout_s:
+        from netplug_core.flows.cni.gates import hold_back  # few configurations do
+
         hold_back(world, call, tuple(ip.address for ip in result.ips))
 
 
@@ -136,6 +136,8 @@ def _address_request(world: CNIWorld, request: CNIRequest, call: AttachmentCall)
         return AddressRequest(
             assign=assign_request_of(request, netconf, call.workload), options=_options_of_container(call)
         )
+    from netplug_core.flows.cni.pods import address_request_of_pod  # a plain container does without
+
     return address_request_of_pod(world, request, call)
 
 
@@ -202,6 +204,8 @@ def _assign(world: CNIWorld, call: AttachmentCall, wanted: AddressRequest, upser
     except AllocationError as error:
         if not wanted.names_addresses or error.error_code is not ErrorCode.ADDRESS_TAKEN:
             raise
+        from netplug_core.flows.cni.annotated import release_former_containers  # most calls do without
+
         if not release_former_containers(world, call):
             raise
     return assign(world, wanted.assign, upsert)
@@ -216,6 +220,8 @@ def _dns_of(world: CNIWorld, netconf: NetConf) -> DNS:
     path = netconf.ipam.resolv_conf
     if not path:
         return NO_DNS
+    from netplug_core.cni.resolv_conf import parse_resolv_conf
+
     try:
         text = world.host.find_text(path)
     except OSError as error:

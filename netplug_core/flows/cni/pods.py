@@ -11,7 +11,6 @@ from attrs import evolve
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import RequestError
-from netplug_core.flows.cni.annotated import annotated_address_request
 from netplug_core.flows.cni.call import AddressRequest, AttachmentCall, FoundPod, assign_request_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.names import STORED_ANNOTATIONS
@@ -37,6 +36,8 @@ def address_request_of_pod(world: CNIWorld, request: CNIRequest, call: Attachmen
     start = f"{call.netconf.datastore.annotation_prefix}/"
     names = {name for name, _text in (*found.annotations, *found.namespace_annotations) if name.startswith(start)}
     if names - {start + name for name in STORED_ANNOTATIONS}:
+        from netplug_core.flows.cni.annotated import annotated_address_request  # most pods do without
+
         return annotated_address_request(world, request, call, found)
     plain = assign_request_of(request, call.netconf, call.workload)
     return AddressRequest(
