@@ -20,8 +20,6 @@ from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors, NamespaceGone, entered_namespace, is_own_namespace
 from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
-from netplug_core.dataplane.delta import compare_with_plan
-from netplug_core.dataplane.plan import find_node_problems
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     DataplaneTimeout,
@@ -83,6 +81,7 @@ class LinuxDataplane:
     def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
         """The differences from the plan, after up to a second in which they may disappear."""
         from netplug_backends.linux.inspection import inspect  # loads pyroute2, which an ADD must not pay for
+        from netplug_core.dataplane.delta import compare_with_plan
 
         settled = deadline.capped(_VERIFY_TIMEOUT_S)
         while True:
@@ -106,6 +105,8 @@ class LinuxDataplane:
 
     def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
         """What settings of this machine keep workloads of these families from, or open to them."""
+        from netplug_core.dataplane.plan import find_node_problems  # an ADD has loaded it; a DEL does without
+
         return find_node_problems(families, sysctls.find_sysctl)
 
     def _attach(self, plan: AttachmentPlan, deadline: Deadline) -> None:

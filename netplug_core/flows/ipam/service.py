@@ -10,21 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, suppress
 from itertools import chain
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.batch import BatchTransactor, RequestQueue
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.transaction import Transaction, Transactor
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
-from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.release import PartRelease, allocations, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import (
     Assignment,
@@ -35,10 +30,8 @@ from netplug_core.ipam.allocation.request import (
     ReleaseRequest,
     Shortfall,
 )
-from netplug_core.ipam.gc.attachments import attachments
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import Handle, handle_query
-from netplug_core.ipam.outcome.refusals import CommitFull
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.locks import HeldLock, NoLock, no_lock
 from netplug_core.records import (
@@ -55,6 +48,10 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.resources.clusterinformation import READINESS_GATE
+
+if TYPE_CHECKING:
+    from netplug_core.datastore.batch import RequestQueue
+    from netplug_core.datastore.cache import DatastoreCache
 
 __all__ = ["BlockIPAM"]
 
@@ -88,6 +85,8 @@ class BlockIPAM:
 
         A request that accepts fewer addresses takes several where they lie in more blocks than one commit changes.
         """
+        from netplug_core.ipam.allocation.decide import decide, queries  # a DEL does without
+
         handle = None if request.handle is None else handle_query(request.handle)
         record = _CommitRecord(self._is_ordered, handle)
         draw = _drawn_once(self.chance)
@@ -158,6 +157,8 @@ class BlockIPAM:
         """Release addresses without a handle that failed attempts assigned: no later release could name them."""
         if not unreleased:
             return
+        from netplug_core.flows.ipam.addresses import release_addresses
+
         with suppress(NetplugError):  # the call is answered already; the attributes of what is left name its owner
             release_addresses(
                 self.datastore, unreleased, pace=self._pace(Deadline.after(self.clock, CLEANUP_TIMEOUT_S))
@@ -180,6 +181,8 @@ class BlockIPAM:
         return Released(addresses=tuple(sorted(freed)))
 
     def _release_item(self, item: ReleaseItem, deadline: Deadline) -> tuple[Address, ...]:
+        from netplug_core.flows.ipam.addresses import release_addresses
+
         return release_addresses(self.datastore, (item,), pace=self._pace(deadline)).released
 
     def _release_part(
@@ -219,6 +222,7 @@ class BlockIPAM:
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
         """Decide an assignment without committing it."""
+        from netplug_core.ipam.allocation.decide import decide, queries
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
             decision = decide(snapshot, evolve(request, shortfall=Shortfall.REFUSE), self.clock.now_ns(), self.order)
@@ -232,6 +236,9 @@ class BlockIPAM:
         All blocks are read, page by page: a node may hold addresses in blocks of other nodes. Attachments in a block
         that cannot be read are left for a later call.
         """
+        from netplug_core.datastore.paging import read_pages
+        from netplug_core.ipam.gc.attachments import attachments
+
         blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline, malformed=[]))
         return attachments(blocks, node=node, network=network)
 
@@ -260,6 +267,8 @@ class BlockIPAM:
         transaction = Transaction(self.datastore, pace, READINESS_GATE, self.cache, assume_absent, record)
         if self.queue is None:
             return transaction
+        from netplug_core.datastore.batch import BatchTransactor  # a process that serves one call does without
+
         return BatchTransactor(self.queue, transaction)
 
     def _pace(self, deadline: Deadline) -> Pace:
@@ -346,6 +355,8 @@ def _is_cut_by_commit(assignment: Assignment) -> bool:
     """Whether the same request gets more addresses by another commit."""
     if not assignment.shortfalls:
         return False
+    from netplug_core.ipam.outcome.refusals import CommitFull
+
     return any(isinstance(shortfall, CommitFull) for shortfall in assignment.shortfalls)
 
 

@@ -17,7 +17,6 @@ from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire_nearby, find_own_blocks
 from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.borrow import acquire_elsewhere
 from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_RELEASE, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.context import (
     CONFIGURATION,
@@ -41,11 +40,9 @@ from netplug_core.ipam.allocation.request import (
     Shortfall,
     Wanted,
 )
-from netplug_core.ipam.allocation.specific import allocate_specific
 from netplug_core.ipam.model.affinity import AFFINITY, affinities_query
 from netplug_core.ipam.model.block import Attribute
 from netplug_core.ipam.model.handle import Handle, handle_key, handle_query
-from netplug_core.ipam.outcome.refusals import AddressShortfall, CommitFull, NoPoolServes, is_shortfall
 from netplug_core.ipam.outcome.trace import AllocationRule, RecordTrace, RuleTrace
 from netplug_core.records import (
     ABSENT,
@@ -114,6 +111,8 @@ def decide(
 def _allocate(context: AllocationContext, wanted: Wanted) -> FamilyOutcome | NeedMore:
     if isinstance(wanted, Automatic):
         return _allocate_automatic(context, wanted)
+    from netplug_core.ipam.allocation.specific import allocate_specific
+
     return allocate_specific(context, wanted)
 
 
@@ -171,8 +170,12 @@ def acquire_missing(
     """Take what the claimant's own blocks lack from others; why that is not enough, or what to read first."""
     refusal: AllocationError | NeedMore | None = acquire_nearby(allocation, wanted, pools, pending)
     if refusal is None and allocation.missing:
+        from netplug_core.ipam.allocation.borrow import acquire_elsewhere  # most requests do without
+
         refusal = acquire_elsewhere(allocation, wanted, pools)
     if refusal is None and allocation.postponed:
+        from netplug_core.ipam.outcome.refusals import CommitFull
+
         found = allocation.wanted - allocation.postponed
         return CommitFull(wanted.family, found, allocation.wanted, tuple(allocation.trace))
     return refusal
@@ -191,6 +194,8 @@ def _uses_own_blocks_only(allocation: FamilyAllocation, own: OwnBlocks) -> bool:
 
 def _with_registration(context: AllocationContext, refusal: NetplugError) -> NetplugError:
     """The refusal; where no pool selects the node, it also says whether the node is registered at all."""
+    from netplug_core.ipam.outcome.refusals import NoPoolServes
+
     if isinstance(refusal, NoPoolServes) and context.has_read_node and context.node is None:
         return evolve(refusal, is_registered=False)
     return refusal
@@ -208,6 +213,8 @@ def _refusal(request: AssignRequest, outcomes: list[FamilyOutcome]) -> NetplugEr
     refusals = [outcome.refusal for outcome in outcomes if outcome.refusal is not None]
     if not refusals:
         return None
+    from netplug_core.ipam.outcome.refusals import AddressShortfall, is_shortfall
+
     if request.shortfall is Shortfall.REFUSE:
         first = refusals[0]
         return evolve(first, is_refused=True) if isinstance(first, AddressShortfall) else first

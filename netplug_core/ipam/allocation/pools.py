@@ -8,26 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from attrs import define, evolve
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
-from netplug_core.ipam.outcome.refusals import (
-    AddressOutside,
-    AddressWrongUse,
-    NoPoolQualifies,
-    NoPoolServes,
-    PoolRefused,
-    PoolUnknown,
-    UseMissing,
-)
 from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace
 from netplug_core.records import Record
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import Selector, SelectorError, parse
+
+if TYPE_CHECKING:
+    from netplug_core.selectors.grammar import Selector
 
 __all__ = [
     "Choice", "Pools", "choose", "find_pool_of_block", "is_enabled", "is_selected", "older_overlaps",
@@ -106,6 +99,8 @@ def choose(
     Every named pool must exist and be usable, else nothing is chosen at all (spec 2.2).
     """
     if request.use is None:
+        from netplug_core.ipam.outcome.refusals import UseMissing
+
         return UseMissing()
     if wanted.pools:
         return _named(pools, request, request.use, wanted)
@@ -127,6 +122,8 @@ def choose(
     seen = tuple(looked)
     if serving:
         return Choice(pools=tuple(serving), seen=seen)
+    from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes
+
     if any(trace.outcome in _UNQUALIFIED for trace in seen):
         return NoPoolQualifies(request.use, seen)
     return NoPoolServes(wanted.family, request.node, seen)
@@ -134,6 +131,8 @@ def choose(
 
 def pool_of_address(pools: Pools, wanted: Specific, use: AllowedUse | None) -> Record[IPPool] | NetplugError:
     """The first enabled pool, by name, that an address lies in: its selectors, mode and reservations are not judged."""
+    from netplug_core.ipam.outcome.refusals import AddressOutside, AddressWrongUse
+
     named: list[str] = []
     for entry in wanted.pools:
         found = _resolve(pools, entry, wanted.family)
@@ -177,6 +176,8 @@ def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automa
         if older is not None and trace.outcome is PoolOutcome.SERVES:
             trace = evolve(trace, outcome=PoolOutcome.OVERLAPS, detail=older)
         if trace.outcome is not PoolOutcome.SERVES:
+            from netplug_core.ipam.outcome.refusals import NoPoolQualifies, PoolRefused
+
             return NoPoolQualifies(use, (trace,)) if trace.outcome in _UNQUALIFIED else PoolRefused(entry, trace)
         chosen[found.key.name] = found
         seen.append(trace)
@@ -196,6 +197,8 @@ def _resolve(pools: Pools, entry: str, family: Family) -> Record[IPPool] | Netpl
         for record in pools:
             if record.value.spec.prefix == prefix:
                 return record
+    from netplug_core.ipam.outcome.refusals import PoolUnknown
+
     return PoolUnknown(entry, _labels(pools))
 
 
@@ -256,10 +259,14 @@ def _qualified(pool: IPPool, request: AssignRequest, use: AllowedUse) -> tuple[P
 def _matches(pool: Record[IPPool], field: str, text: str, labels: Mapping[str, str]) -> bool:
     if text in _SELECTS_ALL:
         return True
+    from netplug_core.selectors.evaluation import matches
+
     return matches(_parsed(pool, field, text), labels)
 
 
 def _parsed(pool: Record[IPPool], field: str, text: str) -> Selector:
+    from netplug_core.selectors.grammar import SelectorError, parse
+
     try:
         return parse(text)
     except SelectorError as error:

@@ -15,7 +15,6 @@ from itertools import islice
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.allocation.block_listing import find_overlap
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import ReleaseRequest
@@ -136,6 +135,8 @@ def _is_pending(affinity: Record[Affinity] | None) -> bool:
 
 
 def _find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
+    from netplug_core.ipam.allocation.block_listing import find_overlap  # most releases create no block
+
     return find_overlap(snapshot, prefix)
 
 
