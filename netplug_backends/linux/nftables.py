@@ -9,7 +9,7 @@
         }
     }
 
-The program ``nft`` is not needed, and pyroute2 is not used: it would be a tenth of the node process's memory, for one
+The program ``nft`` is not needed, and pyroute2 is not used: it would be a seventh of the node process's memory, for one
 rule. Tests decode each message with pyroute2 and compare.
 
 Source: nft(8); the numbers are those of the kernel's ``linux/netfilter/nf_tables.h`` and its neighbours.

@@ -133,7 +133,10 @@ class CallQueue:
             call.close()
 
     def close(self) -> None:
-        """Close the connection of each call that waits, whose client then serves itself; wake those that wait."""
+        """Close the connection of each call that waits; wake those that wait.
+
+        Its client then serves itself, or resumes the call if it knows that this was taken.
+        """
         with self._lock:
             self._is_closed = True
             waiting = tuple(self._calls)

@@ -30,12 +30,15 @@ class HostLock:
 
 
 def test_a_call_waits_until_the_one_before_it_ends() -> None:
-    turn, host, may_end, begun = Lock(), HostLock(), Event(), []
+    turn, host, may_end, begun, inside, most = Lock(), HostLock(), Event(), [], set(), []
 
     def call(number: int) -> None:
         with in_turn(turn, host.take):
             begun.append(number)
+            inside.add(number)
             assert may_end.wait(EMERGENCY_STOP_S)
+            most.append(len(inside))
+            inside.remove(number)
 
     threads = [Thread(target=call, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -46,6 +49,7 @@ def test_a_call_waits_until_the_one_before_it_ends() -> None:
     for thread in threads:
         thread.join(EMERGENCY_STOP_S)
     assert sorted(begun) == [0, 1, 2]
+    assert most == [1, 1, 1]
     assert not turn.locked()
 
 
