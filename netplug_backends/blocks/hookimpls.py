@@ -31,6 +31,7 @@ def netplug_open_ipam(name: str, context: IPAMContext) -> AbstractContextManager
             queue=context.queue,
             # Calls of one queue do not collide, and a call that waits with the lock would keep the next one from it.
             lock=context.lock if context.queue is None else no_lock,
+            turn=context.turn,
         )
     )
 

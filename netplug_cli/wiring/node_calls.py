@@ -138,9 +138,8 @@ class _CallBackends:
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
         own = evolve(context, write_stderr=self.write_stderr)
         if self.shared is not None:
-            turn = self.shared.turn
-            lock = context.lock if turn is None else partial(in_turn, turn, context.lock)
-            own = evolve(own, queue=self.shared.queue, cache=self.shared.cache, lock=lock)
+            turn = context.turn if self.shared.turn is None else partial(in_turn, self.shared.turn)
+            own = evolve(own, queue=self.shared.queue, cache=self.shared.cache, turn=turn)
         return self.registry.open_ipam(name, own)
 
     def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:

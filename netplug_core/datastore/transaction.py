@@ -108,7 +108,8 @@ class Transaction:
     queries that the first attempt takes to find nothing if the cache knows anything, because the call is about to
     create these records. A decision from the cache that commits nothing, or does not create what was assumed to be
     absent, is not confirmed by any condition. It is made again from a read, like every later attempt. So is one that
-    met a damaged record, or that does not write a cached record of the kinds that confirm (``Lasting.proving``).
+    met a damaged record, or that does not write a cached record of the kinds that confirm (``Lasting.proving``). One
+    that rests on nothing else from the cache stands: the rest was read for it, or is watched and was confirmed.
 
     If all is known but was not confirmed for a while, and the first change of the decision is the deletion of such a
     record, that is made first. The rest follows if its answer confirms that nothing else has changed.
@@ -167,9 +168,7 @@ class Transaction:
                     raise
                 attempt.invalidate_cache()  # an outdated record may have led to one that does not matter any more
                 continue
-            if attempt.is_from_cache and not (
-                self.is_confirmed_by_commit(decision) and attempt.does_write_views(decision.writes)
-            ):
+            if attempt.is_from_cache and not attempt.is_confirmed(decision):
                 attempt.invalidate_cache()
                 continue
             if decision.writes and is_too_old(self.store, self.pace.clock, attempt.read_at_s):
@@ -245,13 +244,29 @@ class _Attempt:
             return self.unconfirmed, ()
         return cache.begin(self.queries, self.of.assume_absent, self._read)
 
-    def does_write_views(self, writes: Sequence[Write]) -> bool:
+    def is_confirmed(self, decision: Decision[object]) -> bool:
+        """Whether the commit of a decision proves what it takes from the cache, or that needs no proof."""
+        if not self._does_write_views(decision.writes):
+            return False
+        return self.of.is_confirmed_by_commit(decision) or (
+            not isinstance(decision.result, NetplugError) and self._is_read_or_followed()
+        )
+
+    def _does_write_views(self, writes: Sequence[Write]) -> bool:
         """Whether each cached record of the kinds that confirm is written, under the revision that is cached."""
         proving = None if self.of.cache is None else self.of.cache.lasting.proving
         if not proving:
             return True
         cached = {query for query in self.queries if query.kind in proving and query not in self.read}
         return cached <= {Get(write.key) for write in writes if isinstance(write, (Update, Delete))}
+
+    def _is_read_or_followed(self) -> bool:
+        """Whether all but the kinds that confirm was read in this attempt, or is watched and no older than allowed."""
+        cache = self.of.cache
+        if cache is None or cache.max_age_s is None or self.unconfirmed is not None:
+            return False
+        current = cache.state.watched.keys() | cache.lasting.proving
+        return all(query in self.read or query.kind in current for query in self.queries)
 
     def require_time(self) -> None:
         """Raise if no time is left to read again."""

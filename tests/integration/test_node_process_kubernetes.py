@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -150,21 +151,42 @@ def test_calls_of_a_warm_process_read_what_others_change_and_nothing_else(
 ) -> None:
     """The pod. Blocks, affinities and handles are known, and the rest is followed.
 
-    A call that takes longer than half a second, on a machine that is busy, may have to read more.
+    A runtime repeats a DEL. Then the process knows the pod, but not whether the handle was made again. A call that
+    takes longer than half a second, on a machine that is busy, may have to read more.
     """
     given = conf(served, cluster)
     of_add = Counter({"get pods": 1, "create ipamhandles": 1, "update ipamblocks": 1, "patch pods/status": 1})
     of_delete = Counter({"patch pods/status": 1, "update ipamblocks": 1, "delete ipamhandles": 1})
+    of_repetition = Counter({"patch pods/status": 1, "get ipamhandles": 1})
+    calls = ((served.add, of_add), (served.delete, of_delete), (served.delete, of_repetition))
 
     def costs() -> list[Counter[str]]:
         name, pod = new_pod(cluster), served.node.make_pod()
         found = []
-        for call, expected in ((served.add, of_add), (served.delete, of_delete)):
+        for call, expected in calls:
             time.sleep(ORDERED_MAX_AGE_S)  # a process that is asked rarely pays no more
             found.append(cost(cluster, partial(call, given, pod, CNI_ARGS=named(name)), expected))
         return found
 
-    wait_until(lambda: costs() == [of_add, of_delete], "an ADD reads its pod, and a DEL nothing")
+    wait_until(lambda: costs() == [expected for _call, expected in calls], "an ADD reads its pod, and a DEL nothing")
+
+
+def test_calls_at_once_do_not_make_each_others_writes_fail(served: NodeProcessRuntime, cluster: ApiServer) -> None:
+    """They change the same block, each of them once."""
+    given, number = conf(served, cluster), 8
+    pods = [(named(new_pod(cluster)), pod) for pod in served.node.make_pods(number)]
+    for call, last_write in ((served.add, "patch pods/status"), (served.delete, "delete ipamhandles")):
+        before = requests(cluster)
+        with ThreadPoolExecutor(number) as threads:
+            for ended in [threads.submit(call, given, pod, CNI_ARGS=args) for args, pod in pods]:
+                ended.result()
+        made = partial(made_since, cluster, before)
+        wait_until(lambda: made()[last_write] >= number, "the server has logged the calls")  # noqa: B023  called at once
+        assert (made()[last_write], made()["update ipamblocks"]) == (number, number)
+
+
+def made_since(cluster: ApiServer, before: Counter[str]) -> Counter[str]:
+    return requests(cluster) - before
 
 
 def test_a_pool_that_is_switched_off_is_not_used_half_a_second_later(

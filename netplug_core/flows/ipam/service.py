@@ -69,7 +69,9 @@ class BlockIPAM:
     where a node starts in a pool. ``cache`` is what a resident process knows of the store; a process that serves one
     call has none. With a ``queue`` (of the same store and cache), assignments and releases of several callers share
     commits. ``lock`` is held while an assignment is read, decided and committed, and no longer than the store
-    answers: others of the machine must not wait for its time-outs. A release takes no lock.
+    answers: others of the machine must not wait for its time-outs. A release takes no lock. ``turn`` is held in the
+    same way by assignments and releases: in a process that serves calls at the same time, those that would only
+    make each other's commits fail go one after another.
     """
 
     datastore: Datastore
@@ -79,6 +81,7 @@ class BlockIPAM:
     cache: DatastoreCache | None = None
     queue: RequestQueue | None = None
     lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
+    turn: Callable[[], AbstractContextManager[HeldLock]] = no_lock
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
         """Assign the wanted addresses and store the endpoint, in one commit.
@@ -105,7 +108,7 @@ class BlockIPAM:
         assumed_absent = () if handle is None else (handle, *self._absent_before(endpoint))
         wanted = (*queries(request), *endpoint.queries)
         try:
-            with self.lock() as record.lock:
+            with self.turn() as record.turn, self.lock() as record.lock:
                 while True:
                     made = _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
                     if handle is None or not _is_cut_by_commit(made):
@@ -207,7 +210,8 @@ class BlockIPAM:
 
         self._forget_view(endpoint)  # an assignment for another container of the pod may be at work
         wanted = (*release_queries(request), *endpoint.queries)
-        part = _result_of(self._transactor(deadline, (), record).run(wanted, decided))
+        with self.turn() as record.turn:
+            part = _result_of(self._transactor(deadline, (), record).run(wanted, decided))
         return evolve(part, addresses=tuple(freed))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
@@ -283,7 +287,8 @@ class _CommitRecord:
     ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
     exist. A commit that failed before the handle has left only affinities, which the node's next request heals.
     ``unreleased``: addresses without a handle that an ordered store assigned in a partly applied commit; the next
-    attempt cannot know that they are its own. ``lock`` is released when the store does not answer a commit.
+    attempt cannot know that they are its own. ``lock`` and ``turn`` are released when the store does not answer a
+    commit.
     """
 
     is_ordered: bool
@@ -294,6 +299,7 @@ class _CommitRecord:
     attempted: list[Sequence[Write]] = field(factory=list)
     unreleased: list[ReleaseItem] = field(factory=list)
     lock: HeldLock = field(factory=NoLock)
+    turn: HeldLock = field(factory=NoLock)
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Note whether the handle existed before the call wrote anything."""
@@ -305,6 +311,7 @@ class _CommitRecord:
         self.attempted.append(writes)
         if error is not None and not isinstance(error, CommitError):
             self.lock.release()
+            self.turn.release()
         if error is None:
             self.may_have_written_handle = True
         elif isinstance(error, (CommitError, OutcomeUnknown)):

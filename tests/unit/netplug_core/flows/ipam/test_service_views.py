@@ -12,7 +12,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
-from netplug_core.ipam.model.handle import handle_query
+from netplug_core.ipam.model.handle import HANDLE, handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Delete, Get, Kind, List, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import (
@@ -253,3 +253,51 @@ def test_an_endpoint_that_was_changed_meanwhile_is_not_deleted(followed: ViewHar
 def test_a_release_without_an_endpoint_is_confirmed_by_one_read(followed: ViewHarness) -> None:
     assert followed.detach(NO_ENDPOINT) == 1
     assert followed.calls == (1, 1)
+
+
+# --- a DEL of what is gone already ---------------------------------------------------------------------------------
+
+
+def test_a_repeated_release_reads_the_handle_and_the_endpoint_once(followed: ViewHarness) -> None:
+    """The ready flag and the configuration are followed, and the answer to that read confirms them."""
+    followed.detach()
+    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    assert (followed.calls, followed.detach()) == ((0, 2), 0)
+    assert [{query.kind for query in queries} for queries in followed.store.reads] == [{WORKLOAD_ENDPOINT, HANDLE}]
+    assert followed.store.commits == []
+
+
+def test_a_repeated_release_of_a_pod_that_is_there_writes_the_pod_and_reads_the_handle(followed: ViewHarness) -> None:
+    followed.detach()
+    followed.of.store.commit([Create(POD_ENDPOINT, "ours")], deadline=followed.of.deadline)
+    followed.look_up_pod()  # as the watch of the node's pods delivers it
+    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    assert (followed.calls, followed.detach()) == ((0, 2), 0)
+    assert [{query.kind for query in queries} for queries in followed.store.reads] == [{HANDLE}]
+    assert followed.endpoint == ""
+
+
+def test_a_repeated_release_without_a_connection_reads_everything(followed: ViewHarness) -> None:
+    followed.detach()
+    followed.watch.connection = None
+    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    assert followed.detach() == 0
+    assert {query.kind for queries in followed.store.reads for query in queries} > {WORKLOAD_ENDPOINT, HANDLE}
+
+
+def test_a_handle_that_another_process_made_since_is_released(followed: ViewHarness) -> None:
+    followed.detach()
+    evolve(followed.of.ipam(), cache=None).assign(make_request("h"), NO_ENDPOINT, deadline=followed.of.deadline)
+    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    assert followed.detach() == 1
+    assert not followed.has_handle
+
+
+def test_a_view_that_is_only_cached_is_read_before_it_is_left(followed: ViewHarness) -> None:
+    """It is another container's in the cache, and this one's by now."""
+    followed.detach()
+    followed.of.store.commit([Create(POD_ENDPOINT, "theirs")], deadline=followed.of.deadline)
+    followed.look_up_pod()
+    followed.change_endpoint("ours")
+    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    assert (followed.detach(), followed.endpoint) == (0, "")

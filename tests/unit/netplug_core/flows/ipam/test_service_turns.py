@@ -1,0 +1,104 @@
+"""When an allocator has its turn among the calls of its process: while it reads, decides and commits, never twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from attrs import define, evolve, field
+
+from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.locks import HeldLock
+from netplug_core.records import OutcomeUnknown, Revision
+from tests.harness.ipam import IPAMHarness, make_request
+from tests.harness.ipam_service import make_cluster
+from tests.harness.stores import HookedStore, ScriptedStore, SendWrites
+
+
+@define
+class Turn:
+    """A turn that one call has."""
+
+    is_held: bool = False
+    taken: int = 0
+    seen: list[bool] = field(factory=list)
+
+    @contextmanager
+    def take(self) -> Iterator[HeldLock]:
+        assert not self.is_held, "a call that has it would wait for itself"
+        self.is_held = True
+        self.taken += 1
+        yield self
+        self.is_held = False
+
+    def release(self) -> None:
+        self.is_held = False
+
+    def look(self) -> None:
+        """Note whether it is held now."""
+        self.seen.append(self.is_held)
+
+
+@pytest.fixture
+def harness() -> IPAMHarness:
+    return make_cluster(MemoryMode.ORDERED)
+
+
+def ipam_of(harness: IPAMHarness, store: Datastore, turn: Turn) -> BlockIPAM:
+    return evolve(harness.ipam(), datastore=store, turn=turn.take)
+
+
+def test_an_assignment_and_a_release_have_their_turn_from_the_first_read_to_the_commit(harness: IPAMHarness) -> None:
+    turn = Turn()
+    store = HookedStore(harness.store, before_read=turn.look, after_commit=turn.look)
+    ipam = ipam_of(harness, store, turn)
+    ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
+    assert (turn.taken, turn.is_held) == (1, False)
+    assert ipam.release(ReleaseRequest(handle="h"), NO_ENDPOINT, deadline=harness.deadline).addresses
+    assert (turn.taken, turn.is_held) == (2, False)
+    assert (len(turn.seen), set(turn.seen)) == (store.calls, {True})
+
+
+def test_others_need_not_wait_for_the_time_outs_of_one_call(harness: IPAMHarness) -> None:
+    """A release whose commit is not answered is tried again without its turn."""
+    turn = Turn()
+
+    def unanswered(send: SendWrites) -> tuple[Revision, ...]:
+        send(None)
+        turn.look()
+        raise OutcomeUnknown("the store", "no answer")
+
+    def answered(send: SendWrites) -> tuple[Revision, ...]:
+        turn.look()
+        return send(None)
+
+    ipam = ipam_of(harness, ScriptedStore(harness.store, scripts=[unanswered, answered]), turn)
+    ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
+    assert turn.seen == [True]
+    ipam = ipam_of(harness, ScriptedStore(harness.store, scripts=[lost, answered]), turn)
+    assert ipam.release(ReleaseRequest(handle="h"), NO_ENDPOINT, deadline=harness.deadline).addresses
+    assert turn.seen == [True, False]
+
+
+def lost(_send: SendWrites) -> tuple[Revision, ...]:
+    """The request does not arrive, which nobody knows."""
+    raise OutcomeUnknown("the store", "no answer")
+
+
+def test_what_a_failed_assignment_has_written_is_released_in_a_turn_of_its_own(harness: IPAMHarness) -> None:
+    turn = Turn()
+
+    def interrupted(send: SendWrites) -> tuple[Revision, ...]:
+        send(None)
+        raise KeyboardInterrupt
+
+    ipam = ipam_of(harness, ScriptedStore(harness.store, scripts=[interrupted]), turn)
+    with pytest.raises(KeyboardInterrupt):
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
+    assert turn.taken == 2
+    assert not harness.ipam().held("h", deadline=harness.deadline).addresses
