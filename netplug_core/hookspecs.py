@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 from pluggy import HookimplMarker, HookspecMarker
 
-from netplug_core.locks import HeldLock, no_lock
+from netplug_core.locks import HeldLock, no_lock, no_turn
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock, Deadline
@@ -56,7 +56,7 @@ class IPAMContext:
 
     ``chance`` returns a number in [0, 1) and jitters waits. ``lock`` takes the host's lock, which spares assignments of
     one machine their conflicts. ``turn`` does the same for assignments and releases that one process serves at the same
-    time. ``netconf`` is the network configuration as the runtime
+    time, and takes the deadline of one. ``netconf`` is the network configuration as the runtime
     sent it, for an IPAM with settings of its own; empty where there is none. ``find_node`` looks a node up at the
     orchestrator; None where no access to it is configured. ``request`` is the call of a runtime that the IPAM is
     opened for, None for other programs: another plugin that is executed gets its text and its variables.
@@ -70,7 +70,7 @@ class IPAMContext:
     clock: Clock
     chance: Callable[[], float]
     lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
-    turn: Callable[[], AbstractContextManager[HeldLock]] = no_lock
+    turn: Callable[[Deadline], AbstractContextManager[HeldLock]] = no_turn
     netconf: Mapping[str, object] = field(factory=dict, repr=False)
     find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
     request: CNIRequest | None = None

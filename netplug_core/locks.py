@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from netplug_core.clock import Pace
+from netplug_core.clock import Deadline, Pace
 
-__all__ = ["MAX_LOCK_OFFSET", "HeldLock", "LockHost", "NoLock", "no_lock", "wait_for_lock"]
+__all__ = ["MAX_LOCK_OFFSET", "HeldLock", "LockHost", "NoLock", "no_lock", "no_turn", "wait_for_lock"]
 
 MAX_LOCK_OFFSET = 2**62
 """The highest byte that can be locked. A lock file stays empty: bytes beyond its end can be locked too."""
@@ -51,6 +51,12 @@ _NO_LOCK = nullcontext(NoLock())
 
 def no_lock() -> AbstractContextManager[HeldLock]:
     """A lock that excludes no other call, for programs whose machine has none."""
+    return _NO_LOCK
+
+
+def no_turn(deadline: Deadline) -> AbstractContextManager[HeldLock]:
+    """The turn of a call in a process that serves one at a time: it comes at once."""
+    del deadline
     return _NO_LOCK
 
 

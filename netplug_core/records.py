@@ -351,7 +351,9 @@ class Decision(Generic[R_co]):
     A refusal is a decision too: its result is the error, its writes take back what an earlier try of the same call
     left. ``is_repeatable`` is false if the rule could not recognise its own output, so that deciding again after a
     lost reply would do the work twice. ``needs_read`` is true if the decision may not rest on a cache alone: its
-    result is less than was requested, or it deletes a record for what another one says.
+    result is less than was requested, or it deletes a record for what another one says. ``rests_on`` is given if such a
+    decision rests on the answers to these queries only, beside what its writes prove and what its gate asks: then it
+    is enough to have read these.
     """
 
     writes: tuple[Write, ...]
@@ -359,6 +361,7 @@ class Decision(Generic[R_co]):
     trace: tuple[TraceEntry, ...] = ()
     is_repeatable: bool = True
     needs_read: bool = False
+    rests_on: tuple[Query, ...] = ()
 
     def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
         """This decision with more writes around its own; ``Written`` positions are moved along."""
@@ -367,7 +370,8 @@ class Decision(Generic[R_co]):
             return self
         own = _shift_written(self.writes, len(head)) if head else self.writes
         tail = _shift_written(last, len(head) + len(own)) if last else ()
-        return Decision((*head, *own, *tail), self.result, self.trace, self.is_repeatable, self.needs_read)
+        writes = (*head, *own, *tail)
+        return Decision(writes, self.result, self.trace, self.is_repeatable, self.needs_read, self.rests_on)
 
 
 @frozen

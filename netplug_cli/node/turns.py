@@ -12,18 +12,22 @@ from threading import Lock
 
 from attrs import define
 
+from netplug_core.clock import Deadline
 from netplug_core.locks import HeldLock
 
 __all__ = ["TURN_S", "in_turn"]
 
 TURN_S = 10.0
-"""The longest that a call waits for its turn. After that it goes on: the datastore keeps every call correct."""
+"""The longest that a call waits for its turn."""
 
 
 @contextmanager
-def in_turn(turn: Lock) -> Iterator[HeldLock]:
-    """Wait for a call's turn, and have it until the block ends; it may be released before."""
-    held = _Turn(turn, is_held=turn.acquire(timeout=TURN_S))
+def in_turn(turn: Lock, deadline: Deadline) -> Iterator[HeldLock]:
+    """Wait for a call's turn, and have it until the block ends; it may be released before.
+
+    A call waits for at most half of the time that it has, and then goes on: the datastore keeps every call correct.
+    """
+    held = _Turn(turn, is_held=turn.acquire(timeout=min(TURN_S, deadline.remaining_s / 2)))
     try:
         yield held
     finally:

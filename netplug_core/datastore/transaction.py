@@ -109,7 +109,7 @@ class Transaction:
     create these records. A decision from the cache that commits nothing, or does not create what was assumed to be
     absent, is not confirmed by any condition. It is made again from a read, like every later attempt. So is one that
     met a damaged record, or that does not write a cached record of the kinds that confirm (``Lasting.proving``). One
-    that rests on nothing else from the cache stands: the rest was read for it, or is watched and was confirmed.
+    that says what it rests on stands if that was read for it (``Decision.rests_on``).
 
     If all is known but was not confirmed for a while, and the first change of the decision is the deletion of such a
     record, that is made first. The rest follows if its answer confirms that nothing else has changed.
@@ -245,12 +245,10 @@ class _Attempt:
         return cache.begin(self.queries, self.of.assume_absent, self._read)
 
     def is_confirmed(self, decision: Decision[object]) -> bool:
-        """Whether the commit of a decision proves what it takes from the cache, or that needs no proof."""
+        """Whether the commit of a decision proves what it takes from the cache, or that was read for it."""
         if not self._does_write_views(decision.writes):
             return False
-        return self.of.is_confirmed_by_commit(decision) or (
-            not isinstance(decision.result, NetplugError) and self._is_read_or_followed()
-        )
+        return self.of.is_confirmed_by_commit(decision) or self._has_read_all(decision.rests_on)
 
     def _does_write_views(self, writes: Sequence[Write]) -> bool:
         """Whether each cached record of the kinds that confirm is written, under the revision that is cached."""
@@ -260,13 +258,16 @@ class _Attempt:
         cached = {query for query in self.queries if query.kind in proving and query not in self.read}
         return cached <= {Get(write.key) for write in writes if isinstance(write, (Update, Delete))}
 
-    def _is_read_or_followed(self) -> bool:
-        """Whether all but the kinds that confirm was read in this attempt, or is watched and no older than allowed."""
-        cache = self.of.cache
-        if cache is None or cache.max_age_s is None or self.unconfirmed is not None:
+    def _has_read_all(self, rests_on: tuple[Query, ...]) -> bool:
+        """Whether what a decision rests on was read for it, and what its gate asks was too or is confirmed.
+
+        Where the store checks requirements, what is watched is not confirmed but by a commit.
+        """
+        cache, gate = self.of.cache, self.of.gate
+        if not rests_on or cache is None or cache.max_age_s is None or self.unconfirmed is not None:
             return False
-        current = cache.state.watched.keys() | cache.lasting.proving
-        return all(query in self.read or query.kind in current for query in self.queries)
+        asked = () if gate is None or gate.query.kind in cache.state.watched else (gate.query,)
+        return self.read.issuperset((*rests_on, *asked))
 
     def require_time(self) -> None:
         """Raise if no time is left to read again."""

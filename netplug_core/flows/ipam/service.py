@@ -33,7 +33,7 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
-from netplug_core.locks import HeldLock, NoLock, no_lock
+from netplug_core.locks import HeldLock, NoLock, no_lock, no_turn
 from netplug_core.records import (
     CommitError,
     Create,
@@ -81,7 +81,7 @@ class BlockIPAM:
     cache: DatastoreCache | None = None
     queue: RequestQueue | None = None
     lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
-    turn: Callable[[], AbstractContextManager[HeldLock]] = no_lock
+    turn: Callable[[Deadline], AbstractContextManager[HeldLock]] = no_turn
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
         """Assign the wanted addresses and store the endpoint, in one commit.
@@ -108,7 +108,7 @@ class BlockIPAM:
         assumed_absent = () if handle is None else (handle, *self._absent_before(endpoint))
         wanted = (*queries(request), *endpoint.queries)
         try:
-            with self.turn() as record.turn, self.lock() as record.lock:
+            with self.turn(deadline) as record.turn, self.lock() as record.lock:
                 while True:
                     made = _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
                     if handle is None or not _is_cut_by_commit(made):
@@ -210,7 +210,7 @@ class BlockIPAM:
 
         self._forget_view(endpoint)  # an assignment for another container of the pod may be at work
         wanted = (*release_queries(request), *endpoint.queries)
-        with self.turn() as record.turn:
+        with self.turn(deadline) as record.turn:
             part = _result_of(self._transactor(deadline, (), record).run(wanted, decided))
         return evolve(part, addresses=tuple(freed))
 

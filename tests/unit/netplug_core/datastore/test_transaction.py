@@ -35,7 +35,7 @@ from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostRe
 from tests.harness.stores import HookedStore
 
 COUNTER: Kind[int] = Kind("Counter", ("name",))
-ONE, TWO = COUNTER.key("one"), COUNTER.key("two")
+ONE, TWO, THREE = COUNTER.key("one"), COUNTER.key("two"), COUNTER.key("three")
 MANY = range(1, 1000)
 
 Rule = Callable[[Snapshot], Decision[int] | NeedMore]
@@ -519,3 +519,51 @@ def test_what_is_cached_is_as_old_as_the_cache_allows() -> None:
 
     harness.run_warm(decide, Get(ONE))
     assert harness.spent_since(before) == (1, 1)
+
+
+# --- what a decision that commits nothing rests on -----------------------------------------------------------------
+
+
+@pytest.fixture
+def ordered(harness: TransactionHarness) -> TransactionHarness:
+    """A process that has just read its first counter, on a store that does not check requirements."""
+    memory = MemoryDatastore(MemoryMode.ORDERED, clock=harness.clock)
+    warm = DatastoreCache.for_datastore(memory, clock=harness.clock, uncached_kinds=frozenset())
+    made = TransactionHarness(inner=memory, clock=harness.clock, memory=memory, warm=warm)
+    made.put(ONE, 1)
+    made.run_warm(tell_one, Get(ONE))
+    return made
+
+
+def tell_one(snapshot: Snapshot) -> Decision[int]:
+    found = snapshot.find(ONE)
+    return Decision((), found.value if found else 0, needs_read=True, rests_on=(Get(ONE),))
+
+
+def tell_one_for_two(snapshot: Snapshot) -> Decision[int]:
+    """The same, and it says that it depends on the other counter only."""
+    found = snapshot.find(ONE)
+    return Decision((), found.value if found else 0, needs_read=True, rests_on=(Get(TWO),))
+
+
+def test_what_was_not_read_for_a_decision_that_rests_on_it_is_read(ordered: TransactionHarness) -> None:
+    ordered.put(ONE, 2)
+    before = ordered.spent()
+    assert ordered.run_warm(tell_one, Get(ONE)).result == 2
+    assert ordered.spent_since(before) == (1, 0)
+
+
+def test_what_a_decision_does_not_rest_on_is_not_read_again(ordered: TransactionHarness) -> None:
+    ordered.put(ONE, 2)
+    before = ordered.spent()
+    assert ordered.run_warm(tell_one_for_two, Get(ONE), Get(TWO)).result == 1
+    assert ordered.spent_since(before) == (1, 0)
+
+
+def test_a_gate_that_is_neither_read_nor_watched_is_read(ordered: TransactionHarness) -> None:
+    ordered.put(TWO, 1)
+    ordered.run_warm(tell_one, Get(ONE), Get(TWO))
+    ordered.gate = GATE
+    ordered.put(TWO, 2)
+    with pytest.raises(Unavailable, match="the gate: shut"):
+        ordered.run_warm(lambda _: Decision((), 0, needs_read=True, rests_on=(Get(THREE),)), Get(THREE))

@@ -9,12 +9,15 @@ import pytest
 from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.locks import HeldLock
-from netplug_core.records import OutcomeUnknown, Revision
+from netplug_core.records import Conflict, OutcomeUnknown, Revision
+from netplug_core.resources.ippool import ippool_key
 from tests.harness.ipam import IPAMHarness, make_request
 from tests.harness.ipam_service import make_cluster
 from tests.harness.stores import HookedStore, ScriptedStore, SendWrites
@@ -29,12 +32,15 @@ class Turn:
     seen: list[bool] = field(factory=list)
 
     @contextmanager
-    def take(self) -> Iterator[HeldLock]:
+    def take(self, deadline: Deadline) -> Iterator[HeldLock]:
+        assert not deadline.has_passed
         assert not self.is_held, "a call that has it would wait for itself"
         self.is_held = True
         self.taken += 1
-        yield self
-        self.is_held = False
+        try:
+            yield self
+        finally:
+            self.is_held = False
 
     def release(self) -> None:
         self.is_held = False
@@ -65,11 +71,10 @@ def test_an_assignment_and_a_release_have_their_turn_from_the_first_read_to_the_
 
 
 def test_others_need_not_wait_for_the_time_outs_of_one_call(harness: IPAMHarness) -> None:
-    """A release whose commit is not answered is tried again without its turn."""
+    """A call whose commit is not answered is tried again without its turn."""
     turn = Turn()
 
-    def unanswered(send: SendWrites) -> tuple[Revision, ...]:
-        send(None)
+    def unanswered(_send: SendWrites) -> tuple[Revision, ...]:
         turn.look()
         raise OutcomeUnknown("the store", "no answer")
 
@@ -77,28 +82,34 @@ def test_others_need_not_wait_for_the_time_outs_of_one_call(harness: IPAMHarness
         turn.look()
         return send(None)
 
-    ipam = ipam_of(harness, ScriptedStore(harness.store, scripts=[unanswered, answered]), turn)
-    ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
-    assert turn.seen == [True]
-    ipam = ipam_of(harness, ScriptedStore(harness.store, scripts=[lost, answered]), turn)
-    assert ipam.release(ReleaseRequest(handle="h"), NO_ENDPOINT, deadline=harness.deadline).addresses
+    def unlucky() -> BlockIPAM:
+        return ipam_of(harness, ScriptedStore(harness.store, scripts=[unanswered, answered]), turn)
+
+    unlucky().assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
     assert turn.seen == [True, False]
-
-
-def lost(_send: SendWrites) -> tuple[Revision, ...]:
-    """The request does not arrive, which nobody knows."""
-    raise OutcomeUnknown("the store", "no answer")
+    assert unlucky().release(ReleaseRequest(handle="h"), NO_ENDPOINT, deadline=harness.deadline).addresses
+    assert turn.seen == [True, False] * 2
 
 
 def test_what_a_failed_assignment_has_written_is_released_in_a_turn_of_its_own(harness: IPAMHarness) -> None:
-    turn = Turn()
+    """It lost a race and then could not read again: it still had its turn."""
+    turn, store = Turn(), HookedStore(harness.store)
 
-    def interrupted(send: SendWrites) -> tuple[Revision, ...]:
-        send(None)
-        raise KeyboardInterrupt
+    def lose() -> None:
+        store.after_commit, store.before_read = nothing, fail
+        applied = len(store.commits[-1])
+        raise Conflict(ippool_key("main"), applied, None, applied)
 
-    ipam = ipam_of(harness, ScriptedStore(harness.store, scripts=[interrupted]), turn)
-    with pytest.raises(KeyboardInterrupt):
-        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
-    assert turn.taken == 2
-    assert not harness.ipam().held("h", deadline=harness.deadline).addresses
+    def fail() -> None:
+        store.before_read = nothing
+        turn.look()
+        raise Unavailable("the store", "no answer")
+
+    store.after_commit = lose
+    with pytest.raises(Unavailable):
+        ipam_of(harness, store, turn).assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
+    assert (turn.seen, turn.taken) == ([True], 2)
+
+
+def nothing() -> None:
+    """Let a call through."""

@@ -12,6 +12,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
+from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE, handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Delete, Get, Kind, List, Snapshot, Update, Write
@@ -53,8 +54,8 @@ class ViewHarness:
     watch: OpenWatch
 
     @classmethod
-    def make(cls) -> ViewHarness:
-        of = make_cluster(MemoryMode.ORDERED)
+    def make(cls, mode: MemoryMode = MemoryMode.ORDERED) -> ViewHarness:
+        of = make_cluster(mode)
         of.store.description = evolve(of.store.description, endpoints=EndpointStorage.PODS)
         cache = of.cache = make_node_cache(of.store, clock=of.clock)
         of.store.commit([Create(POD_ENDPOINT, "free")], deadline=of.deadline)
@@ -301,3 +302,23 @@ def test_a_view_that_is_only_cached_is_read_before_it_is_left(followed: ViewHarn
     followed.change_endpoint("ours")
     followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
     assert (followed.detach(), followed.endpoint) == (0, "")
+
+
+def test_a_release_of_one_assignment_is_not_decided_on_a_block_that_is_only_cached(followed: ViewHarness) -> None:
+    """Another process has assigned the handle anew, which only the handle was read for."""
+    followed.detach()
+    evolve(followed.of.ipam(), cache=None).assign(make_request("h"), NO_ENDPOINT, deadline=followed.of.deadline)
+    blocks = followed.of.store.read([List(BLOCK)], deadline=followed.of.deadline).list(List(BLOCK))
+    (held,) = [held for block in blocks for held in block.value.held_by("h")]
+    wanted = ReleaseRequest(handle="h", sequence=held.sequence)
+    released = followed.ipam.release(wanted, NO_ENDPOINT, deadline=followed.of.deadline)
+    assert released.addresses == (held.address,)
+
+
+def test_a_store_that_checks_requirements_confirms_a_watch_by_a_commit_only() -> None:
+    """So a repeated release, which commits nothing, reads whether the cluster is locked."""
+    harness = ViewHarness.make(MemoryMode.ATOMIC)
+    harness.follow()
+    harness.lock()
+    with pytest.raises(Unavailable):
+        harness.detach(NO_ENDPOINT)
