@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -25,18 +25,12 @@ from benchmarks.scene import (
     call,
     lab,
     lab_plugin,
+    make_api_pods,
     namespaces,
     reference_plugin,
     run_inside,
 )
-from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.lab import open_cluster
-from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
-from netplug_cli.lab.folder import find_lab
-from netplug_cli.lab.model import NODE_NETNS, POD_NAMESPACE
-from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.stores import StoreKind, store_environment
-from netplug_core.settings.apiconfig import datastore_settings_from_environment
+from netplug_cli.lab.stores import StoreKind
 
 _COMMON = "attrs, cattrs, pluggy, json"
 _LIBRARIES = {
@@ -59,28 +53,12 @@ def measure(rounds: int) -> None:
         labs = {kind: stack.enter_context(lab(kind)) for kind in StoreKind}
         reference = stack.enter_context(reference_plugin(Path(folder)))
         contenders = [reference, *(lab_plugin(kind, where) for kind, where in labs.items())]
-        stack.enter_context(_api_pods(labs[StoreKind.KUBERNETES], rounds))
+        make_api_pods(labs[StoreKind.KUBERNETES], rounds)
         _print_rounds(contenders, rounds)
         _print_burst(contenders)
 
 
 # --- what is measured ----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _api_pods(folder: LabFolder, rounds: int) -> Iterator[None]:
-    """The pods that the API server has to know before a plugin may attach them."""
-    found = find_lab(folder)
-    if found is None:
-        raise SystemExit(f"{folder.path} has no lab any more")
-    settings = datastore_settings_from_environment(store_environment(found.store, folder))
-    with (
-        PinnedNamespaces().enter(folder.netns(NODE_NETNS)),
-        open_cluster(settings, found.uid, clock=SystemClock()) as cluster,
-    ):
-        for number in range(max(WARMUP + rounds, BURST)):
-            cluster.make_pod(POD_NAMESPACE, f"c{number}", node=found.node_name)
-    yield
 
 
 # --- one after another ---------------------------------------------------------------------------------------------

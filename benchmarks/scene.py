@@ -16,14 +16,18 @@ from pathlib import Path
 from attrs import field, frozen
 
 from benchmarks.measure import ProcessSample, run
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.lab import open_cluster
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
+from netplug_cli.lab.folder import find_lab
 from netplug_cli.lab.model import NODE_NETNS, POD_NAMESPACE
 from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.stores import StoreKind
+from netplug_cli.lab.stores import StoreKind, store_environment
+from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 __all__ = [
-    "BURST", "REFERENCE", "SERVERS", "WARMUP", "MeasuredPlugin", "call", "lab", "lab_plugin", "namespaces",
-    "reference_plugin", "run_inside",
+    "BURST", "REFERENCE", "SERVERS", "WARMUP", "MeasuredPlugin", "call", "lab", "lab_plugin", "make_api_pods",
+    "namespaces", "reference_plugin", "run_inside",
 ]  # fmt: skip
 
 REFERENCE = "ptp + host-local"
@@ -92,6 +96,20 @@ def lab_plugin(kind: StoreKind, folder: LabFolder) -> MeasuredPlugin:
     return MeasuredPlugin(
         f"netplug, {kind.value}", f"{folder.bin_dir}/netplug", json.dumps(conf), folder.netns(NODE_NETNS)
     )
+
+
+def make_api_pods(folder: LabFolder, rounds: int) -> None:
+    """The pods that the API server of a lab has to know before a plugin may attach them; they go with the lab."""
+    found = find_lab(folder)
+    if found is None:
+        raise SystemExit(f"{folder.path} has no lab any more")
+    settings = datastore_settings_from_environment(store_environment(found.store, folder))
+    with (
+        PinnedNamespaces().enter(folder.netns(NODE_NETNS)),
+        open_cluster(settings, found.uid, clock=SystemClock()) as cluster,
+    ):
+        for number in range(max(WARMUP + rounds, BURST)):
+            cluster.make_pod(POD_NAMESPACE, f"c{number}", node=found.node_name)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """ADD and DEL that a node process serves, by either client, beside ``ptp`` with ``host-local``, round by round.
 
-The datastore is an etcd on the same machine, once as it is and once behind a relay that adds time to each answer. The
-CPU of the node process is counted apart from that of the client. At the end many pods come and go at once.
+The datastore is an etcd on the same machine, once as it is and once behind a relay that adds time to each answer, and
+then the API server of a Kubernetes cluster with its own etcd. The CPU of the node process is counted apart from that of
+the client; that of the servers is not. Many pods come and go at once too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -29,6 +30,7 @@ from benchmarks.scene import (
     call,
     lab,
     lab_plugin,
+    make_api_pods,
     namespaces,
     reference_plugin,
     run_inside,
@@ -38,24 +40,44 @@ from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.lab.stores import StoreKind
 
 _VERBS = ("ADD", "DEL")
+_CLIENTS = (Client.PYTHON, Client.STATIC)
 _IN_FLIGHT = (8, 32, BURST)
 _BURST_ROUNDS = 3
 _DELAY_S = 0.005
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@frozen
+class _Goals:
+    """What a datastore's numbers are compared with: calls one after another, bursts by client, and memory in MB."""
+
+    calls: Mapping[tuple[Client, str], str]
+    bursts: Mapping[Client, str]
+    memory_mb: int
+
+
 _GOALS = {
-    ("python", "ADD"): "P3: wall <= 1.25, p99 <= 2.00; P4: CPU of both <= 1.05",
-    ("static", "ADD"): "P7: wall <= 0.40; CPU of both <= 0.40",
-    ("python", "DEL"): "P8: wall <= 1.50",
-    ("static", "DEL"): "",
+    StoreKind.ETCD: _Goals(
+        {
+            (Client.PYTHON, "ADD"): "P3: wall <= 1.25, p99 <= 2.00; P4: CPU of both <= 1.05",
+            (Client.STATIC, "ADD"): "P7: wall <= 0.40; CPU of both <= 0.40",
+            (Client.PYTHON, "DEL"): "P8: wall <= 1.50",
+        },
+        {Client.PYTHON: "P5, P6, P8: <= 1.00", Client.STATIC: "P7: ADD <= 0.35"},
+        60,
+    ),
+    StoreKind.KUBERNETES: _Goals(
+        {(client, "ADD"): "wall <= 2.00" for client in _CLIENTS}, dict.fromkeys(_CLIENTS, "ADD <= 1.50"), 100
+    ),
 }
-_BURST_GOALS = {"python": "P5, P6, P8: <= 1.00", "static": "P7: ADD <= 0.35"}
 
 
 @frozen
 class ServedPlugin:
     """A plugin whose calls a node process serves, which is a child of this one."""
 
-    client: str
+    client: Client
+    goals: _Goals
     plugin: MeasuredPlugin
     process: subprocess.Popen[bytes]
 
@@ -79,30 +101,42 @@ def measure(rounds: int) -> None:
     if run_inside("served", rounds):
         return
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        plugin = lab_plugin(StoreKind.ETCD, stack.enter_context(lab(StoreKind.ETCD)))
         reference = stack.enter_context(reference_plugin(Path(folder)))
-        served = [
-            stack.enter_context(_served(Path(folder), plugin, client)) for client in (Client.PYTHON, Client.STATIC)
-        ]
-        _print_rounds(reference, served, rounds)
-        _print_bursts(reference, served)
-        delayed = [stack.enter_context(_delayed(each)) for each in served]
-        print(f"\nThe same, every answer of etcd {_DELAY_S * 1e3:g} ms later:")
-        _print_bursts(reference, delayed)
+        with _served_on(StoreKind.ETCD, Path(folder), rounds) as served:
+            _print_rounds(reference, served, rounds)
+            _print_bursts(reference, served)
+            print(f"\nThe same, every answer of etcd {_DELAY_S * 1e3:g} ms later:")
+            with ExitStack() as relays:
+                _print_bursts(reference, [relays.enter_context(_delayed(each)) for each in served])
+        print("\nOn Kubernetes, with the API server and its etcd on the same machine:\n")
+        with _served_on(StoreKind.KUBERNETES, Path(folder), rounds) as served:
+            _print_rounds(reference, served, rounds)
+            _print_bursts(reference, served)
 
 
 # --- what is measured ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _served(folder: Path, plugin: MeasuredPlugin, client: Client) -> Iterator[ServedPlugin]:
+def _served_on(kind: StoreKind, folder: Path, rounds: int) -> Iterator[list[ServedPlugin]]:
+    """The plugin of a lab with that datastore, with each client."""
+    with ExitStack() as stack:
+        where = stack.enter_context(lab(kind))
+        if kind is StoreKind.KUBERNETES:
+            make_api_pods(where, rounds)
+        plugin = lab_plugin(kind, where)
+        yield [stack.enter_context(_served(folder / kind.value, plugin, client, _GOALS[kind])) for client in _CLIENTS]
+
+
+@contextmanager
+def _served(folder: Path, plugin: MeasuredPlugin, client: Client, goals: _Goals) -> Iterator[ServedPlugin]:
     """The lab's plugin with a client and a node process of its own."""
     home = folder / client.value
     install(str(home), lambda _line: None, client)
     variables = {"NETPLUG_NODE_SOCKET": f"{home}/node.sock"}
     own = evolve(plugin, name=f"{client.value} client", executable=f"{home}/netplug", variables=variables)
     with _node_process(plugin.node, f"{home}/node.sock") as process:
-        yield ServedPlugin(client.value, own, process)
+        yield ServedPlugin(client, goals, own, process)
 
 
 @contextmanager
@@ -170,7 +204,7 @@ def _print_rounds(reference: MeasuredPlugin, served: Sequence[ServedPlugin], rou
             cpu, share = (own.cpu_ms() + share_ms) / base.cpu_ms(), share_ms / base.cpu_ms()
             print(
                 f"{own.name:14} {verb}  wall {wall:5.2f}  p99 {p99:5.2f}  CPU {cpu:5.2f} (node process {share:4.2f})"
-                f"  {_GOALS[each.client, verb]}"
+                f"  {each.goals.calls.get((each.client, verb), '')}".rstrip()
             )
 
 
@@ -188,6 +222,7 @@ def _print_bursts(reference: MeasuredPlugin, served: Sequence[ServedPlugin]) -> 
     names = [f"c{number}" for number in range(BURST)]
     print(f"\n{BURST} pods, median of {_BURST_ROUNDS} rounds: seconds, and times of the reference\n")
     plugins = {plugin.name: plugin for plugin in (reference, *(each.plugin for each in served))}
+    goals = {each.plugin.name: each.goals.bursts[each.client] for each in served}
     for in_flight in _IN_FLIGHT:
         seconds: dict[tuple[str, str], list[float]] = {(name, verb): [] for name in plugins for verb in _VERBS}
         failed = dict.fromkeys(plugins, 0)
@@ -202,14 +237,13 @@ def _print_bursts(reference: MeasuredPlugin, served: Sequence[ServedPlugin]) -> 
                         failed[name] += verb == "ADD" and len(_addresses(samples)) != BURST
         for (name, verb), taken in seconds.items():
             middle, base = sorted(taken)[len(taken) // 2], sorted(seconds[REFERENCE, verb])[_BURST_ROUNDS // 2]
-            goal = _BURST_GOALS.get(name.partition(" ")[0], "")
-            print(
-                f"{in_flight:3} in flight  {name:18} {verb} {middle:6.2f} s {middle / base:6.2f}"
-                f"  {failed[name]} failed  {goal}",
-                flush=True,
+            line = (
+                f"{in_flight:3} in flight  {name:18} {verb} {middle:6.2f} s {middle / base:6.2f}  {failed[name]} failed"
             )
+            print(f"{line}  {goals.get(name, '')}".rstrip(), flush=True)
     for each in served:
-        print(f"memory of the node process of the {each.plugin.name}: {each.memory_mb():.0f} MB (P13: <= 60)")
+        of, limit_mb = each.plugin.name, each.goals.memory_mb
+        print(f"memory of the node process of the {of}: {each.memory_mb():.0f} MB (P13: <= {limit_mb})")
 
 
 def _addresses(samples: Sequence[ProcessSample]) -> set[str]:
