@@ -295,8 +295,7 @@ class WatchExpired(DatastoreError):
 class CommitError(DatastoreError):
     """A commit that was refused at one of its writes; the first ``applied`` writes are known to be applied.
 
-    ``subject`` is the write's key (for :class:`RequireUnchanged` the kind), ``index`` its position, ``current`` what
-    is stored there now.
+    ``subject`` is its key (of :class:`RequireUnchanged` its kind), ``index`` its position, ``current`` what is there.
     """
 
     subject: Key[object] | Kind[object]
@@ -348,12 +347,10 @@ class TraceEntry:
 class Decision(Generic[R_co]):
     """What a rule makes of a snapshot: writes to commit and the result that holds once they are.
 
-    A refusal is a decision too: its result is the error, its writes take back what an earlier try of the same call
-    left. ``is_repeatable`` is false if the rule could not recognise its own output, so that deciding again after a
-    lost reply would do the work twice. ``needs_read`` is true if the decision may not rest on a cache alone: its
-    result is less than was requested, or it deletes a record for what another one says. ``rests_on`` is given if such a
-    decision rests on the answers to these queries only, beside what its writes prove and what its gate asks: then it
-    is enough to have read these.
+    A refusal is a decision too: its result is the error, its writes take back what an earlier try of the call left.
+    ``is_repeatable`` is false if deciding again after a lost reply would do the work twice. ``needs_read``: it may not
+    rest on a cache alone, as its result is less than was requested, or it deletes a record for what another one says.
+    But if ``rests_on`` is given, it is enough to have read that: the rest is its gate, and what its writes prove.
     """
 
     writes: tuple[Write, ...]
@@ -369,8 +366,7 @@ class Decision(Generic[R_co]):
         if not head and not last:
             return self
         own = _shift_written(self.writes, len(head)) if head else self.writes
-        tail = _shift_written(last, len(head) + len(own)) if last else ()
-        writes = (*head, *own, *tail)
+        writes = (*head, *own, *(_shift_written(last, len(head) + len(own)) if last else ()))
         return Decision(writes, self.result, self.trace, self.is_repeatable, self.needs_read, self.rests_on)
 
 

@@ -61,8 +61,7 @@ def decide_release(
     The handle goes with the last of them. A handle that does not exist has none. A decision that frees nothing
     needs a read: an endpoint that goes with it would confirm nothing of a handle that is out of date.
     """
-    query = Get(handle_key(request.handle))
-    handle = snapshot.find(query)
+    handle = snapshot.find(query := Get(handle_key(request.handle)))
     if handle is None:
         return Decision((), PartRelease(addresses=()), needs_read=True, rests_on=(query,))
     found = _find_blocks(snapshot, request, blocks := _next_blocks(handle.value, after))
