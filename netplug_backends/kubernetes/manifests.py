@@ -124,7 +124,7 @@ def static_manifest(method: Method, *, version: str) -> Iterator[Json]:
     else:
         yield from (definition for _plural, definition in definitions(CrdMode.V1))
         yield from plugin_role(STATIC_NAMESPACE)
-    yield from node_role(STATIC_NAMESPACE)
+    yield from node_role(STATIC_NAMESPACE, stores_release=not method.has_etcd)
     if method is Method.KDD_FLANNEL:
         yield from flannel_role(STATIC_NAMESPACE)
     yield from render_static(method, version=version)
@@ -144,11 +144,13 @@ def etcd_plugin_role(namespace: str) -> tuple[Json, ...]:
     return (_account(_PLUGIN_ACCOUNT, namespace), *_cluster_role(_PLUGIN_ACCOUNT, _PLUGIN_ACCOUNT, namespace, rules))
 
 
-def node_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:
-    """The node process's account with its one right: to renew the token of the plugin.
+def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True) -> tuple[Json, ...]:
+    """The node process's account with its own rights: to renew the token of the plugin, and to store the release.
 
-    Everything else it does with the plugin's account, whose kubeconfig is on the host.
+    Everything else it does with the plugin's account, whose kubeconfig is on the host. Where the datastore is an etcd,
+    the release is stored there.
     """
+    rules = [_rule(_groups(), _plurals("ClusterInformation"), ["create", "get", "update"])]
     rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_PLUGIN_ACCOUNT]}
     metadata, api = {"name": NODE_ACCOUNT, "namespace": namespace}, f"{_RBAC}/v1"
     return (
@@ -161,6 +163,7 @@ def node_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:
             "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": NODE_ACCOUNT},
             "subjects": [_subject(NODE_ACCOUNT, namespace)],
         },
+        *(_cluster_role(NODE_ACCOUNT, NODE_ACCOUNT, namespace, rules) if stores_release else ()),
     )
 
 

@@ -25,7 +25,7 @@ from netplug_core.expiry import parse_token_expiry
 from netplug_core.installation.tokens import LIFETIME_S, IssuedToken
 from netplug_core.settings.model import KubernetesAccess
 
-__all__ = ["ServiceAccount", "find_service_account"]
+__all__ = ["ServiceAccount", "find_account_client", "find_service_account"]
 
 _TOKEN, _AUTHORITY, _NAMESPACE = "token", "ca.crt", "namespace"
 _QPS, _BURST = 5.0, 10
@@ -38,14 +38,21 @@ def find_service_account(
     environ: Mapping[str, str], *, clock: Clock, folder: str = SERVICE_ACCOUNT_FOLDER
 ) -> ServiceAccount | None:
     """The service account of this pod; None outside a pod, or in one without."""
+    client = find_account_client(environ, clock=clock, folder=folder)
+    return None if client is None else ServiceAccount(in_cluster_server(environ), folder, client)
+
+
+def find_account_client(
+    environ: Mapping[str, str], *, clock: Clock, folder: str = SERVICE_ACCOUNT_FOLDER
+) -> ApiClient | None:
+    """A client with the rights of this pod's account; None outside a pod, or in one without."""
     if not in_cluster_server(environ) or not os.path.exists(f"{folder}/{_TOKEN}"):
         return None
-    client = ApiClient(
+    return ApiClient(
         AccessSource(KubernetesAccess(), environ, folder),
         clock=clock,
         rate_limiter=RateLimiter(clock=clock, qps=_QPS, burst=_BURST),
     )
-    return ServiceAccount(in_cluster_server(environ), folder, client)
 
 
 @define

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Protocol
 
 from attrs import define, evolve, field
 
@@ -27,13 +28,24 @@ from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["LOOK_EVERY_S", "TRY_AGAIN_S", "NodeRegistration"]
+__all__ = ["LOOK_EVERY_S", "RELEASE_EVERY_S", "TRY_AGAIN_S", "NodeRegistration", "StoreRelease"]
 
 LOOK_EVERY_S = 60.0
 """The pause between two looks at a Node that is registered."""
 
+RELEASE_EVERY_S = 600.0
+"""The pause between two looks at the release of the cluster."""
+
 TRY_AGAIN_S = 5.0
 """The pause after a failure."""
+
+
+class StoreRelease(Protocol):
+    """Stores the release of this process as that of the cluster, with the rights of the process."""
+
+    def __call__(self, world: NodeWorld, settings: DatastoreSettings, *, has_just_started: bool) -> bool:
+        """Return whether that changed anything; see :func:`~netplug_core.flows.node.registration.store_release`."""
+        ...
 
 
 @define(kw_only=True)
@@ -47,10 +59,12 @@ class NodeRegistration:
     names: NetConf
     read_datastore: Callable[[], DatastoreSettings | None]
     open_world: Callable[[NetConf], AbstractContextManager[NodeWorld]]
+    store_release: StoreRelease
     host: NodeHost
     clock: Clock
     log: Log
     _next_look: float = field(default=0.0, init=False)
+    _next_release: float | None = field(default=None, init=False)
     _reported: str = field(default="", init=False)
     _failures: dict[str, RepeatedFailure] = field(factory=dict, init=False)
 
@@ -82,10 +96,19 @@ class NodeRegistration:
             self._report("the node is registered", node=name, datastore=settings.type)
             # Without its labels the node is registered all the same, and they are tried at the next look.
             self._try("the labels of the orchestrator's node are not copied", partial(self._copy_labels, world, name))
+            self._try("the release of the cluster is not stored", partial(self._store_release, world, settings))
 
     def _copy_labels(self, world: NodeWorld, name: str) -> None:
         if copy_cluster_labels(world, name):
             self.log(Level.INFO, "the labels of the orchestrator's node are copied", node=name)
+
+    def _store_release(self, world: NodeWorld, settings: DatastoreSettings) -> None:
+        now = self.clock.monotonic()
+        if self._next_release is not None and now < self._next_release:
+            return
+        if self.store_release(world, settings, has_just_started=self._next_release is None):
+            self.log(Level.INFO, "the release of the cluster is that of this process now")
+        self._next_release = now + RELEASE_EVERY_S
 
     def _report(self, message: str, **fields: object) -> None:
         """Log what is so, if it was otherwise at the last look."""

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from random import random
+
+from attrs import evolve
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.root import RunInContainer, run_here
@@ -19,8 +21,9 @@ from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.registration import NodeRegistration
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.node_token import find_token_refresh
+from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
-from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.flows.node.registration import NodeWorld, store_release
 from netplug_core.log import Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.apiconfig import datastore_settings_from_environment, has_datastore
@@ -41,16 +44,17 @@ def node_tasks(
     ``credentials`` gets those that a task renews. ``in_container`` reads the files of a container that this process has
     left; None: it has left none.
     """
-    host, clock = HostMachine(), SystemClock()
+    host, clock, in_pod = HostMachine(), SystemClock(), in_container or run_here
     registration = NodeRegistration(
         names=_names(environ),
         read_datastore=partial(_read_datastore, environ, config_file),
         open_world=partial(_open_world, host, clock, log),
+        store_release=partial(_store_release, environ, in_pod),
         host=host,
         clock=clock,
         log=log,
     )
-    refresh = find_token_refresh(environ, log, in_container or run_here)
+    refresh = find_token_refresh(environ, log, in_pod)
     tasks = (packet_filter_task(NftablesFilter(), log=log), registration.task())
     if refresh is None:
         return tasks
@@ -107,3 +111,37 @@ def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetCon
             log=log,
             open_orchestrator=open_orchestrator if has_labels_elsewhere else None,
         )
+
+
+def _store_release(
+    environ: Mapping[str, str],
+    in_pod: RunInContainer,
+    world: NodeWorld,
+    settings: DatastoreSettings,
+    *,
+    has_just_started: bool,
+    account_folder: str = "",
+) -> bool:
+    """Store this release, in a Kubernetes datastore with the account of the pod: the plugin's may not do that.
+
+    ``account_folder`` has the files of the account; empty: the usual one.
+    """
+    release = f"v{__version__}"
+    if not settings.is_kubernetes or not environ.get("KUBERNETES_SERVICE_HOST"):
+        return store_release(world, release, has_just_started=has_just_started)
+    # Loads the client of the API server, which no other process needs for this.
+    from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
+    from netplug_backends.kubernetes.datastore import KubernetesDatastore
+    from netplug_backends.kubernetes.names import CrdMode
+    from netplug_backends.kubernetes.service_account import find_account_client
+
+    def store_in_pod() -> bool:
+        folder = account_folder or SERVICE_ACCOUNT_FOLDER
+        client = find_account_client(environ, clock=world.clock, folder=folder)
+        if client is None:
+            return store_release(world, release, has_just_started=has_just_started)
+        mode = CrdMode.parse(settings.api_group) if settings.api_group else None
+        with closing(KubernetesDatastore(client, mode=mode)) as datastore:
+            return store_release(evolve(world, datastore=datastore), release, has_just_started=has_just_started)
+
+    return in_pod(store_in_pod)

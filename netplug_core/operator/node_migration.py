@@ -5,15 +5,15 @@ each node has one node process at a time: a late one of the manifest could write
 Nothing else is remembered. The labels are put on before anything is restricted, and are the last to go, so that an
 operator that is killed at any write is continued.
 
-While a pod of the manifest may run, and until every node has the credentials of the new account, the plugin's rights
-are bound to both accounts.
+While a pod of the manifest may run, and until every node has the credentials of the new account, the rights of the
+plugin and of the node process are bound to the accounts of both.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from attrs import field, frozen
 
@@ -50,7 +50,6 @@ OVERRIDE_REF: Final = ObjectRef("v1", "ConfigMap", ENDPOINT_CONFIG_MAP, SYSTEM_N
 STATIC_OVERRIDE_REF: Final = ObjectRef("v1", "ConfigMap", ENDPOINT_CONFIG_MAP, STATIC_NAMESPACE)
 """Where the API server is, for the pods of a namespace, if they cannot reach its Service."""
 
-_STATIC_PLUGIN_ACCOUNT: Final = "netplug-cni-plugin"
 _ON_LINUX: Final = {"kubernetes.io/os": "linux"}
 
 
@@ -59,7 +58,7 @@ class NodeMigration:
     """What to do next. ``actions`` are for when every object is as it is wanted; ``progress`` says what is awaited.
 
     ``is_restricted`` is whether the DaemonSet of the Installation serves the nodes with the label only;
-    ``binds_both`` whether the plugin's rights are bound to the account of the static manifest too.
+    ``binds_both`` whether the rights of each account are bound to that of the static manifest too.
     """
 
     actions: tuple[Action, ...] = field(default=(), hash=False)
@@ -226,9 +225,8 @@ def _adapted(wanted: Json, migration: NodeMigration) -> Json:
     if ref == DAEMONSET_REF and migration.is_restricted:
         return marked(_with_node_selector(wanted, {**_ON_LINUX, MIGRATION_LABEL: MIGRATED}))
     if ref.kind == "ClusterRoleBinding" and migration.binds_both:
-        account = {"kind": "ServiceAccount", "name": _STATIC_PLUGIN_ACCOUNT, "namespace": STATIC_NAMESPACE}
-        subjects = find_member(wanted, "subjects")
-        return marked({**wanted, "subjects": [*(subjects if isinstance(subjects, Sequence) else ()), account]})
+        own = cast("Sequence[Json]", find_member(wanted, "subjects"))
+        return marked({**wanted, "subjects": [*own, *({**one, "namespace": STATIC_NAMESPACE} for one in own)]})
     return wanted
 
 

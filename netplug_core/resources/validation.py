@@ -109,7 +109,7 @@ def find_unusual_settings(pool: IPPool) -> Iterator[FieldError]:
         *([f"vxlanMode {spec.vxlan_mode.value}"] if spec.vxlan_mode is not Encapsulation.NEVER else []),
     ]
     if inert:
-        yield FieldError("spec", " and ".join(inert), "stored, but not programmed until there is a node process")
+        yield FieldError("spec", " and ".join(inert), "stored, but nothing in this release programs it")
     if spec.prefix.family.width - spec.block_length > _LARGE_BLOCK_BITS:
         smaller = spec.prefix.family.width - _LARGE_BLOCK_BITS
         problem = "a block of so many addresses can outgrow what a datastore accepts, and then takes no more"

@@ -43,6 +43,8 @@ OPERATOR_PATHS = {
     "node account": f"{NAMESPACE}/serviceaccounts/netplug-node",
     "node role": f"{_RBAC}/namespaces/netplug-system/roles/netplug-node",
     "node binding": f"{_RBAC}/namespaces/netplug-system/rolebindings/netplug-node",
+    "node cluster role": f"{_RBAC}/clusterroles/netplug-node",
+    "node cluster binding": f"{_RBAC}/clusterrolebindings/netplug-node",
     "config map": f"{NAMESPACE}/configmaps/cni-config",
     "daemonset": DAEMONSET,
 }

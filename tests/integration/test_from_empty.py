@@ -66,7 +66,7 @@ NODES = ("node-1", "node-2")
 KUBE_VERSION = "--kube-version=1.36.0"
 HELPERS = {f"{BIN}/{name}" for name in ("bandwidth", "host-local", "loopback", "portmap", "tuning")}
 STAYING = ("/run/netplug/", "/var/log/netplug/", "/var/lib/netplug/", "/var/lib/cni/networks/", "table inet netplug")
-CLUSTER_ROLE = "clusterrolebinding,clusterrole/netplug-cni-plugin"
+CLUSTER_ROLES = ("clusterrolebinding,clusterrole", "netplug-cni-plugin", "netplug-node")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_an_installation_from_a_file(nothing: EmptyCluster, tool: ToolUser) -> N
     use(nothing, tool)
 
     nothing.cluster.run_kubectl("delete", "namespace", "netplug-system", "--timeout=290s")
-    nothing.cluster.run_kubectl("delete", *CLUSTER_ROLE.split("/"))
+    nothing.cluster.run_kubectl("delete", *CLUSTER_ROLES)
     nothing.delete_definitions()
     take_off_nodes(nothing)
 

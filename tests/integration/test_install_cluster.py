@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,9 @@ def _clear(server: ApiServer) -> None:
     for collection in (f"{SYSTEM}/pods", f"{SYSTEM}/configmaps", f"{RIGHTS}/namespaces/netplug-system/roles",
                        f"{RIGHTS}/namespaces/netplug-system/rolebindings"):  # fmt: skip
         server.delete_collection(collection)
-    for kind in ("clusterroles", "clusterrolebindings"):
+    for kind, name in product(("clusterroles", "clusterrolebindings"), ("netplug-cni-plugin", "netplug-node")):
         with suppress(RequestRefused):  # it is not there
-            server.request("DELETE", f"{RIGHTS}/{kind}/netplug-cni-plugin")
+            server.request("DELETE", f"{RIGHTS}/{kind}/{name}")
     delete_custom_objects(server, CrdMode.V1)
     with suppress(RequestRefused):  # it is not there
         server.request("DELETE", f"{INSTALLATIONS}/default")

@@ -18,7 +18,7 @@ TEXT = PAGE.read_text()
 
 def test_what_is_refused_is_printed() -> None:
     script = next(block for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) if "--set mtu" in block)
-    (printed,) = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)
+    printed = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)[0]
     environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, env=environ)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", printed)

@@ -1,7 +1,7 @@
 """Registers this node: its Node in the datastore, with the orchestrator's labels, and the file with its name.
 
 The node process does it when it starts, and again every now and then. Where the datastore is the orchestrator's own, so
-is the Node, and nothing is created.
+is the Node, and nothing is created. It also stores which release the cluster runs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from attrs import frozen
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.cni.call import node_of
+from netplug_core.flows.resources.cluster import ensure_initialized, find_cluster_information, is_older_release
 from netplug_core.flows.world import Host
 from netplug_core.log import Log
 from netplug_core.netconf.model import NetConf
@@ -28,7 +29,15 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.validation import validate_resource
 
-__all__ = ["NodeHost", "NodeUnknown", "NodeWorld", "copy_cluster_labels", "publish_node_name", "register_node"]
+__all__ = [
+    "NodeHost",
+    "NodeUnknown",
+    "NodeWorld",
+    "copy_cluster_labels",
+    "publish_node_name",
+    "register_node",
+    "store_release",
+]
 
 _REGISTER_S = 20.0
 
@@ -142,3 +151,23 @@ def copy_cluster_labels(world: NodeWorld, name: str) -> bool:
         return Decision((Update(stored.key, wanted, stored.revision),), result=True)
 
     return Transaction(world.datastore, pace, READINESS_GATE).run((Get(node_key(name)),), decide).result is True
+
+
+def store_release(world: NodeWorld, release: str, *, has_just_started: bool) -> bool:
+    """Store the release of this node as that of the cluster; return whether that changed anything.
+
+    A node that starts has the last word, so that a downgrade counts too. Later it only raises the release: in the
+    middle of an upgrade a node of the former release may have started again. A cluster without an identity gets one.
+
+    Raises:
+        Unauthorized: the datastore refuses.
+        Unavailable, ContentionExhausted: not now; the datastore is away or locked.
+    """
+    pace = world.pace()
+    known = find_cluster_information(world.datastore, deadline=pace.deadline)
+    if known.is_datastore_ready is False:
+        raise Unavailable("ClusterInformation default", "spec.datastoreReady is false: nothing is changed meanwhile")
+    if known.version == release or not (has_just_started or is_older_release(known.version, than=release)):
+        return False
+    ensure_initialized(world.datastore, pace=pace, new_uid=world.host.new_uid, version=release)
+    return True

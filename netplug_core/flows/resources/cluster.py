@@ -28,11 +28,11 @@ from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
     "VersionMismatch", "cluster_type_on", "configure_ipam", "ensure_initialized", "find_cluster_information",
-    "find_ipam_configuration", "refuse_older_client", "require_release",
+    "find_ipam_configuration", "is_older_release", "refuse_older_client", "require_release",
 ]  # fmt: skip
 
 _OF_KUBERNETES = "kdd"
-_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)*(?:[-+].*)?", re.ASCII)
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*(?:[-+].*)?", re.ASCII)
 
 
 class VersionMismatch(ConfigurationError):
@@ -87,7 +87,7 @@ def ensure_initialized(
 ) -> ClusterInformation:
     """Create the identity of the cluster, or complete it; fields that are set are not overwritten.
 
-    ``version`` is stored if it differs; only the installer passes one. A cluster whose datastore is Kubernetes has
+    ``version`` is stored if it differs; only the node process passes one. A cluster whose datastore is Kubernetes has
     ``kdd`` in its type.
 
     Raises:
@@ -156,6 +156,14 @@ def configure_ipam(
         return Decision((Update(IPAM_CONFIGURATION_KEY, wanted, stored.revision),), wanted.spec)
 
     return cast("IPAMConfigurationSpec", Transaction(store, pace).run([Get(IPAM_CONFIGURATION_KEY)], decide).result)
+
+
+def is_older_release(release: str, than: str) -> bool:
+    """Whether a release is older than another by its three numbers; no release, or none that can be read, is older."""
+    former, other = (_RELEASE.fullmatch(text) for text in (release, than))
+    if former is None or other is None:
+        return former is None
+    return [int(number or 0) for number in former.groups()] < [int(number or 0) for number in other.groups()]
 
 
 def _release(text: str) -> tuple[int, int] | None:

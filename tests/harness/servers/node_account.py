@@ -18,7 +18,7 @@ ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 
 
 def documented_role() -> Iterator[dict[str, object]]:
-    """The objects of ``docs/node.md`` that give the right to issue the plugin's token."""
+    """The objects of ``docs/node.md`` that give the node process its own rights."""
     text = (Path(ROOT) / "docs" / "node.md").read_text()
     for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
         yield from yaml.safe_load_all(block)
@@ -30,9 +30,11 @@ def install_node_account(server: ApiServer) -> str:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NODE_ACCOUNT, "namespace": NAMESPACE}}
     query = "?fieldManager=tests&force=true"
     server.request("PATCH", f"{ACCOUNTS}/{NODE_ACCOUNT}{query}", account, **apply)
-    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+    rights = "/apis/rbac.authorization.k8s.io/v1"
     for found in documented_role():
-        path = f"{rights}/{str(found['kind']).lower()}s/{NODE_ACCOUNT}"
+        kind = str(found["kind"])
+        folder = rights if kind.startswith("Cluster") else f"{rights}/namespaces/{NAMESPACE}"
+        path = f"{folder}/{kind.lower()}s/{NODE_ACCOUNT}"
         server.request("PATCH", f"{path}{query}", found, **apply)
     status = server.create(f"{ACCOUNTS}/{NODE_ACCOUNT}/token", {"spec": {}})["status"]
     assert isinstance(status, dict)

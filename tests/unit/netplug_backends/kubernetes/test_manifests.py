@@ -38,14 +38,21 @@ def test_the_shipped_roles_match_the_tables() -> None:
         assert list(yaml.safe_load_all((MANIFESTS / "rbac" / f"{name}.yaml").read_text())) == list(role)
 
 
-def test_the_node_process_has_one_right() -> None:
-    _, role, _ = node_role()
+def test_the_node_process_renews_a_token_and_stores_the_release_and_may_do_nothing_else() -> None:
+    _, role, _, cluster_role, _ = node_role()
     assert role["rules"] == [
         {
             "apiGroups": [""],
             "resources": ["serviceaccounts/token"],
             "verbs": ["create"],
             "resourceNames": ["netplug-cni-plugin"],
+        }
+    ]
+    assert cluster_role["rules"] == [
+        {
+            "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
+            "resources": ["clusterinformations"],
+            "verbs": ["create", "get", "update"],
         }
     ]
 
@@ -64,6 +71,7 @@ def test_rights_that_the_plugin_never_gets() -> None:
     assert {verb for resource, verb in granted if resource == "pods"} == {"get", "list", "watch"}
     assert {verb for resource, verb in granted if resource == "nodes"} == {"get"}
     assert {verb for resource, verb in granted if resource == "pods/status"} == {"patch"}
+    assert {verb for resource, verb in granted if resource == "clusterinformations"} == {"get", "list", "watch"}
 
 
 def test_the_shipped_definitions_of_the_operator_match_the_tables() -> None:
@@ -98,7 +106,8 @@ def test_every_account_of_a_static_manifest_has_its_rights(method: Method) -> No
         bound |= {one["name"] for one in subjects}
     assert bound == accounts
     flannel = {"netplug-flannel"} if method is Method.KDD_FLANNEL else set()
-    assert {one["metadata"]["name"] for one in by_kind["ClusterRole"]} == {"netplug-cni-plugin", *flannel}
+    node = set() if method.has_etcd else {"netplug-node"}
+    assert {one["metadata"]["name"] for one in by_kind["ClusterRole"]} == {"netplug-cni-plugin", *flannel, *node}
 
 
 @pytest.mark.parametrize("method", list(Method))

@@ -6,7 +6,7 @@ from threading import Event
 
 from attrs import define, field
 
-from netplug_cli.node.registration import LOOK_EVERY_S, TRY_AGAIN_S, NodeRegistration
+from netplug_cli.node.registration import LOOK_EVERY_S, RELEASE_EVERY_S, TRY_AGAIN_S, NodeRegistration
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.netconf.model import NetConf
@@ -15,6 +15,7 @@ from tests.harness.node_registration import NODE_NAME_FILE, NodeHarness
 
 STATUS_FOLDER = "/var/run/netplug/endpoint-status"
 REGISTERED = "INFO the node is registered datastore=etcdv3 node=machine"
+RELEASED = "INFO the release of the cluster is that of this process now"
 
 
 @define
@@ -24,6 +25,8 @@ class Scene:
     harness: NodeHarness = field(factory=NodeHarness)
     settings: DatastoreSettings | None = field(factory=DatastoreSettings)
     problem: Exception | None = None
+    release_problem: Exception | None = None
+    starts: list[bool] = field(factory=list)
     opened: int = 0
     registration: NodeRegistration = field(init=False)
 
@@ -33,6 +36,7 @@ class Scene:
             names=NetConf(nodename_file=NODE_NAME_FILE),
             read_datastore=lambda: self.settings,
             open_world=self.open_world,
+            store_release=self.store_release,
             host=self.harness.host,
             clock=self.harness.clock,
             log=self.harness.log,
@@ -40,6 +44,13 @@ class Scene:
 
     def open_world(self, _netconf: NetConf) -> AbstractContextManager[NodeWorld]:
         return self._opened()
+
+    def store_release(self, world: NodeWorld, settings: DatastoreSettings, *, has_just_started: bool) -> bool:
+        assert (world.datastore, settings) == (self.harness.store, self.settings)
+        if self.release_problem is not None:
+            raise self.release_problem
+        self.starts.append(has_just_started)
+        return has_just_started
 
     @contextmanager
     def _opened(self) -> Iterator[NodeWorld]:
@@ -59,7 +70,7 @@ class Scene:
 
 def test_a_node_is_registered_at_once_and_looked_at_now_and_then() -> None:
     scene = Scene()
-    assert scene.looks(3) == [REGISTERED]
+    assert scene.looks(3) == [REGISTERED, RELEASED]
     assert scene.opened == 1
     assert scene.harness.host.texts[NODE_NAME_FILE] == "machine"
     assert scene.harness.host.folders == {STATUS_FOLDER}
@@ -81,7 +92,7 @@ def test_a_datastore_that_is_away_is_tried_again_and_named_once() -> None:
     assert scene.opened == 3
     assert NODE_NAME_FILE not in scene.harness.host.texts
     scene.problem = None
-    assert scene.looks(2) == [REGISTERED]
+    assert scene.looks(2) == [REGISTERED, RELEASED]
     assert scene.opened == 4
 
 
@@ -109,6 +120,7 @@ def test_a_folder_that_cannot_be_made_does_not_stop_the_registration() -> None:
     assert scene.looks(2) == [
         f"WARNING the folder of endpoint status files cannot be made cause={cause}",
         REGISTERED,
+        RELEASED,
     ]
     scene.harness.host.unwritable.clear()
     assert scene.looks(1) == []
@@ -120,14 +132,14 @@ def test_a_name_that_cannot_be_written_is_tried_again() -> None:
     scene.harness.host.unwritable.add("/var/lib/netplug")
     assert scene.looks(1) == ["WARNING the node is not registered cause=[Errno 28] No space left on device"]
     scene.harness.host.unwritable.clear()
-    assert scene.looks(1) == [REGISTERED]
+    assert scene.looks(1) == [REGISTERED, RELEASED]
 
 
 def test_labels_are_copied_and_what_keeps_them_is_named_once() -> None:
     scene = Scene()
     scene.harness.has_orchestrator = True
-    first, second = scene.looks(2, LOOK_EVERY_S)
-    assert first == REGISTERED
+    first, second, third = scene.looks(2, LOOK_EVERY_S)
+    assert (first, third) == (REGISTERED, RELEASED)
     assert second.startswith("WARNING the labels of the orchestrator's node are not copied cause=")
     scene.harness.put_cluster_node("machine", zone="a")
     copied = "INFO the labels of the orchestrator's node are copied node=machine"
@@ -142,4 +154,24 @@ def test_the_task_looks() -> None:
     task.start()
     assert looked.wait(60)
     task.stop()
-    assert scene.harness.log.texts == [REGISTERED]
+    assert scene.harness.log.texts == [REGISTERED, RELEASED]
+
+
+# --- the release of the cluster -----------------------------------------------------------------------------------
+
+
+def test_the_release_is_stored_at_the_start_and_looked_at_now_and_then() -> None:
+    scene = Scene()
+    scene.looks(int(RELEASE_EVERY_S / LOOK_EVERY_S), LOOK_EVERY_S)
+    assert scene.starts == [True]
+    assert scene.looks(2, LOOK_EVERY_S) == []
+    assert scene.starts == [True, False]
+
+
+def test_a_release_that_cannot_be_stored_is_tried_again_as_at_the_start_and_the_node_is_registered() -> None:
+    scene = Scene(release_problem=Unavailable("etcd", "away"))
+    failure = "WARNING the release of the cluster is not stored cause=etcd: away"
+    assert scene.looks(3, LOOK_EVERY_S) == [REGISTERED, failure]
+    scene.release_problem = None
+    assert scene.looks(1, LOOK_EVERY_S) == [RELEASED]
+    assert scene.starts == [True]

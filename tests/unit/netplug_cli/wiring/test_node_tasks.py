@@ -7,7 +7,9 @@ import pytest
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.wiring.node_tasks import _names, _open_world, _read_datastore, node_tasks
+from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
+from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from tests.harness.node_server import Lines
@@ -93,8 +95,15 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
     log = Lines()
     _packet_filter, registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
     registration.start()
-    wait_until(lambda: bool(log.texts), "the node is registered")
+    wait_until(lambda: len(log.texts) > 1, "the node is registered")
     registration.stop()
-    assert log.texts == ["INFO the node is registered datastore=sqlite node=node-1"]
+    assert log.texts == [
+        "INFO the node is registered datastore=sqlite node=node-1",
+        "INFO the release of the cluster is that of this process now",
+    ]
+    settings = DatastoreSettings(type="sqlite", sqlite_path=environ["SQLITE_PATH"])
+    with _open_world(HostMachine(), SystemClock(), log, NetConf(datastore=settings)) as world:
+        found = find_cluster_information(world.datastore, deadline=world.pace().deadline)
+    assert found.version == f"v{__version__}"
     assert (tmp_path / "nodename").read_text() == "node-1"
     assert (tmp_path / "endpoint-status").is_dir()

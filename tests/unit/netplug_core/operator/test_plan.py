@@ -44,6 +44,8 @@ def test_the_order_of_a_first_installation() -> None:
         "apply ServiceAccount netplug-system/netplug-node",
         "apply Role netplug-system/netplug-node",
         "apply RoleBinding netplug-system/netplug-node",
+        "apply ClusterRole netplug-node",
+        "apply ClusterRoleBinding netplug-node",
         "apply ConfigMap netplug-system/cni-config",
         "apply DaemonSet netplug-system/netplug-node",
         "apply Installation default status",
@@ -114,6 +116,8 @@ def test_a_deleted_installation_takes_everything_but_definitions_and_pools(scene
     writes = [write for write in scene.settle() if not write.endswith("status")]
     assert writes == [
         "delete ConfigMap netplug-system/cni-config",
+        "delete ClusterRoleBinding netplug-node",
+        "delete ClusterRole netplug-node",
         "delete RoleBinding netplug-system/netplug-node",
         "delete Role netplug-system/netplug-node",
         "delete ServiceAccount netplug-system/netplug-node",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
+from attrs import evolve
 
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
@@ -72,6 +73,11 @@ class Converting:
     def labels(self) -> list[str]:
         found = [self.cluster.objects[node_ref(one)]["metadata"]["labels"] for one in self.static.nodes]  # type: ignore[index]
         return [str(labels.get(MIGRATION_LABEL)) for labels in found]
+
+    def bound_accounts(self, role: str) -> set[str]:
+        """The accounts that have a cluster role."""
+        subjects = self.cluster.objects[evolve(BINDING_REF, name=role)]["subjects"]
+        return {f"{one['namespace']}/{one['name']}" for one in cast("list[dict[str, str]]", subjects)}
 
 
 def test_without_an_installation_nothing_happens() -> None:
@@ -173,6 +179,8 @@ def test_nodes_move_one_by_one_and_the_status_counts_them() -> None:
     found.look_until("apply Node b")
     assert found.labels() == ["pre-operator", "pre-operator"]
     assert found.message("Progressing") == "0 of 2 nodes have moved from the static manifest"
+    for name in ("netplug-cni-plugin", "netplug-node"):
+        assert found.bound_accounts(name) == {f"netplug-system/{name}", f"kube-system/{name}"}
     assert found.look() == [f"apply {STATIC_DAEMONSET_REF}"]
     assert found.look() == ["apply Node a"]
     assert found.labels() == ["leaving", "pre-operator"]
@@ -187,8 +195,8 @@ def test_nodes_move_one_by_one_and_the_status_counts_them() -> None:
     found.finish()
     assert found.labels() == ["None", "None"]
     assert found.cluster.conditions()["Ready"][0] == "True"
-    subjects = cast("list[dict[str, str]]", found.cluster.objects[BINDING_REF]["subjects"])
-    assert [one["namespace"] for one in subjects] == ["netplug-system"]
+    for name in ("netplug-cni-plugin", "netplug-node"):
+        assert found.bound_accounts(name) == {f"netplug-system/{name}"}
     assert not {STATIC_ACCOUNT, STATIC_CONFIG, STATIC_DAEMONSET_REF} & found.cluster.objects.keys()
 
 

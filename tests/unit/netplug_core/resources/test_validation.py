@@ -290,8 +290,8 @@ def test_networks_are_compared_and_not_their_spelling() -> None:
             {"has_outgoing_nat": True, "ipip_mode": Encapsulation.ALWAYS, "vxlan_mode": Encapsulation.CROSS_SUBNET},
             (
                 (
-                    "natOutgoing and ipipMode Always and vxlanMode CrossSubnet: stored, but not programmed "
-                    "until there is a node process"
+                    "natOutgoing and ipipMode Always and vxlanMode CrossSubnet: stored, but nothing in this release "
+                    "programs it"
                 ),
             ),
         ),

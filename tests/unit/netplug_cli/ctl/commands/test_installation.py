@@ -127,6 +127,8 @@ def test_render_prints_the_objects(harness: ToolHarness) -> None:
         ("ServiceAccount", "netplug-node"),
         ("Role", "netplug-node"),
         ("RoleBinding", "netplug-node"),
+        ("ClusterRole", "netplug-node"),
+        ("ClusterRoleBinding", "netplug-node"),
     ]
     assert (daemonset["kind"], daemonset["metadata"]["name"]) == ("DaemonSet", "netplug-node")
     assert (config_map["kind"], config_map["metadata"]["name"]) == ("ConfigMap", "cni-config")

@@ -136,7 +136,7 @@ def test_warnings_go_to_standard_error(harness: ToolHarness) -> None:
     assert harness.run_command("apply", "-f", harness.write_pools(TWO[0], spec="natOutgoing: true")) == 0
     assert harness.out == "IPPool(a) created\nSuccessfully applied 1 'IPPool' resource(s)\n"
     assert harness.err == (
-        "netplugctl: warning: IPPool(a): natOutgoing: stored, but not programmed until there is a node process\n"
+        "netplugctl: warning: IPPool(a): natOutgoing: stored, but nothing in this release programs it\n"
     )
 
 

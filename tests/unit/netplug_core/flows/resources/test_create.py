@@ -44,7 +44,7 @@ def test_create_keeps_a_given_uid_and_creation_time(harness: ResourceHarness) ->
 
 def test_create_says_what_nothing_acts_upon_yet(harness: ResourceHarness) -> None:
     (warning,) = harness.create(make_pool(has_outgoing_nat=True)).warnings
-    assert warning == "IPPool(p): natOutgoing: stored, but not programmed until there is a node process"
+    assert warning == "IPPool(p): natOutgoing: stored, but nothing in this release programs it"
 
 
 @pytest.mark.parametrize("uid", ["", "mine"])
