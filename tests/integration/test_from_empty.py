@@ -15,6 +15,7 @@ import pytest
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core import __version__
 from netplug_core.addressing import Address, Prefix
 from netplug_core.installation.methods import Method
 from tests.harness.charts import CHARTS, Helm
@@ -32,6 +33,7 @@ from tests.harness.servers.binaries import find_helm
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.port_forward import forward_port
 from tests.harness.tool_user import ToolUser
+from tests.harness.waiting import wait_until
 from tools.charts.files import DEFINITION_CHARTS
 from tools.manifests import MANIFESTS
 
@@ -111,8 +113,13 @@ def reachable_etcd(etcd_of_nodes: EtcdCluster) -> Iterator[EtcdCluster]:
 
 
 def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL) -> None:
-    """Pods on both nodes ping each other, the node processes have served them, and nothing is left of them."""
+    """Pods on both nodes ping each other, the node processes have served them, and nothing is left of them.
+
+    The release of the cluster is that of the nodes.
+    """
     empty.check_works(tool)
+    release = f"Cluster Version: v{__version__}\n"
+    wait_until(lambda: release in tool.run_command("version").out, "a node process has stored its release")
     before = empty.adds_of_node_processes()
     pods = empty.start_pods(REPLICAS)
     assert all(Address.parse(pod.address) in Prefix.parse(addresses) for pod in pods)
