@@ -1,8 +1,9 @@
 """ADD and DEL that a node process serves, by either client, beside ``ptp`` with ``host-local``, round by round.
 
-The datastore is an etcd on the same machine, once as it is and once behind a relay that adds time to each answer, and
-then the API server of a Kubernetes cluster with its own etcd. The CPU of the node process is counted apart from that of
-the client; that of the servers is not. Many pods come and go at once too.
+One node process serves both clients: two of them on one node would make each other's commits fail. The datastore is an
+etcd on the same machine, once as it is and once behind a relay that adds time to each answer, and then the API server
+of a Kubernetes cluster with its own etcd. The CPU of the node process is counted apart from that of the client; that
+of the servers is not. Many pods come and go at once too.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ def measure(rounds: int) -> None:
             _print_rounds(reference, served, rounds)
             _print_bursts(reference, served)
             print(f"\nThe same, every answer of etcd {_DELAY_S * 1e3:g} ms later:")
-            with ExitStack() as relays:
-                _print_bursts(reference, [relays.enter_context(_delayed(each)) for each in served])
+            with _delayed(served) as delayed:
+                _print_bursts(reference, delayed)
         print("\nOn Kubernetes, with the API server and its etcd on the same machine:\n")
         with _served_on(StoreKind.KUBERNETES, Path(folder), rounds) as served:
             _print_rounds(reference, served, rounds)
@@ -119,24 +120,24 @@ def measure(rounds: int) -> None:
 
 @contextmanager
 def _served_on(kind: StoreKind, folder: Path, rounds: int) -> Iterator[list[ServedPlugin]]:
-    """The plugin of a lab with that datastore, with each client."""
-    with ExitStack() as stack:
-        where = stack.enter_context(lab(kind))
+    """The plugin of a lab with that datastore, with each client of one node process."""
+    with lab(kind) as where:
         if kind is StoreKind.KUBERNETES:
             make_api_pods(where, rounds)
-        plugin = lab_plugin(kind, where)
-        yield [stack.enter_context(_served(folder / kind.value, plugin, client, _GOALS[kind])) for client in _CLIENTS]
+        plugin, path = lab_plugin(kind, where), str(folder / f"{kind.value}.sock")
+        with _node_process(plugin.node, path) as process:
+            yield [
+                ServedPlugin(client, _GOALS[kind], _with_client(plugin, client, folder / kind.value, path), process)
+                for client in _CLIENTS
+            ]
 
 
-@contextmanager
-def _served(folder: Path, plugin: MeasuredPlugin, client: Client, goals: _Goals) -> Iterator[ServedPlugin]:
-    """The lab's plugin with a client and a node process of its own."""
-    home = folder / client.value
-    install(str(home), lambda _line: None, client)
-    variables = {"NETPLUG_NODE_SOCKET": f"{home}/node.sock"}
-    own = evolve(plugin, name=f"{client.value} client", executable=f"{home}/netplug", variables=variables)
-    with _node_process(plugin.node, f"{home}/node.sock") as process:
-        yield ServedPlugin(client, goals, own, process)
+def _with_client(plugin: MeasuredPlugin, client: Client, folder: Path, path: str) -> MeasuredPlugin:
+    """The lab's plugin with a client that asks the node process at a path."""
+    home = str(folder / client.value)
+    install(home, lambda _line: None, client)
+    variables = {"NETPLUG_NODE_SOCKET": path}
+    return evolve(plugin, name=f"{client.value} client", executable=f"{home}/netplug", variables=variables)
 
 
 @contextmanager
@@ -156,18 +157,18 @@ def _node_process(node: str, path: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def _delayed(served: ServedPlugin) -> Iterator[ServedPlugin]:
-    """The same plugin, whose node process reaches etcd through a relay that delays it."""
-    conf = json.loads(served.plugin.conf)
+def _delayed(served: Sequence[ServedPlugin]) -> Iterator[list[ServedPlugin]]:
+    """The same plugins, whose node process reaches etcd through a relay that delays it."""
+    conf, node = json.loads(served[0].plugin.conf), served[0].plugin.node
     host, _, server_port = conf["etcd_endpoints"].removeprefix("http://").partition(":")
-    with PinnedNamespaces().enter(served.plugin.node):
+    with PinnedNamespaces().enter(node):
         relay = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.delay", host, server_port, str(_DELAY_S)], stdout=subprocess.PIPE
         )
     try:
         port = int(relay.stdout.readline()) if relay.stdout is not None else 0
         conf["etcd_endpoints"] = f"http://127.0.0.1:{port}"
-        yield evolve(served, plugin=evolve(served.plugin, conf=json.dumps(conf)))
+        yield [evolve(each, plugin=evolve(each.plugin, conf=json.dumps(conf))) for each in served]
     finally:
         relay.terminate()
         relay.wait()
@@ -241,9 +242,7 @@ def _print_bursts(reference: MeasuredPlugin, served: Sequence[ServedPlugin]) -> 
                 f"{in_flight:3} in flight  {name:18} {verb} {middle:6.2f} s {middle / base:6.2f}  {failed[name]} failed"
             )
             print(f"{line}  {goals.get(name, '')}".rstrip(), flush=True)
-    for each in served:
-        of, limit_mb = each.plugin.name, each.goals.memory_mb
-        print(f"memory of the node process of the {of}: {each.memory_mb():.0f} MB (P13: <= {limit_mb})")
+    print(f"memory of the node process: {served[0].memory_mb():.0f} MB (P13: <= {served[0].goals.memory_mb})")
 
 
 def _addresses(samples: Sequence[ProcessSample]) -> set[str]:

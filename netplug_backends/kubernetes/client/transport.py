@@ -50,7 +50,9 @@ class ApiConnection:
     def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None, deadline: Deadline) -> None:
         """Send a request."""
         self._socket.deadline = deadline
+        self._socket.hold()
         self._http.request(method, self._prefix + path, body, {"Host": self._host, **headers})
+        self._socket.send_held()
 
     def receive(self) -> RawReply:
         """The whole reply to the request."""
