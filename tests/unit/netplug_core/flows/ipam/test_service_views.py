@@ -305,9 +305,11 @@ def test_a_view_that_is_only_cached_is_read_before_it_is_left(followed: ViewHarn
 
 
 def test_a_release_of_one_assignment_is_not_decided_on_a_block_that_is_only_cached(followed: ViewHarness) -> None:
-    """Another process has assigned the handle anew, which only the handle was read for."""
-    followed.detach()
-    evolve(followed.of.ipam(), cache=None).assign(make_request("h"), NO_ENDPOINT, deadline=followed.of.deadline)
+    """Another process has released the handle and assigned it anew. The handle is read, and the block is an old one."""
+    other, deadline = evolve(followed.of.ipam(), cache=None), followed.of.deadline
+    other.release(ReleaseRequest(handle="h"), NO_ENDPOINT, deadline=deadline)
+    other.assign(make_request("h"), NO_ENDPOINT, deadline=deadline)
+    followed.cache.forget([handle_query("h")])
     blocks = followed.of.store.read([List(BLOCK)], deadline=followed.of.deadline).list(List(BLOCK))
     (held,) = [held for block in blocks for held in block.value.held_by("h")]
     wanted = ReleaseRequest(handle="h", sequence=held.sequence)
