@@ -47,25 +47,25 @@ class DeadlineSocket:
     def __init__(self, plain: socket.socket, deadline: Deadline) -> None:
         self.plain = plain
         self.deadline = deadline
-        self._held: list[bytes] | None = None
+        self._corked: list[bytes] | None = None
 
-    def hold(self) -> None:
-        """Hold back what is sent from now on, until ``send_held``."""
-        self._held = []
+    def cork(self) -> None:
+        """Hold back what is sent from now on, until ``uncork``."""
+        self._corked = []
 
-    def send_held(self) -> None:
+    def uncork(self) -> None:
         """Send what was held back as one piece.
 
         ``http.client`` sends head and body apart. A relay on the way that waits for the answer to the first piece, as
         TCP does without ``TCP_NODELAY``, would delay the second one by 40 ms.
         """
-        held, self._held = self._held, None
-        self.sendall(b"".join(held or ()))
+        corked, self._corked = self._corked, None
+        self.sendall(b"".join(corked or ()))
 
     def sendall(self, data: bytes) -> None:
         """Send everything, unless it is held back."""
-        if self._held is not None:
-            self._held.append(data)
+        if self._corked is not None:
+            self._corked.append(data)
             return
         self.plain.settimeout(self._remaining_s())
         self.plain.sendall(data)

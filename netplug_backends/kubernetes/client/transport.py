@@ -50,9 +50,9 @@ class ApiConnection:
     def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None, deadline: Deadline) -> None:
         """Send a request."""
         self._socket.deadline = deadline
-        self._socket.hold()
+        self._socket.cork()
         self._http.request(method, self._prefix + path, body, {"Host": self._host, **headers})
-        self._socket.send_held()
+        self._socket.uncork()
 
     def receive(self) -> RawReply:
         """The whole reply to the request."""
