@@ -30,10 +30,9 @@ def netplug_open_datastore(
     from netplug_backends.kubernetes.datastore import KubernetesDatastore
     from netplug_backends.kubernetes.names import CrdMode
 
-    mode = CrdMode.parse(settings.api_group) if settings.api_group else None
     store = KubernetesDatastore(
         open_api_client(settings, os.environ, clock=clock),
-        mode=mode,
+        mode=CrdMode.configured(settings.api_group),
         uses_pod_cidr=settings.kubernetes.uses_pod_cidr,
         annotation_prefix=settings.annotation_prefix,
     )

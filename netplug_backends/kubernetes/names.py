@@ -66,6 +66,11 @@ class CrdMode(enum.Enum):
         accepted = f"{cls.V1.group} or {cls.V3.group} is expected"
         raise ConfigurationError("netplug_api_group", text, accepted)
 
+    @classmethod
+    def configured(cls, text: str) -> CrdMode | None:
+        """The same; None if a configuration names no group, so that the cluster's is used."""
+        return cls.parse(text) if text else None
+
 
 def path_segment(text: str) -> str:
     """A name as one segment of a URL path; bytes outside UTF-8 are quoted as they came."""

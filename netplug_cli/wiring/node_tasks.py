@@ -140,8 +140,7 @@ def _store_release(
         client = find_account_client(environ, clock=world.clock, folder=folder)
         if client is None:
             return store_release(world, release, has_just_started=has_just_started)
-        mode = CrdMode.parse(settings.api_group) if settings.api_group else None
-        with closing(KubernetesDatastore(client, mode=mode)) as datastore:
+        with closing(KubernetesDatastore(client, mode=CrdMode.configured(settings.api_group))) as datastore:
             return store_release(evolve(world, datastore=datastore), release, has_just_started=has_just_started)
 
     return in_pod(store_in_pod)

@@ -78,7 +78,7 @@ def require_release(cluster: str, client: str) -> None:
     ours, theirs = _release(client), _release(cluster)
     if ours is None or theirs is None:
         raise VersionMismatch(client, cluster, "the two cannot be compared")
-    if ours < theirs:
+    if ours[:2] < theirs[:2]:
         raise VersionMismatch(client, cluster, f"use a client of release {theirs[0]}.{theirs[1]} or later")
 
 
@@ -160,16 +160,16 @@ def configure_ipam(
 
 def is_older_release(release: str, than: str) -> bool:
     """Whether a release is older than another by its three numbers; no release, or none that can be read, is older."""
-    former, other = (_RELEASE.fullmatch(text) for text in (release, than))
+    former, other = _release(release), _release(than)
     if former is None or other is None:
         return former is None
-    return [int(number or 0) for number in former.groups()] < [int(number or 0) for number in other.groups()]
+    return former < other
 
 
-def _release(text: str) -> tuple[int, int] | None:
-    """Major and minor number of a release such as ``v3.33.0-rc1``; None for anything else."""
+def _release(text: str) -> tuple[int, int, int] | None:
+    """The three numbers of a release such as ``v3.33.0-rc1``; None for anything else."""
     found = _RELEASE.fullmatch(text)
-    return (int(found[1]), int(found[2])) if found else None
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
 def cluster_type_on(store: Datastore, known: str) -> str:
