@@ -1,6 +1,7 @@
 """This machine.
 
 - ``machine``: its clock, name, files and locks
+- ``atomic_files``: how files are read and written; every backend and executable uses it
 - ``log_file``: the rotated log
 - ``install``: the executables on it
 """

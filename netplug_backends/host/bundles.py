@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from netplug_backends.files import make_folder, sync_folder
+from netplug_backends.host.atomic_files import make_folder, sync_folder
 from netplug_backends.host.install import find_problem
 from netplug_backends.host.placing import place_link, remove_empty_folder, remove_file, remove_leftovers, remove_tree
 from netplug_core.errors import Unavailable

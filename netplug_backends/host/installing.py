@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from netplug_backends.files import PRIVATE_FOLDER_MODE, make_folder
+from netplug_backends.host.atomic_files import PRIVATE_FOLDER_MODE, make_folder
 from netplug_backends.host.bundles import (
     current_bundle,
     install_bundle,

@@ -13,7 +13,7 @@ import os
 import stat
 import struct
 
-from netplug_backends.files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, open_file
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, open_file
 from netplug_core.locks import HeldLock
 
 __all__ = ["FileLocks"]

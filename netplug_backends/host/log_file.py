@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from netplug_backends.files import OPEN_FILE_MODE, make_folder, open_file
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, make_folder, open_file
 from netplug_backends.host.locks import FileLocks
 from netplug_core.log import LogSettings
 
@@ -29,7 +28,7 @@ _MB = 1 << 20
 _DAY_S = 86_400
 _MAX_NUMBER = 9_999  # a longer number behind the name is a date, of another program's rotation
 _ATTEMPTS = 3
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY  # without O_NONBLOCK a FIFO waits for its reader
+_FLAGS = os.O_WRONLY | os.O_APPEND
 
 
 class LogFile:
@@ -80,9 +79,6 @@ class LogFile:
         make_folder(os.path.dirname(self._path))
         descriptor = open_file(self._path, _FLAGS, OPEN_FILE_MODE)
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "a regular file is expected")
         self.close()
         self._descriptor, self._identity = descriptor, (status.st_dev, status.st_ino)
 

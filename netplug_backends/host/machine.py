@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from netplug_backends.files import (
+from netplug_backends.host.atomic_files import (
     OPEN_FILE_MODE,
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    find_file,
     make_folder,
-    write_whole,
+    remove_file,
+    remove_leftovers,
+    replace_file,
 )
 from netplug_backends.host.locks import FileLocks
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from netplug_core.workload.gates import ProbeResult
 
 __all__ = ["HostMachine", "SystemClock"]
-
-_MAX_TEXT_BYTES = 1 << 20
 
 
 class SystemClock:
@@ -55,18 +53,8 @@ class HostMachine(FileLocks):
             OSError: it exists and cannot be read, is no file, or is larger.
             ValueError: no file can have that path.
         """
-        try:
-            # Without O_NONBLOCK, the read of a FIFO waits for a writer.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "a regular file is expected", path)
-            content = file.read(_MAX_TEXT_BYTES + 1)
-        if len(content) > _MAX_TEXT_BYTES:
-            raise OSError(errno.EFBIG, f"larger than {_MAX_TEXT_BYTES} bytes", path)
-        return content.decode(errors="replace")
+        content = find_file(path)
+        return None if content is None else content.decode(errors="replace")
 
     def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:
         """What a GET of an HTTP URL answers; no failure is raised."""
@@ -90,7 +78,7 @@ class HostMachine(FileLocks):
         folder = os.path.dirname(path)
         make_folder(os.path.dirname(folder))
         make_folder(folder, PRIVATE_FOLDER_MODE)
-        write_whole(path, text, PRIVATE_FILE_MODE)
+        replace_file(path, text, PRIVATE_FILE_MODE)
 
     def publish(self, path: str, text: str) -> None:
         """As ``write_durably``, for everybody to read.
@@ -99,18 +87,16 @@ class HostMachine(FileLocks):
             OSError: as for that.
         """
         make_folder(os.path.dirname(path))
-        write_whole(path, text, OPEN_FILE_MODE)
+        replace_file(path, text, OPEN_FILE_MODE)
 
     def replace_secret(self, path: str, text: str) -> None:
-        """As ``write_durably``, in a folder that is there: container runtimes read it, and must not load the file.
-
-        So the other file begins with a dot and has none of the endings of network configurations.
+        """As ``write_durably``, in a folder that is there: container runtimes read it, and never see half a file.
 
         Raises:
             OSError: as for that.
         """
-        folder, name = os.path.split(path)
-        write_whole(path, text, PRIVATE_FILE_MODE, temporary=os.path.join(folder, f".{name}.new"))
+        remove_leftovers(os.path.dirname(path))  # they hold secrets, too
+        replace_file(path, text, PRIVATE_FILE_MODE)
 
     def make_public_folder(self, path: str) -> None:
         """Make a folder, and those above it, that everybody may look into; one that exists stays as it is.
@@ -122,8 +108,7 @@ class HostMachine(FileLocks):
 
     def remove_file(self, path: str) -> None:
         """Remove a file, if it is there."""
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+        remove_file(path)
 
     def new_uid(self) -> str:
         """A new random UUID (RFC 9562, version 4)."""

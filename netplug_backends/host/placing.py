@@ -1,7 +1,7 @@
 """Puts files onto a host, each whole or not at all, and not again if it is as it shall be. The installer uses it.
 
-A file is written under a name that no container runtime reads, synced and renamed; an executable that runs can be
-replaced so. Folders and modes are explicit, whatever the umask.
+``atomic_files`` writes them: under a name that no container runtime reads, synced and renamed, with an explicit
+mode. An executable that runs can be replaced so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ import shutil
 import stat
 from contextlib import suppress
 
-from netplug_backends.files import make_folder, sync_folder, write_whole
+from netplug_backends.host import atomic_files
+from netplug_backends.host.atomic_files import (
+    PROGRAM_MODE,
+    NotRegular,
+    TooLarge,
+    make_folder,
+    open_folder,
+    read_file,
+    replace_file,
+)
 
 __all__ = [
     "place_copy",
@@ -24,8 +33,8 @@ __all__ = [
     "remove_tree",
 ]
 
-_PROGRAM_MODE = 0o755
 _NEW = ".new"
+_MAX_PROGRAM_BYTES = 1 << 28  # the helper plugins have a few MiB each
 
 
 def place_file(path: str, content: bytes, mode: int, folder_mode: int = 0o755) -> bool:
@@ -36,9 +45,8 @@ def place_file(path: str, content: bytes, mode: int, folder_mode: int = 0o755) -
     """
     if _is_same(path, content, mode):
         return False
-    folder, name = os.path.split(path)
-    make_folder(folder, folder_mode)
-    write_whole(path, content, mode, temporary=_temporary(folder, name))
+    make_folder(os.path.dirname(path), folder_mode)
+    replace_file(path, content, mode)
     return True
 
 
@@ -50,8 +58,7 @@ def place_copy(source: str, path: str, *, keeps: bool) -> bool:
     """
     if keeps and os.path.lexists(path):
         return False
-    with open(source, "rb") as file:
-        return place_file(path, file.read(), _PROGRAM_MODE)
+    return place_file(path, read_file(source, _MAX_PROGRAM_BYTES), PROGRAM_MODE)
 
 
 def place_link(path: str, target: str) -> bool:
@@ -63,12 +70,10 @@ def place_link(path: str, target: str) -> bool:
     with suppress(OSError):  # it is missing, or no link
         if os.readlink(path) == target:
             return False
+    remove_leftover(path)
     folder, name = os.path.split(path)
-    temporary = _temporary(folder, name)
-    remove_file(temporary)
-    os.symlink(target, temporary)
-    os.rename(temporary, path)
-    sync_folder(folder)
+    with open_folder(folder) as opened:
+        opened.link(name, target)
     return True
 
 
@@ -79,11 +84,7 @@ def remove_file(path: str) -> bool:
         OSError: it cannot be removed.
     """
     remove_leftover(path)
-    try:
-        os.unlink(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    return atomic_files.remove_file(path)
 
 
 def remove_leftover(path: str) -> None:
@@ -92,8 +93,10 @@ def remove_leftover(path: str) -> None:
     Raises:
         OSError: it cannot be removed.
     """
-    with suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(_temporary(*os.path.split(path)))
+    folder, name = os.path.split(path)
+    atomic_files.remove_leftovers(folder)
+    if _is_file_or_link(former := _former_temporary(folder, name)):
+        atomic_files.remove_file(former)
 
 
 def remove_leftovers(folder: str) -> None:
@@ -103,10 +106,11 @@ def remove_leftovers(folder: str) -> None:
         OSError: one cannot be removed.
     """
     names = os.listdir(folder) if os.path.isdir(folder) else []
+    atomic_files.remove_leftovers(folder)
     for name in names:
         path = os.path.join(folder, name)
         if name.startswith(".") and name.endswith(_NEW):
-            remove_tree(path) if os.path.isdir(path) and not os.path.islink(path) else remove_file(path)
+            remove_tree(path) if os.path.isdir(path) and not os.path.islink(path) else atomic_files.remove_file(path)
 
 
 def remove_empty_folder(path: str) -> bool:
@@ -130,7 +134,7 @@ def remove_tree(path: str) -> None:
     if not os.path.isdir(path):
         return
     folder, name = os.path.split(path)
-    gone = path if name.startswith(".") else _temporary(folder, name)
+    gone = path if name.startswith(".") else _former_temporary(folder, name)
     if gone != path:
         remove_tree(gone)
         os.rename(path, gone)
@@ -142,12 +146,19 @@ def _is_same(path: str, content: bytes, mode: int) -> bool:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) != mode or status.st_size != len(content):
             return False
-        with open(path, "rb") as file:
-            return file.read() == content
-    except FileNotFoundError:
+        return read_file(path, len(content)) == content
+    except (FileNotFoundError, NotRegular, TooLarge):  # missing, or changed meanwhile
         return False
 
 
-def _temporary(folder: str, name: str) -> str:
-    """Runtimes load neither names with a dot in front nor with this ending."""
+def _is_file_or_link(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+def _former_temporary(folder: str, name: str) -> str:
+    """The name under which earlier releases wrote a file, and under which a folder waits for its removal."""
     return os.path.join(folder, f".{name}{_NEW}")

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 
 from attrs import frozen
 
-from netplug_backends.files import PRIVATE_FILE_MODE, make_folder, open_file, write_file
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, create_file, make_folder, open_file, replace_file
 from netplug_core.addressing import Address
 from netplug_core.clock import Pace
 from netplug_core.errors import Unavailable
@@ -121,13 +121,9 @@ class NetworkFiles:
         Raises:
             Unavailable: the file exists; a program that does not take the lock has just made it.
         """
-        temporary, name = f"{TEMPORARY_PREFIX}{address}", str(address)
+        name = str(address)
         with self._translated():
-            try:
-                write_file(self._file(temporary), owner.render(), PRIVATE_FILE_MODE)
-                os.link(self._file(temporary), self._file(name))
-            finally:
-                self._unlink(temporary)
+            create_file(self._file(name), owner.render(), PRIVATE_FILE_MODE)
         return lambda: self.remove((name,))
 
     def remove(self, names: Iterable[str]) -> None:
@@ -139,14 +135,12 @@ class NetworkFiles:
     def note_last(self, range_set: int, address: Address) -> None:
         """Note the address that a range set gave last."""
         with self._translated():
-            write_file(self._file(last_reserved_file(range_set)), str(address), PRIVATE_FILE_MODE)
+            replace_file(self._file(last_reserved_file(range_set)), str(address), PRIVATE_FILE_MODE)
 
     def note_boot(self, record: BootRecord) -> None:
         """Note which files are older than the boot, all at once."""
-        temporary = f"{TEMPORARY_PREFIX}boot"
         with self._translated():
-            write_file(self._file(temporary), record.render(), PRIVATE_FILE_MODE)
-            os.replace(self._file(temporary), self._file(BOOT_FILE))
+            replace_file(self._file(BOOT_FILE), record.render(), PRIVATE_FILE_MODE)
 
     # --- single files -----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import suppress
 from typing import assert_never
 
-from netplug_backends.files import PRIVATE_FILE_MODE, make_folder
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, make_folder
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import MissingFile

@@ -10,7 +10,7 @@ from typing import cast
 
 from attrs import frozen
 
-from netplug_backends.files import write_whole
+from netplug_backends.host.atomic_files import replace_file
 from netplug_cli.ctl.documents import Document, read_text
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.text_edits import replace_value
@@ -61,10 +61,13 @@ def write_repair(repair: FileRepair) -> None:
     path = os.path.realpath(repair.file)
     try:
         old = os.stat(path)
-        write_whole(path, repair.after, stat.S_IMODE(old.st_mode), temporary=f"{path}.netplugctl-{os.getpid()}")
-        new = os.stat(path)
-        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-            os.chown(path, old.st_uid, old.st_gid)
+
+        def keep_owner(new_file: str) -> None:
+            new = os.stat(new_file)
+            if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+                os.chown(new_file, old.st_uid, old.st_gid)
+
+        replace_file(path, repair.after, stat.S_IMODE(old.st_mode), keep_owner)
     except OSError as error:
         raise InputError(repair.file, None, f"it cannot be written: {error.strerror}") from error
 

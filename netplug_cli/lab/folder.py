@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from attrs import define
 
-from netplug_backends.files import OPEN_FILE_MODE, make_folder, open_file
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, make_folder, replace_file
 from netplug_cli.lab.model import Lab, LabError
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.record import parse_lab, render_lab
@@ -39,12 +39,7 @@ class LockedFolder:
 
     def write_lab(self, lab: Lab) -> None:
         """Write the record to the disk, completely or not at all."""
-        new_file = self.folder.partial_record_file
-        with open(open_file(new_file, os.O_WRONLY | os.O_TRUNC, OPEN_FILE_MODE), "w", encoding="utf-8") as file:
-            file.write(render_lab(lab))
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(new_file, self.folder.record_file)
+        replace_file(self.folder.record_file, render_lab(lab), OPEN_FILE_MODE)
 
     def make_subfolders(self) -> None:
         """Make the folders inside."""

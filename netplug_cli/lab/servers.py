@@ -12,7 +12,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
-from netplug_backends.files import PRIVATE_FILE_MODE, write_file
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, replace_file
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, LabError
 from netplug_cli.lab.namespaces import Namespaces
@@ -128,5 +128,5 @@ def _write_accounts(folder: LabFolder) -> None:
         "contexts": [{"name": _ACCOUNT, "context": {"cluster": _ACCOUNT, "user": _ACCOUNT}}],
     }
     config = {"apiVersion": "v1", "kind": "Config", "current-context": _ACCOUNT, **parts}
-    write_file(folder.tokens_file, f"{token},{_ACCOUNT},{_ACCOUNT},system:masters\n", PRIVATE_FILE_MODE)
-    write_file(folder.kubeconfig_file, json.dumps(config, indent=2) + "\n", PRIVATE_FILE_MODE)
+    replace_file(folder.tokens_file, f"{token},{_ACCOUNT},{_ACCOUNT},system:masters\n", PRIVATE_FILE_MODE)
+    replace_file(folder.kubeconfig_file, json.dumps(config, indent=2) + "\n", PRIVATE_FILE_MODE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from netplug_backends.files import OPEN_FILE_MODE, write_file
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.lab.conflist import render_conflist
 from netplug_cli.lab.folder import LockedFolder, find_lab, lock_new_folder
 from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, Lab, LabError, LabPlan, LabPod, as_lab_errors, new_lab
@@ -73,7 +73,7 @@ def _create(world: LabWorld, locked: LockedFolder, lab: Lab) -> Lab:
     progress.info(f"node {lab.node_name}: {_join(NODE_ADDRESSES)}; IPv4 and IPv6 forwarding on, in its namespace only")
     with progress.activity("plugin executables"):
         world.install(folder.bin_dir, progress.info)
-    write_file(folder.conflist_file, render_conflist(lab, folder), OPEN_FILE_MODE)
+    replace_file(folder.conflist_file, render_conflist(lab, folder), OPEN_FILE_MODE)
     progress.info(f"configuration {folder.conflist_file}")
     for line in prepare_store(world, locked, lab):
         progress.info(line)

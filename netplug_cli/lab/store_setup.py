@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import assert_never
 
-from netplug_backends.files import OPEN_FILE_MODE, write_file
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import LAB_POOLS, POD_NAMESPACE, Lab, LabPod, LabPool
 from netplug_cli.lab.paths import LabFolder
@@ -113,7 +113,7 @@ def _make_objects(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]
 def _create_pools(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]:
     """Create the pools as ``netplugctl create -f`` does; the file stays in the folder for the person to read."""
     documents = [_pool_document(pool, lab) for pool in LAB_POOLS]
-    write_file(folder.pools_file, "---\n".join(map(world.render_yaml, documents)), OPEN_FILE_MODE)
+    replace_file(folder.pools_file, "---\n".join(map(world.render_yaml, documents)), OPEN_FILE_MODE)
     session = world.session
     with world.open_store(lab, folder) as store:
         for document in documents:

@@ -15,7 +15,7 @@ import stat
 from collections.abc import MutableMapping
 from contextlib import ExitStack, suppress
 
-from netplug_backends.files import PRIVATE_FILE_MODE, make_folder, open_file
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, make_folder, open_file
 from netplug_cli.loopback import CannotListen
 
 __all__ = ["Listener", "find_activated", "listen"]

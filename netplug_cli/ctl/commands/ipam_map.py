@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from netplug_backends.files import OPEN_FILE_MODE, write_whole
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.ctl.address_map.drawing import DrawnPool, draw_pool
 from netplug_cli.ctl.address_map.html import render_html
 from netplug_cli.ctl.address_map.svg import render_svg
@@ -78,7 +78,7 @@ def ipam_map(
         click.echo(text, nl=False)
         return 0
     try:
-        write_whole(target, text, OPEN_FILE_MODE, temporary=f"{target}.{os.getpid()}.tmp")
+        replace_file(target, text, OPEN_FILE_MODE)
     except OSError as error:
         raise InputError(file, None, f"{error.strerror or error}; nothing was written") from error
     return 0

@@ -16,20 +16,19 @@ from types import FrameType
 
 FIRST_MODULE = "netplug_core.flows.cni.call"
 EFFECTS = {
-    "fsync": {"write_file", "sync_folder"},
-    "rename": {"write_whole"},
+    "fsync": {"Folder._written", "Folder.sync"},
+    "rename": {"Folder.replace"},
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "fcntl": {"FileLocks.try_lock"},
     "flock": {"NetworkFiles._try_lock"},
     "close": {"_Pipes.serve"},
-    "link": {"NetworkFiles.create"},
-    "open": {"write_file"},
+    "link": {"Folder.create"},
+    "open": {"Folder._new_file"},
     "pidfd_open": {"_Pipes.serve"},
     "read": {"_read"},
-    "replace": {"NetworkFiles.note_boot"},
     "send": {"NetlinkSocket.send"},
     "sendall": {"serve_call"},
-    "unlink": {"HostMachine.remove_file", "NetworkFiles._unlink"},
+    "unlink": {"remove_file", "Folder.remove", "NetworkFiles._unlink"},
     "write": {"write_sysctl", "_write_to_stderr", "LogFile._write", "serve", "_Pipes._write"},
 }
 # What speaks to a server, and has had an effect unless it was to GET something.

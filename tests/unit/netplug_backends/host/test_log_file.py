@@ -230,7 +230,8 @@ def test_a_fifo_with_a_reader_gets_no_line(log: Log) -> None:
     writer.append(b"0\n")
     assert os.read(reader, 10) == b""
     os.close(reader)
-    assert log.problems == ["the log file cannot be written: [Errno 22] a regular file is expected"] * 2
+    problem = f"a regular file is expected, and it is a pipe: '{log.path}'"
+    assert log.problems == [f"the log file cannot be written: [Errno 22] {problem}"] * 2
 
 
 def test_what_cannot_be_rotated_grows(log: Log) -> None:
@@ -240,7 +241,9 @@ def test_what_cannot_be_rotated_grows(log: Log) -> None:
     writer.append(b"1" + HALF)
     assert log.lines() == {"cni.log": ["0", "1"]}
     (problem,) = log.problems
-    assert problem.startswith("the log file cannot be rotated: [Errno 21] Is a directory")
+    assert problem.startswith(
+        "the log file cannot be rotated: [Errno 22] a regular file is expected, and it is a folder"
+    )
 
 
 def test_a_path_that_leads_elsewhere_by_now_is_reported_and_written_to_again_later(log: Log) -> None:
@@ -252,4 +255,6 @@ def test_a_path_that_leads_elsewhere_by_now_is_reported_and_written_to_again_lat
     writer.append(b"1\n")
     assert log.lines() == {"cni.log": ["1"]}
     (problem,) = log.problems
-    assert problem.startswith("the log file cannot be written: [Errno 21] Is a directory")
+    assert problem.startswith(
+        "the log file cannot be written: [Errno 22] a regular file is expected, and it is a folder"
+    )

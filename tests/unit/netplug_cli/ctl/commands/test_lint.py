@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 from pathlib import Path
 
@@ -164,13 +165,16 @@ def test_a_link_and_an_owner_stay(harness: ToolHarness, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_stays(harness: ToolHarness, tmp_path: Path) -> None:
-    folder = tmp_path / ("x" * 200)
-    folder.mkdir()
-    file = folder / ("y" * 240 + ".yaml")  # beside it no longer name is possible
-    file.write_text(Path(harness.write_pools(("a", "10.0.0.1/24"))).read_text())
-    assert harness.run_command("lint", "--fix", "-f", str(file)) == 1
-    assert "it cannot be written: File name too long" in harness.err
-    assert "10.0.0.1/24" in file.read_text()
+    file = Path(harness.write_pools(("a", "10.0.0.1/24")))
+    before, files = file.read_text(), os.listdir(file.parent)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))  # as if the disk were full
+    try:
+        assert harness.run_command("lint", "--fix", "-f", str(file)) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "it cannot be written: File too large" in harness.err
+    assert (file.read_text(), os.listdir(file.parent)) == (before, files)
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
