@@ -171,8 +171,7 @@ def _make_handler(plugin: Plugin, command: CNICommand, open_world: OpenWorld, la
         from netplug_core.log import Level
         from netplug_core.netconf.load import LoadPurpose, load
 
-        purpose = LoadPurpose.TEARDOWN if command in (CNICommand.DEL, CNICommand.GC) else LoadPurpose.SETUP
-        netconf = load(request.netconf_mapping, plugin, purpose)
+        netconf = load(request.netconf_mapping, plugin, LoadPurpose.of(command))
         logger = lazy_logger.logger()
         logger.configure(netconf.log)
         logger(Level.DEBUG, "call begins", command=command.value, container=request.container_id)

@@ -7,6 +7,7 @@ configuration as the runtime sent it, so that is no concern of this module.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import ClassVar, Final
 
@@ -111,23 +112,29 @@ def plugin_environment(request: CNIRequest, command: CNICommand, plugin: str, ow
     """The variables for a program: those of the call, with this command.
 
     ``owner`` are the attributes of the attachment that the program is run for. If it is not that of the call, as in a
-    GC, the variables name it: its network namespace is not known then, and CNI_ARGS names its pod.
+    GC, the variables name it: its network namespace is not known then, and CNI_ARGS names its pod. A DEL leaves out
+    what it does not judge in CNI_ARGS either: the program would refuse it, and the container could not be removed.
     """
     environ = {**request.environ, "CNI_COMMAND": command.value, _MARK: plugin}
     attachment = dict(owner)
-    arguments = environ.get("CNI_ARGS", "")
+    is_delete = request.command is CNICommand.DEL
+    arguments = _render_pairs(request.args.pairs) if is_delete else environ.get("CNI_ARGS", "")
     if owner and (attachment["container"], attachment["interface"]) != (request.container_id, request.ifname):
         for name in _ATTACHMENT:
             environ.pop(name, None)
         environ["CNI_CONTAINERID"], environ["CNI_IFNAME"] = attachment["container"], attachment["interface"]
-        arguments = ";".join(
-            f"{key}={attachment[name]}"
+        arguments = _render_pairs(
+            (key, attachment[name])
             for key, name in (("K8S_POD_NAMESPACE", "namespace"), ("K8S_POD_NAME", "pod"))
             if name in attachment
         )
     # Programs that know no K8S_POD_NAME refuse it otherwise.
     environ["CNI_ARGS"] = f"{_IGNORE_UNKNOWN};{arguments}" if arguments else _IGNORE_UNKNOWN
     return environ
+
+
+def _render_pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    return ";".join(f"{key}={value}" for key, value in pairs)
 
 
 # --- what its answer means ----------------------------------------------------------------------------------------

@@ -52,10 +52,12 @@ class CNIArgs:
     """The arguments of CNI_ARGS: the known keys, and every pair as it was written.
 
     If a key is there twice, the last one counts. ``ignore_unknown`` is what the caller wrote; unknown keys are
-    accepted in any case, because runtimes add their own. An empty text means not given.
+    accepted in any case, because runtimes add their own. An empty text means not given. ``mac`` is as it was written:
+    who makes no interface does not look at it.
     """
 
     address: Address | None = None
+    mac: str = ""
     pod_namespace: str = ""
     pod_name: str = ""
     pod_infra_container_id: str = ""
@@ -74,12 +76,26 @@ class CNIArgs:
         values = dict(pairs)
         return cls(
             address=_parse_address_argument(values.get("IP", "")),
+            mac=values.get("MAC", ""),
             pod_namespace=values.get("K8S_POD_NAMESPACE", ""),
             pod_name=values.get("K8S_POD_NAME", ""),
             pod_infra_container_id=values.get("K8S_POD_INFRA_CONTAINER_ID", ""),
             pod_uid=values.get("K8S_POD_UID", ""),
             ignore_unknown=_parse_flag_argument("IgnoreUnknown", values.get("IgnoreUnknown", "0")),
             pairs=pairs,
+        )
+
+    @classmethod
+    def parse_for_delete(cls, text: str) -> CNIArgs:
+        """The arguments that a DEL uses: the pod's name and namespace. It fails because of none.
+
+        A pair that :meth:`parse` would refuse is left out. The container that a runtime has to remove may have been
+        attached by a call with other arguments, or not at all.
+        """
+        pairs = tuple(pair for item in text.split(";") if (pair := _find_acceptable_pair(item)) is not None)
+        values = dict(pairs)
+        return cls(
+            pod_namespace=values.get("K8S_POD_NAMESPACE", ""), pod_name=values.get("K8S_POD_NAME", ""), pairs=pairs
         )
 
 
@@ -158,6 +174,7 @@ def parse_environment(environ: Mapping[str, str]) -> CNIEnvironment:
     if missing:
         _refuse_missing(missing)
     path = tuple(part for part in environ.get("CNI_PATH", "").split(":") if part)
+    parse_args = CNIArgs.parse_for_delete if command is CNICommand.DEL else CNIArgs.parse
     if "CNI_CONTAINERID" not in _REQUIRED_VARIABLES[command]:
         return CNIEnvironment(command=command, path=path)
     return CNIEnvironment(
@@ -165,7 +182,7 @@ def parse_environment(environ: Mapping[str, str]) -> CNIEnvironment:
         container_id=_parse_container_id(environ["CNI_CONTAINERID"]),
         netns=environ.get("CNI_NETNS", ""),
         ifname=_parse_ifname(environ["CNI_IFNAME"], command),
-        args=CNIArgs.parse(environ.get("CNI_ARGS", "")),
+        args=parse_args(environ.get("CNI_ARGS", "")),
         path=path,
         has_netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in _TRUE_TEXTS,
     )
@@ -312,6 +329,15 @@ def _parse_pair(item: str) -> tuple[str, str]:
             'KEY=VALUE in printable UTF-8 is accepted, pairs separated by ";"'
         )
     return key, value
+
+
+def _find_acceptable_pair(item: str) -> tuple[str, str] | None:
+    """The pair that a part of CNI_ARGS is; None if it cannot be accepted."""
+    try:
+        CNIArgs.parse(item)
+        return _parse_pair(item)
+    except RequestError:
+        return None
 
 
 def _parse_address_argument(text: str) -> Address | None:

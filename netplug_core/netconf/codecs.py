@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.codecs import (
+    BOOLEAN,
     INTEGER,
     OBJECT,
     STRING,
@@ -25,8 +26,8 @@ from netplug_core.names import RESOURCE_DOMAIN, label_value
 from netplug_core.netconf.model import LINUX_DATAPLANE, MAX_MTU, MAX_QUEUES
 
 __all__ = [
-    "AT_LEAST_ZERO", "DATAPLANE_TYPE", "DEVICE_TYPE", "GATE", "LABEL_NAME", "LABEL_VALUE", "LEVEL", "MTU",
-    "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE", "STRING_BOOLEAN",
+    "AT_LEAST_ZERO", "BOOLEAN_OR_TEXT", "DATAPLANE_TYPE", "DEVICE_TYPE", "GATE", "LABEL_NAME", "LABEL_VALUE", "LEVEL",
+    "MTU", "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE", "STRING_BOOLEAN",
 ]  # fmt: skip
 
 _LEVELS: Final = {
@@ -64,6 +65,13 @@ def _read_string_boolean(value: object) -> bool | None:
     if text not in ("", "true", "false"):
         raise Refused('the string "true" or "false" is expected')
     return text == "true" if text else None
+
+
+def _read_boolean_or_text(value: object) -> bool:
+    """A key of the list, which runtimes take as a boolean or as its text in any case."""
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return cast("bool", BOOLEAN.decode(value))
 
 
 def _read_plugin_name(value: object) -> str:
@@ -145,6 +153,12 @@ LABEL_NAME: Final = Codec(
 )
 LABEL_VALUE: Final = Codec(_read_label_value, schema=STRING.schema)
 STRING_BOOLEAN: Final = Codec(_read_string_boolean, schema={"enum": ["", "true", "false"]})
+BOOLEAN_OR_TEXT: Final = Codec(
+    _read_boolean_or_text,
+    schema={
+        "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": exactly("[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]")}]
+    },
+)
 PLUGIN_NAME: Final = Codec(
     _read_plugin_name, schema={"type": "string", "pattern": "^(?!netplug(?![\\s\\S]))[^/\\u0000]+$"}
 )

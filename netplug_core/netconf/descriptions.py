@@ -14,6 +14,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "cniVersion": "The version of the CNI specification; 0.1.0 if it is left out.",
     "plugins": "The plugins of the chain, in the order in which an ADD calls them; netplug is the first one.",
     "type": "The program that the runtime executes.",
+    "disableGC": "true: GC frees nothing. A key of the list; a runtime that reads it there does not ask for GC.",
     "nodename": "The name that this node is registered under, if it is not the machine's own name.",
     "hostname": "Deprecated: use nodename.",
     "nodename_file": "Where the node process writes the node's name; read if nodename is empty.",

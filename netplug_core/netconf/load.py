@@ -2,8 +2,8 @@
 
 The executables call ``load`` once for a call. A DEL or GC must not fail because of a setting that it does not use. So
 ``LoadPurpose.TEARDOWN`` reads only the keys that a teardown uses, of the named datastore only those that lead to it,
-and a value outside its set counts as not set. A setting that does not work yet is no error here: ADD and STATUS refuse
-it, the other commands do not.
+and a value outside its set counts as not set. ``LoadPurpose.COLLECTION`` reads besides them what GC alone is told. A
+setting that does not work yet is no error here: ADD and STATUS refuse it, the other commands do not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from attrs import evolve, field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.versions import CNICommand
 from netplug_core.decoding.codecs import (
     BOOLEAN,
     NONEMPTY_STRING,
@@ -30,6 +31,7 @@ from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, r
 from netplug_core.log import LogSettings
 from netplug_core.netconf.codecs import (
     AT_LEAST_ZERO,
+    BOOLEAN_OR_TEXT,
     DATAPLANE_TYPE,
     DEVICE_TYPE,
     GATE,
@@ -70,17 +72,26 @@ _PREVIOUS_RESULT: Final = "prevResult"
 _MAX_KEPT: Final = 32  # a node has a few networks, each with a configuration for ADD and one for DEL
 _ANNOTATIONS_CAPABILITY: Final = "io.kubernetes.cri.pod-annotations"
 _MESOS_LABELS: Final = ("args", "org.apache.mesos", "network_info", "labels", "labels")
-_COMMON_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
+_NODE_KEYS: Final = ("nodename", "nodename_file", "hostname")
+_COMMON_KEYS = (*_NODE_KEYS, "nodename_file_optional", "datastore_type", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
-                "ipam_lock_file", "release_record_dir", "hostname")  # fmt: skip
-_TEARDOWN_KEYS = (*_COMMON_KEYS, "cni.dev/valid-attachments", "cni.dev/attachments", "type", "name", "dataDir")
+                "ipam_lock_file", "release_record_dir")  # fmt: skip
+_TEARDOWN_KEYS: Final = frozenset({*_COMMON_KEYS, "type", "name", "dataDir"} - {"nodename_file_optional"})
+_ATTACHMENT_LISTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")  # the second one is of drafts
+_COLLECTION_KEYS: Final = (*_ATTACHMENT_LISTS, "disableGC")
 
 
 class LoadPurpose(enum.Enum):
-    """What the configuration is read for: to set something up, or to take it down."""
+    """What the configuration is read for: to set something up, to take it down, or to take down what is left over."""
 
     SETUP = "setup"
     TEARDOWN = "teardown"
+    COLLECTION = "collection"
+
+    @classmethod
+    def of(cls, command: CNICommand) -> LoadPurpose:
+        """What a command reads the configuration for."""
+        return {CNICommand.DEL: cls.TEARDOWN, CNICommand.GC: cls.COLLECTION}.get(command, cls.SETUP)
 
 
 def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = LoadPurpose.SETUP) -> NetConf:
@@ -96,10 +107,12 @@ def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = L
         DecodeError: a key has the wrong JSON type.
         ConfigurationError: a value is not accepted, or a key is missing.
     """
-    if purpose is LoadPurpose.TEARDOWN:
-        members = _keys_for_teardown(mapping, plugin)
+    if purpose is LoadPurpose.SETUP:
+        members: Mapping[str, object] = {key: value for key, value in mapping.items() if key != _PREVIOUS_RESULT}
     else:
-        members = {key: value for key, value in mapping.items() if key != _PREVIOUS_RESULT}
+        members = _keys_for_teardown(mapping, plugin)
+        if purpose is LoadPurpose.COLLECTION:
+            members = {**members, **{key: mapping[key] for key in _COLLECTION_KEYS if key in mapping}}
     return _load(_Members(repr(members), members), plugin, purpose)
 
 
@@ -126,12 +139,10 @@ def _load(members: _Members, plugin: Plugin, purpose: LoadPurpose) -> NetConf:
     if plugin is Plugin.MAIN and (not isinstance(ipam_type, str) or ipam_type not in KEYS_OF_IPAM):
         read["ipam"] = {"type": ipam_type}  # the other keys belong to the plugin that it names
     netconf = decoder.decode(read, NetConf, _WHERE)
-    attachments = top.attachments
     return evolve(
         netconf,
-        valid_attachments=None
-        if attachments is None
-        else frozenset((one.container, one.ifname) for one in attachments),
+        valid_attachments=_valid_attachments(mapping, top),
+        disables_gc=top.disables_gc,
         own_keys=own,
         unsupported=_find_unsupported(netconf, own, plugin),
         ignored_keys=_ignored_keys(netconf, own),
@@ -139,8 +150,18 @@ def _load(members: _Members, plugin: Plugin, purpose: LoadPurpose) -> NetConf:
     )
 
 
+def _valid_attachments(mapping: Mapping[str, object], top: _TopLevel) -> frozenset[tuple[str, str]] | None:
+    """The attachments that GC has to keep; None if the runtime did not say. Null is an empty list.
+
+    Runtimes in Go write an empty list as null. After a restart of a host the list is empty: no container is left.
+    """
+    if top.attachments is not None:
+        return frozenset((one.container, one.ifname) for one in top.attachments)
+    return frozenset() if any(key in mapping for key in _ATTACHMENT_LISTS) else None
+
+
 def _keys_for_teardown(mapping: Mapping[str, object], plugin: Plugin) -> Mapping[str, object]:
-    """The keys that a DEL or GC uses: node name and attachments, which datastore, and where log lines go."""
+    """The keys that a DEL or GC uses: node name, which datastore and IPAM, locks, and where log lines go."""
     datastore, ipam = _datastore_type(mapping, plugin), mapping.get("ipam")
     used = _teardown_keys_of(mapping, datastore)
     return {**used, "ipam": _teardown_keys_of(ipam, datastore)} if isinstance(ipam, dict) else used
@@ -155,6 +176,9 @@ def _datastore_type(mapping: Mapping[str, object], plugin: Plugin) -> str:
 def _teardown_keys_of(members: Mapping[str, object], datastore: str) -> dict[str, object]:
     keys = (*_TEARDOWN_KEYS, *DATASTORE_KEYS.get(datastore, ALL_DATASTORE_KEYS))
     used = {key: value for key, value in members.items() if key in keys}
+    for key in _NODE_KEYS:  # the addresses name their node; a name of the wrong type is none
+        if not isinstance(used.get(key, ""), str):
+            del used[key]
     policy = members.get("policy")
     if isinstance(policy, dict) and (datastore == KUBERNETES_DATASTORE or datastore not in DATASTORE_KEYS):
         # The deprecated place of credentials for the Kubernetes API.
@@ -263,6 +287,7 @@ class _TopLevel:
 
     type: str = ""
     ipam: Mapping[str, object] | None = None
+    disables_gc: bool = False
     attachments: tuple[_Attachment, ...] | None = None
 
 
@@ -299,10 +324,11 @@ _TABLES: Final[tuple[Table[object], ...]] = (
         fields={
             "ipam": Field("ipam", OBJECT),
             "type": Field("type", STRING),
+            "disables_gc": Field("disableGC", BOOLEAN_OR_TEXT),
             "attachments": Field(
-                "cni.dev/valid-attachments",
+                _ATTACHMENT_LISTS[0],
                 ListOf(_Attachment),
-                alternatives=(Field("cni.dev/attachments", ListOf(_Attachment)),),
+                alternatives=(Field(_ATTACHMENT_LISTS[1], ListOf(_Attachment)),),
             ),
         },
     ),

@@ -80,7 +80,8 @@ class ContainerLabel:
 class NetConf:
     """One network configuration.
 
-    ``valid_attachments`` is GC's list of container and interface; None if the runtime sent none. ``own_keys`` has every
+    ``valid_attachments`` is GC's list of container and interface; None if the runtime sent none. ``disables_gc``: GC
+    does nothing. ``own_keys`` has every
     key for this plugin as it came, also keys that no field holds; it is never shown. ``unsupported`` is the error about
     the first setting that does not work yet. ``ignored_keys`` are those of a datastore that is not the configured one.
     ``deprecated_keys`` are those that still work, each with the key to use in its place.
@@ -106,6 +107,7 @@ class NetConf:
     mtu_file: str = "/var/lib/netplug/mtu"
     require_mtu_file: bool = False
     include_default_routes: bool = False
+    disables_gc: bool = False
     policy_setup_timeout_s: int = 0
     endpoint_status_dir: str = "/var/run/netplug/endpoint-status"
     ipam_lock_file: str = "/var/run/netplug/ipam.lock"

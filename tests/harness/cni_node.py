@@ -295,11 +295,12 @@ class CNINodeHarness:
             "PATH": os.environ["PATH"],
         }
         environment = parse_environment(environ)
-        raw = json.dumps({key: value for key, value in {**self.config, **changes}.items() if value is not None})
+        members = {**self.config, **changes}
+        sent = {key: value for key, value in members.items() if value is not None or key.startswith("cni.dev/")}
+        raw = json.dumps(sent)
         mapping = decode_netconf(raw)
         request = make_request(environment, netconf_text=raw, netconf_mapping=mapping, environ=environ)
-        purpose = LoadPurpose.TEARDOWN if command in ("DEL", "GC") else LoadPurpose.SETUP
-        return request, load(request.netconf_mapping, plugin, purpose)
+        return request, load(request.netconf_mapping, plugin, LoadPurpose.of(environment.command))
 
     def add(self, container: ContainerInterface = DEFAULT_CONTAINER, **changes: object) -> CNIResult:
         """ADD by the main plugin; the namespace is made if need be, as a runtime does."""

@@ -27,7 +27,6 @@ from tests.harness.netconfs import JUNK, anything, configurations, right_configu
 __all__ = ["NAMESPACE", "MalformedCall", "make_node", "malformed_calls", "serve", "state_of"]
 
 NAMESPACE = "/run/netns/c1"
-_TEARDOWN = (CNICommand.DEL, CNICommand.GC)
 
 
 def _mostly(usual: tuple[str, ...], odd: tuple[str | None, ...]) -> st.SearchStrategy[str | None]:
@@ -185,8 +184,7 @@ def _handle(node: CNINodeHarness, plugin: Plugin, command: str, folder: Path, re
     ipam = mapping.get("ipam")
     if isinstance(ipam, dict) and ipam.get("type") == HOST_LOCAL_IPAM:
         mapping["ipam"] = {**ipam, "dataDir": str(folder)}
-    purpose = LoadPurpose.TEARDOWN if CNICommand(command) in _TEARDOWN else LoadPurpose.SETUP
-    netconf = load(mapping, plugin, purpose)
+    netconf = load(mapping, plugin, LoadPurpose.of(CNICommand(command)))
     opened = node.open_host_local(netconf) if netconf.ipam.type == HOST_LOCAL_IPAM else None
     if netconf.ipam.is_delegated and plugin is Plugin.MAIN:
         opened = node.open_delegated(request, netconf)

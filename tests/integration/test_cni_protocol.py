@@ -6,6 +6,7 @@ Numbers are those of the black-box checks.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -75,6 +76,36 @@ def test_del_needs_no_namespace(node: NetnsNode, runtime: CNIRuntime, pod: PodNa
     runtime.delete(runtime.make_netconf(), pod, CNI_NETNS=None)
     runtime.delete(runtime.make_netconf(), pod, CNI_NETNS="")
     assert is_untouched(node)
+
+
+@pytest.mark.parametrize("plugin", ["netplug", "netplug-ipam"])
+@pytest.mark.parametrize("ipam", ["netplug-ipam", "host-local"])
+def test_del_fails_because_of_nothing_that_it_does_not_use(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, ipam: str, plugin: str
+) -> None:
+    """Whatever CNI_ARGS and the configuration hold by now: else the sandbox could never be removed."""
+    if (ipam, plugin) == ("host-local", "netplug-ipam"):
+        pytest.skip("host-local is in the main plugin")
+    ranges = {"subnet": "10.22.0.0/24", "dataDir": node.file("networks")} if ipam == "host-local" else {}
+    added = runtime.make_netconf(ipam={"type": ipam, **ranges})
+    later = added | {
+        "mtu": "large",
+        "container_settings": 1,
+        "readiness_gates": "x",
+        "runtimeConfig": {"ips": 1, "mac": 2},
+        "args": [],
+        "nodename_file_optional": "no",
+        "prevResult": "?",
+        "disableGC": "perhaps",
+        "policy": "none",
+    }
+    for arguments in ("IP=10.65.0.9/24", "A=1;", "A=b=c;MAC=x", "IgnoreUnknown=perhaps;K8S_POD_NAME"):
+        runtime.add(added, pod, plugin=plugin)
+        assert not node.store.is_empty or ipam == "host-local"
+        runtime.delete(later, pod, plugin=plugin, CNI_ARGS=arguments)
+        assert node.store.is_empty
+    if ipam == "host-local":
+        assert not [name for name in os.listdir(node.file("networks/net1")) if name.startswith("10.")]
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,18 @@ def test_a_pod(scene: DelegatedScene, pod: PodNamespace, version: str) -> None:
     assert scene.node.leftovers() == before
 
 
+@pytest.mark.parametrize("arguments", ["IP=10.77.0.9/24", "A=1;", "IgnoreUnknown=perhaps;K8S_POD_NAME"])
+def test_a_del_does_not_hand_on_what_the_plugin_would_refuse(
+    scene: DelegatedScene, pod: PodNamespace, arguments: str
+) -> None:
+    """Debian's host-local fails because of each of these, and the sandbox could never be removed."""
+    assert scene.call("ADD", scene.conf(), pod).addresses == ("10.77.0.2", "fd77::2")
+    reply = scene.call("DEL", scene.conf(), pod, CNI_ARGS=arguments)
+    assert reply.is_success_without_output, reply
+    assert scene.held() == set()
+    assert scene.node.store.is_empty
+
+
 def test_a_version_that_it_does_not_know_is_its_own_error(scene: DelegatedScene, pod: PodNamespace) -> None:
     """Debian's plugins know neither 1.1.0 nor STATUS and GC, which does not count as an error of theirs."""
     conf = scene.conf(cniVersion="1.1.0")

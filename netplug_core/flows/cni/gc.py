@@ -42,9 +42,12 @@ def collect(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
 
 
 def _collect(world: CNIWorld, request: CNIRequest, netconf: NetConf, *, has_interface: bool) -> None:
+    if netconf.disables_gc:
+        world.log(Level.INFO, "GC does nothing: disableGC is true", network=request.network)
+        return
     if netconf.valid_attachments is None:
         # A missing list does not mean an empty one.
-        world.log(Level.WARNING, "GC without a list of valid attachments: nothing is done")
+        world.log(Level.WARNING, "GC without a list of valid attachments: nothing is freed", network=request.network)
         return
     node, network = node_of(world, netconf), request.network
     deadline = Deadline.after(world.clock, GC_S)

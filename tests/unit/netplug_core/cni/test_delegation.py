@@ -56,6 +56,13 @@ def test_the_variables_of_the_call_with_another_command() -> None:
     assert plugin_environment(request_of(), CNICommand.CHECK, "p") == expected
 
 
+def test_a_del_hands_on_the_arguments_that_it_takes_itself() -> None:
+    """The program would refuse the others, and the container could never be removed."""
+    request = request_of(CNI_COMMAND="DEL", CNI_ARGS="IP=10.0.0.9/24;K8S_POD_NAME=web;odd;A=1;")
+    environ = plugin_environment(request, CNICommand.DEL, "p", OWNER)
+    assert environ["CNI_ARGS"] == "IgnoreUnknown=1;K8S_POD_NAME=web;A=1"
+
+
 def test_netplug_is_not_the_plugin_that_netplug_executes() -> None:
     with pytest.raises(ConfigurationError, match=r"ipam\.type: 'p' is not accepted; that program is netplug itself"):
         require_no_loop(request_of(**plugin_environment(request_of(), CNICommand.ADD, "p")))

@@ -234,6 +234,20 @@ def test_ignore_unknown_is_a_flag(text: str) -> None:
     assert str(refusal.value) == f'ARGS: IgnoreUnknown: "{text}" is not accepted; 1, true, 0 and false are'
 
 
+@pytest.mark.parametrize(
+    "malformed",
+    ["", "K", "A=b=c", "IP=10.65.0.9/24", "IP=10.65.0.9,10.65.0.10", "IgnoreUnknown=perhaps", "B=a\nb", "\udcff=1"],
+)
+def test_a_del_skips_what_it_does_not_use(malformed: str) -> None:
+    """Its container was attached by a call with other arguments, or not at all, and has to go."""
+    text = f"{malformed};K8S_POD_NAMESPACE=test;C=d;K8S_POD_NAME=web-0;{malformed}"
+    args = parse_environment(environ("DEL", CNI_ARGS=text)).args
+    assert (args.pod_namespace, args.pod_name, args.address) == ("test", "web-0", None)
+    assert args.pairs == (("K8S_POD_NAMESPACE", "test"), ("C", "d"), ("K8S_POD_NAME", "web-0"))
+    with pytest.raises(RequestError):
+        parse_environment(environ("ADD", CNI_ARGS=text))
+
+
 # --- standard input ------------------------------------------------------------------------------------------------
 
 

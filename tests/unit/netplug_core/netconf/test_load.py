@@ -7,6 +7,7 @@ import pytest
 
 from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.versions import CNICommand
 from netplug_core.errors import ConfigurationError, DecodeError, NetplugError
 from netplug_core.log import Level, LogSettings
 from netplug_core.netconf.load import LoadPurpose, load
@@ -197,7 +198,9 @@ def test_pools_of_a_family_that_is_off_are_kept_for_pods_whose_annotation_switch
     "keys,attachments",
     [
         ({}, None),
-        ({"cni.dev/valid-attachments": None}, None),
+        ({"cni.dev/valid-attachments": None}, frozenset()),
+        ({"cni.dev/attachments": None}, frozenset()),
+        ({"cni.dev/valid-attachments": None, "cni.dev/attachments": None}, frozenset()),
         ({"cni.dev/valid-attachments": []}, frozenset()),
         ({"cni.dev/attachments": []}, frozenset()),
         ({"cni.dev/valid-attachments": None, "cni.dev/attachments": []}, frozenset()),
@@ -353,6 +356,32 @@ def test_a_teardown_takes_a_bad_value_for_none(config: dict[str, object]) -> Non
     default = NetConf()
     assert (netconf.log, netconf.mtu, netconf.device_type) == (default.log, default.mtu, default.device_type)
     assert (netconf.policy_type, netconf.ipam.assign_ipv4) == ("", True)
+
+
+def test_each_command_has_its_purpose() -> None:
+    assert {command: LoadPurpose.of(command) for command in CNICommand} == {
+        **dict.fromkeys(CNICommand, LoadPurpose.SETUP),
+        CNICommand.DEL: LoadPurpose.TEARDOWN,
+        CNICommand.GC: LoadPurpose.COLLECTION,
+    }
+
+
+def test_what_gc_alone_is_told_is_no_concern_of_a_del() -> None:
+    config = with_keys(**{"cni.dev/valid-attachments": "all", "disableGC": "perhaps"})
+    assert load(config, Plugin.MAIN, LoadPurpose.TEARDOWN).valid_attachments is None
+    with pytest.raises(DecodeError, match=r"configuration\.disableGC: must be true or false"):
+        load(config, Plugin.MAIN, LoadPurpose.COLLECTION)
+    del config["disableGC"]
+    with pytest.raises(DecodeError, match=r"valid-attachments: must be an array"):
+        load(config, Plugin.MAIN, LoadPurpose.COLLECTION)
+
+
+def test_a_del_takes_a_node_name_of_the_wrong_type_for_none() -> None:
+    """The addresses name their node, and a name is no way to the datastore."""
+    config = with_keys(nodename=["n1"], nodename_file=1, hostname=True, nodename_file_optional="no")
+    refusal(config)
+    torn = load(config, Plugin.MAIN, LoadPurpose.TEARDOWN)
+    assert (torn.nodename, torn.nodename_file, torn.hostname) == ("", NetConf().nodename_file, "")
 
 
 @pytest.mark.parametrize("ipam", [{"type": "netplug-ipam", "assign_ipv4": True}, "netplug-ipam"])

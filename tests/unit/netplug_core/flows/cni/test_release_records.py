@@ -92,7 +92,6 @@ def test_a_del_in_an_outage_leaves_a_clean_node_and_one_record(harness: CNINodeH
             "node": "node-1",
             "pod": "test-pod-1",
             "podNamespace": "test",
-            "podUID": "u-1",
         },
     }
     drain_all(harness)
