@@ -2,7 +2,7 @@
 
 The executables call ``load`` once for a call. A DEL or GC must not fail because of a setting that it does not use. So
 ``LoadPurpose.TEARDOWN`` reads only the keys that a teardown uses, of the named datastore only those that lead to it,
-and a value outside its set counts as not set. ``LoadPurpose.COLLECTION`` reads besides them what GC alone is told. A
+and a value outside its set counts as not set. ``LoadPurpose.COLLECTION`` reads besides them the keys of GC alone. A
 setting that does not work yet is no error here: ADD and STATUS refuse it, the other commands do not.
 """
 

@@ -366,7 +366,7 @@ def test_each_command_has_its_purpose() -> None:
     }
 
 
-def test_what_gc_alone_is_told_is_no_concern_of_a_del() -> None:
+def test_the_keys_of_gc_do_not_stop_a_del() -> None:
     config = with_keys(**{"cni.dev/valid-attachments": "all", "disableGC": "perhaps"})
     assert load(config, Plugin.MAIN, LoadPurpose.TEARDOWN).valid_attachments is None
     with pytest.raises(DecodeError, match=r"configuration\.disableGC: must be true or false"):
