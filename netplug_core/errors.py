@@ -24,6 +24,7 @@ REDACTED = "…"
 """What an error shows in place of a value that may be a secret."""
 
 _MAX_SHOWN_LENGTH = 200
+_PLAIN_TYPES = (str, bytes, int, float, list, tuple, dict, type(None))
 
 
 class ErrorCode(enum.Enum):
@@ -292,8 +293,8 @@ def excerpt(value: object, length: int = _MAX_SHOWN_LENGTH) -> str:
 
 
 def quote(value: object) -> str:
-    """The ``repr`` of a value that came from outside, cut like every such text."""
-    return excerpt(repr(value))
+    """The ``repr`` of a value that came from outside, cut like every such text; of a value of ours that of its text."""
+    return excerpt(repr(value if isinstance(value, _PLAIN_TYPES) else str(value)))
 
 
 def redact_url_credentials(value: object) -> object:

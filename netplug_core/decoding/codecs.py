@@ -182,7 +182,8 @@ def enum_codec(choices: type[E]) -> Codec:
         try:
             return choices(value)
         except ValueError:
-            raise ValueError(f"one of {', '.join(str(choice.value) for choice in choices)}") from None
+            # An empty text is a spelling of "not set": it names no choice.
+            raise ValueError(f"one of {', '.join(str(choice.value) for choice in choices if choice.value)}") from None
 
     schema = {"type": "string", "enum": [choice.value for choice in choices]}
     return Codec(decode, lambda value: cast("enum.Enum", value).value, schema=schema)

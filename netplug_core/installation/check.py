@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -36,7 +37,7 @@ class CheckedInstallation:
 
 
 def check(document: InstallationDocument, facts: ClusterFacts = _NEW_CLUSTER) -> CheckedInstallation:
-    """Judge a document by every rule; all problems are in the result, in the order of the rules."""
+    """Judge a document by every rule; all problems are in the result: what cannot be read, then by the rules."""
     problems = [
         *find_selection_problems(document),
         *find_document_problems(document),
@@ -50,7 +51,16 @@ def check(document: InstallationDocument, facts: ClusterFacts = _NEW_CLUSTER) ->
         problems += find_encapsulation_problems(document, resolved)
         problems += find_pool_problems(document, resolved, facts)
         warnings += _inert_settings(document, resolved)
+    if document.unreadable:
+        warnings = []  # of a part of what was meant
+    problems = [*document.unreadable, *(one for one in problems if not _follows_from_unreadable(document, one))]
     return CheckedInstallation(document=document, resolved=resolved, problems=tuple(problems), warnings=tuple(warnings))
+
+
+def _follows_from_unreadable(document: InstallationDocument, problem: InvalidInstallation) -> bool:
+    """Whether a field counts as left out because it could not be read, or its entry has another position now."""
+    unread = [re.sub(r"\[[0-9]+\]$", "", path) for one in document.unreadable for path in one.paths]
+    return any(path == one or path.startswith((f"{one}.", f"{one}[")) for path in problem.paths for one in unread)
 
 
 def _document_warnings(document: InstallationDocument) -> Iterator[str]:

@@ -5,6 +5,7 @@ The definitions of the kinds and the schemas of the chart's values are made from
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Final, cast
@@ -31,7 +32,8 @@ from netplug_core.resources.components import (
     Toleration,
     TolerationOperator,
 )
-from netplug_core.resources.field_codecs import PORT
+from netplug_core.resources.field_codecs import MAX_PORT, PORT
+from netplug_core.resources.field_errors import find_label_problems
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, Switch
 from netplug_core.resources.metadata import Metadata
 
@@ -153,7 +155,21 @@ _DOCUMENTS: Final[Mapping[ComponentKind, type[_Document]]] = {
 _SECONDS: Final = Codec(INTEGER.decode, schema={**INTEGER.schema, "format": "int64"})
 
 
-def _limit_tolerations(values: dict[str, object], _: object) -> dict[str, object]:
+def _read_port(value: object) -> object:
+    """A number, or the text of one, as many charts write it."""
+    return PORT.decode(int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,5}", value, re.ASCII) else value)
+
+
+_PORT: Final = Codec(
+    _read_port,
+    schema={"x-kubernetes-int-or-string": True, "minimum": 1, "maximum": MAX_PORT, "pattern": "^[0-9]{1,5}$"},
+)
+
+
+def _check_deployment(values: dict[str, object], _: object) -> dict[str, object]:
+    labels = cast("tuple[tuple[str, str], ...]", values.get("node_selector", ()))
+    for problem in find_label_problems(".nodeSelector", labels):
+        raise Refused(problem.reason, value=problem.value, path=problem.field)
     count = len(cast("tuple[Toleration, ...]", values.get("tolerations", ())))
     if count > MAX_TOLERATIONS:
         raise Refused(f"at most {MAX_TOLERATIONS} tolerations", value=f"{count} of them", path=".tolerations")
@@ -163,7 +179,7 @@ def _limit_tolerations(values: dict[str, object], _: object) -> dict[str, object
 _DEPLOYMENT: Final = Field("deployment", ComponentDeployment)
 _SPEC_TABLES: Final[tuple[Table[object], ...]] = (
     Table(cls=APIServerSpec, fields={"deployment": _DEPLOYMENT}),
-    Table(cls=FlowLogAPISpec, fields={"deployment": _DEPLOYMENT, "metrics_port": Field("metricsPort", PORT)}),
+    Table(cls=FlowLogAPISpec, fields={"deployment": _DEPLOYMENT, "metrics_port": Field("metricsPort", _PORT)}),
     Table(
         cls=FlowLogViewerSpec,
         fields={"deployment": _DEPLOYMENT, "notifications": Field("notifications", enum_codec(Switch))},
@@ -174,7 +190,7 @@ _SPEC_TABLES: Final[tuple[Table[object], ...]] = (
             "node_selector": Field("nodeSelector", TEXT_MAP),
             "tolerations": Field("tolerations", ListOf(Toleration)),
         },
-        finish=_limit_tolerations,
+        finish=_check_deployment,
     ),
     Table(
         cls=Toleration,

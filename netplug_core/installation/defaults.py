@@ -158,7 +158,7 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
         log=_resolve_log(spec.logging.cni),
         pools=default_pools(network.pools, facts=facts, cni=cni, ipam=ipam, provider=provider),
         lists_pools=network.pools is not None,
-        registry=_unless_default(spec.registry),
+        registry=_with_slash(_unless_default(spec.registry)),
         image_path=_unless_default(spec.image_path),
         image_prefix=_unless_default(spec.image_prefix),
         image_pull_policy=spec.image_pull_policy or ImagePullPolicy.IF_NOT_PRESENT,
@@ -235,6 +235,10 @@ def _resolve_log(log: LogSettings) -> ResolvedLog:
 
 def _default_replicas(spec: InstallationSpec) -> int:
     return 2 if spec.control_plane_replicas is None else spec.control_plane_replicas
+
+
+def _with_slash(registry: str) -> str:
+    return registry and f"{registry.rstrip('/')}/"
 
 
 def _unless_default(text: str) -> str:

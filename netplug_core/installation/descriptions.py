@@ -200,7 +200,7 @@ FIELDS: Final[Mapping[str, FieldText]] = {
         "which product the cluster is; empty for any other", "detected", "folders, defaults, `CLUSTER_TYPE` of the node"
     ),
     "registry": FieldText(
-        "the registry of images, with / at its end; UseDefault is the default", "UseDefault", _IMAGES
+        "the registry of images, such as registry.example.com:5000/; UseDefault is the default", "UseDefault", _IMAGES
     ),
     "imagePath": FieldText("the path of images in the registry", "UseDefault", _IMAGES),
     "imagePrefix": FieldText("what stands before the name of each image", "UseDefault", _IMAGES),

@@ -1,28 +1,31 @@
 """An Installation as a JSON object: the table of its members, and the two readers.
 
-``read_installation`` reads what a user hands in. The definition of the kind is made from the same table
-(``schema``). Settings that a document leaves out stay None. Whether they fit together is decided in ``rules``.
+``read_installation`` reads what a user hands in: every member that can be read, and a problem for each that cannot. The
+definition of the kind is made from the same table (``schema``). Settings that a document leaves out stay None. Whether
+they fit together is decided in ``rules``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.decoding.codecs import (
     BOOLEAN,
     INTEGER,
     NONEMPTY_TEXT,
+    OBJECT,
     TEXT,
     TEXT_MAP,
     Codec,
     Refused,
     enum_codec,
 )
+from netplug_core.decoding.members import find_steps, without_member
 from netplug_core.decoding.spelling import RespelledMember, take_respelled
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, fields_of, find_member
 from netplug_core.installation.problems import InvalidInstallation, ProblemClass, document_problem
@@ -65,6 +68,9 @@ from netplug_core.resources.metadata import Metadata
 
 __all__ = ["INSTALLATION_TABLES", "InstallationDocument", "is_installation", "read_installation", "write_spec"]
 
+_MAX_PROBLEMS: Final = 100
+"""Members that cannot be read, of one document, that are named."""
+
 _MIN_INT32, _MAX_INT32 = -(2**31), 2**31 - 1
 _RESPELLED: Final = (("spec", "cni", "type"), ("spec", "cni", "ipam", "type"), ("spec", "cni", "ipam", "plugin"))
 
@@ -73,11 +79,13 @@ _RESPELLED: Final = (("spec", "cni", "type"), ("spec", "cni", "ipam", "type"), (
 class InstallationDocument:
     """What a document says. ``respelled`` has the fields that are read although their letter case is wrong.
 
-    An API server drops those. ``where`` names the document and the object in errors.
+    An API server drops those. ``where`` names the document and the object in errors. ``unreadable`` has a problem for
+    each member that could not be read; the Installation is without them, so it is not for use if there are any.
     """
 
     installation: Installation
     respelled: tuple[RespelledMember, ...] = ()
+    unreadable: tuple[InvalidInstallation, ...] = ()
     where: str = f"{INSTALLATION_KIND}({INSTALLATION_NAME})"
 
 
@@ -92,8 +100,10 @@ def read_installation(mapping: Mapping[str, object], *, source: str = "") -> Ins
 
     ``Spec``, ``CNI``, ``IPAM`` and ``Plugin`` may be in any letter case. ``source`` names the document in errors.
 
+    Members that are unknown or cannot be read are problems of the result, all at once.
+
     Raises:
-        InvalidInstallation: it is no Installation, or a member is unknown or cannot be read.
+        InvalidInstallation: it is no Installation, or has another name than an Installation may have.
     """
     members, respelled = take_respelled(mapping, *_RESPELLED)
     decoder = _decoder()
@@ -108,13 +118,47 @@ def read_installation(mapping: Mapping[str, object], *, source: str = "") -> Ins
             problem_class = ProblemClass.UNSUPPORTED if found else ProblemClass.REQUIRED
             expected = f"expected {' or '.join(accepted)}"
             raise InvalidInstallation(source or INSTALLATION_KIND, found or None, expected, problem_class, (path,))
-    installation = decoder.decode(members, Installation, where)
-    return InstallationDocument(installation=installation, respelled=respelled, where=where)
+    installation, unreadable = _decode_readable(decoder, members, where)
+    return InstallationDocument(installation=installation, respelled=respelled, unreadable=unreadable, where=where)
 
 
 def write_spec(spec: InstallationSpec) -> dict[str, object]:
     """The JSON object of a ``spec``; settings that are not set are left out."""
     return _decoder().encode(spec)
+
+
+def _decode_readable(
+    decoder: Decoder, members: Mapping[str, object], where: str
+) -> tuple[Installation, tuple[InvalidInstallation, ...]]:
+    """The Installation without what cannot be read, and the problems of that."""
+    problems: list[InvalidInstallation] = []
+    removed: list[tuple[str | int, ...]] = []
+    while True:
+        try:
+            return decoder.decode(members, Installation, where), tuple(problems)
+        except InvalidInstallation as problem:
+            steps = find_steps(members, problem.paths[0])
+            if not steps:
+                raise
+            path = _path_before(problem.paths[0], steps, removed)
+            if all(path not in one.paths for one in problems):  # what is required is missing once it is left out
+                problems.append(evolve(problem, paths=(path,)))
+            # Each look reads everything again: a document of nothing but mistakes is not read to its end.
+            steps = steps if len(problems) < _MAX_PROBLEMS else ("spec",)
+            members = without_member(members, steps)
+            removed.append(steps)
+
+
+def _path_before(path: str, steps: Sequence[str | int], removed: Sequence[tuple[str | int, ...]]) -> str:
+    """The path of a problem in the document as it was, before entries of its lists were removed."""
+    at = list(steps)
+    for gone in reversed(removed):
+        depth = len(gone) - 1
+        position = at[depth] if len(at) > depth else None
+        if isinstance(gone[-1], int) and isinstance(position, int) and at[:depth] == list(gone[:-1]):
+            at[depth] = position + (position >= gone[-1])
+    positions = iter([step for step in at if isinstance(step, int)])
+    return re.sub(r"\[[0-9]+\]", lambda _: f"[{next(positions)}]", path)
 
 
 @frozen(kw_only=True)
@@ -131,10 +175,16 @@ def _decoder() -> Decoder:
     return Decoder((*METADATA_TABLES, _HEADER, *INSTALLATION_TABLES), document_problem, DocumentOrigin.USER)
 
 
-def _read_number_or_text(value: object) -> int | str:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("a whole number, or a percentage as text")
-    return value if isinstance(value, int) else cast("str", TEXT.decode(value))
+def _read_count_or_share(value: object) -> int | str:
+    """A number of nodes, or a share of them. Source: the API of Kubernetes, RollingUpdateDaemonSet."""
+    accepted = "a whole number of at least 0, or a percentage up to 100% as text"
+    if isinstance(value, str) and _PERCENTAGE.fullmatch(value):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(accepted)
+    if not 0 <= value <= _MAX_INT32:
+        raise Refused(accepted)
+    return value
 
 
 def _read_int32(value: object) -> int:
@@ -144,27 +194,46 @@ def _read_int32(value: object) -> int:
     return number
 
 
+def _read_text_or_number(value: object) -> str:
+    """A text; a number is its decimal text, as in the pods of Kubernetes."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = NONEMPTY_TEXT.decode(str(value) if is_number else value)
+    return cast("str", text)
+
+
 def _read_quantities(value: object) -> tuple[tuple[str, str], ...]:
-    quantities = cast("tuple[tuple[str, str], ...]", TEXT_MAP.decode(value))
-    wrong = next((name for name, text in quantities if not _QUANTITY.fullmatch(text)), None)
-    if wrong is not None:
-        found = dict(quantities)[wrong]
-        raise Refused("a quantity such as 100m or 96Mi", value=found, path=f"[{wrong}]")
-    return quantities
+    """Amounts of resources. Source: the API of Kubernetes, Quantity, whose JSON is a text or a number."""
+    quantities: list[tuple[str, str]] = []
+    for name, amount in cast("Mapping[object, object]", OBJECT.decode(value)).items():
+        text = amount if isinstance(amount, bool | str) else str(amount)
+        if not isinstance(name, str) or not isinstance(text, str) or not _QUANTITY.fullmatch(text):
+            raise Refused("a quantity such as 100m, 1 or 96Mi", value=amount, path=f"[{name}]")
+        quantities.append((name, text))
+    return tuple(sorted(quantities))
 
 
-_QUANTITY: Final = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?(m|[kMGTPE]|[KMGTPE]i)?", re.ASCII)
+_PERCENTAGE: Final = re.compile(r"(?:100|[0-9]{1,2})%", re.ASCII)
+_QUANTITY: Final = re.compile(
+    r"([0-9]{1,18}(\.[0-9]{0,9})?|\.[0-9]{1,9})([kMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", re.ASCII
+)
 _QUANTITIES: Final = Codec(
     _read_quantities,
     TEXT_MAP.encode,
-    schema={"type": "object", "additionalProperties": {"type": "string", "pattern": f"^{_QUANTITY.pattern}$"}},
+    schema={
+        "type": "object",
+        "additionalProperties": {"x-kubernetes-int-or-string": True, "pattern": f"^{_QUANTITY.pattern}$"},
+    },
 )
+_TEXT_OR_NUMBER: Final = Codec(_read_text_or_number, schema={"x-kubernetes-int-or-string": True})
 _URL: Final = Codec(GATE.decode, schema={"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#]"})
 # An API server before Kubernetes 1.36 judges no number by its format alone.
 _INT32: Final = Codec(
     _read_int32, schema={"type": "integer", "format": "int32", "minimum": _MIN_INT32, "maximum": _MAX_INT32}
 )
-_NUMBER_OR_TEXT: Final = Codec(_read_number_or_text, schema={"x-kubernetes-int-or-string": True})
+_COUNT_OR_SHARE: Final = Codec(
+    _read_count_or_share,
+    schema={"x-kubernetes-int-or-string": True, "minimum": 0, "pattern": f"^{_PERCENTAGE.pattern}$"},
+)
 _SWITCH: Final = enum_codec(Switch)
 
 _HEADER: Final = Table(
@@ -253,7 +322,7 @@ INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
             "cidrs": Field("cidrs", ListOf(TEXT)),
         },
     ),
-    Table(cls=Sysctl, fields=fields_of(NONEMPTY_TEXT, key="key", value="value")),
+    Table(cls=Sysctl, fields={"key": Field("key", NONEMPTY_TEXT), "value": Field("value", _TEXT_OR_NUMBER)}),
     Table(
         cls=CNIFeatures,
         fields=fields_of(
@@ -281,7 +350,7 @@ INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
     ),
     Table(
         cls=RollingUpdate,
-        fields=fields_of(_NUMBER_OR_TEXT, max_unavailable="maxUnavailable", max_surge="maxSurge"),
+        fields=fields_of(_COUNT_OR_SHARE, max_unavailable="maxUnavailable", max_surge="maxSurge"),
     ),
     Table(cls=ContainerResources, fields=fields_of(_QUANTITIES, requests="requests", limits="limits")),
 )

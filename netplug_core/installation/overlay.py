@@ -35,7 +35,11 @@ def overlaid(default: InstallationDocument, overlay: InstallationDocument) -> In
     spec = _merge(_with_one_spelling(default), _with_one_spelling(overlay))
     # One file name, because a place is shown with a limited length; there is only one Installation(default).
     where = f"{overlay.where} over Installation({default.installation.metadata.name})"
-    return InstallationDocument(installation=evolve(default.installation, spec=spec), where=where)
+    return InstallationDocument(
+        installation=evolve(default.installation, spec=spec),
+        unreadable=(*default.unreadable, *overlay.unreadable),
+        where=where,
+    )
 
 
 def _with_one_spelling(document: InstallationDocument) -> InstallationSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from attrs import frozen
 
@@ -12,8 +13,17 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 
 __all__ = ["InvalidInstallation", "ProblemClass", "document_problem"]
 
-_MAX_NAMES = 5
-"""Unknown members that an error names."""
+_UPSTREAM_FIELDS: Final = frozenset({
+    "azure", "calicoKubeControllersDeployment", "calicoNodeDaemonSet", "calicoNodeWindowsDaemonSet",
+    "calicoWindowsUpgradeDaemonSet", "certificateManagement", "componentResources", "controlPlaneTolerations",
+    "csiNodeDriverDaemonSet", "fipsMode", "nodeMetricsPort", "nonPrivileged", "proxy", "serviceCIDRs",
+    "tlsCipherSuites", "typhaAffinity", "typhaDeployment", "typhaMetricsPort", "variant", "windowsDataplane",
+    "windowsNodes",
+})  # fmt: skip
+"""Fields that the operator.tigera.io/v1 resource of the same kind has, and this one does not."""
+
+_OTHER_NAMES: Final = {"calicoNetwork": "netplugNetwork"}
+"""Such fields that have another name here."""
 
 
 class ProblemClass(enum.Enum):
@@ -53,14 +63,21 @@ class InvalidInstallation(ConfigurationError):
 def document_problem(refused: Refused, where: str) -> InvalidInstallation:
     """The error about a member that cannot be read."""
     path = refused.path.removeprefix(".")
-    accepted = f"expected {refused.accepted}"
+    accepted = f"expected {refused.accepted.removesuffix(' is expected')}"
     if isinstance(refused, UnknownKeys):
-        place = path or "the document"
-        names = str(refused.value).split(", ")[:_MAX_NAMES]
-        paths = tuple(f"{path}.{name}".removeprefix(".") for name in names)
-        accepted = f"there is no such field; {place} has {refused.accepted}"
-        return InvalidInstallation(where, refused.value, accepted, ProblemClass.UNSUPPORTED, paths)
+        name = str(refused.value).partition(", ")[0]  # each has a line of its own: the reader goes on without it
+        field = f"{path}.{name}".removeprefix(".")
+        accepted = _no_such_field(name, path or "the document", refused.accepted)
+        return InvalidInstallation(where, name, accepted, ProblemClass.UNSUPPORTED, (field,))
     return InvalidInstallation(where, refused.value, accepted, _class_of(refused), (path or "the document",))
+
+
+def _no_such_field(name: str, place: str, known: str) -> str:
+    if name in _OTHER_NAMES:
+        return f"it is called {_OTHER_NAMES[name]} here"
+    if name in _UPSTREAM_FIELDS:
+        return "netplug does not have this field of the operator.tigera.io resource; leave it out"
+    return f"there is no such field; {place} has {known}"
 
 
 def _class_of(refused: Refused) -> ProblemClass:

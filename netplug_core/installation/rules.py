@@ -6,6 +6,7 @@ The rules of the first group look at the document alone, those of the second at 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -16,10 +17,12 @@ from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.pool_defaults import find_prefix
 from netplug_core.installation.problems import InvalidInstallation, ProblemClass
 from netplug_core.installation.selection import CNIType, IPAMType, select
+from netplug_core.resources.field_errors import find_label_problems, validate_regular_expression
 from netplug_core.resources.installation import (
     AddressDetection,
     KubernetesProvider,
     LinuxDataplane,
+    RollingUpdate,
     Switch,
 )
 from netplug_core.workload.gates import redact_url
@@ -40,6 +43,13 @@ _PROVIDERS: Final = {
     CNIType.AMAZON_VPC: KubernetesProvider.EKS,
     CNIType.AZURE_VNET: KubernetesProvider.AKS,
 }
+_FOLDER: Final = re.compile(r"/[^\x00-\x20\x7f:,]*[^\x00-\x20\x7f:,/][^\x00-\x20\x7f:,]*")
+_WORD: Final = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_REGISTRY: Final = re.compile(rf"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{1,5}})?(?:/{_WORD})*/?", re.ASCII)
+_IMAGE_PATH: Final = re.compile(rf"/?{_WORD}(?:/{_WORD})*/?", re.ASCII)
+_IMAGE_PREFIX: Final = re.compile(r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*[._-]*", re.ASCII)
+"""Parts of a reference of an image. Source: the OCI distribution specification, 1.1."""
+
 _LINUX_ONLY: Final = (("kubernetes.io/os", "linux"),)
 
 Problems = Iterator[InvalidInstallation]
@@ -92,6 +102,9 @@ def _detection_problems(document: InstallationDocument) -> Problems:
             fields = tuple(f"{path}.{method}" for method in methods)
             accepted = "one method is expected"
             yield InvalidInstallation(document.where, ", ".join(methods), accepted, ProblemClass.CONFLICT, fields)
+        for name_of_method, text in (("interface", detection.interface), ("skipInterface", detection.skip_interface)):
+            for problem in validate_regular_expression(f"{path}.{name_of_method}", text):
+                yield _problem(document, problem.field, text, problem.reason, ProblemClass.FORMAT)
         for index, text in enumerate(detection.cidrs):
             if find_prefix(text) is None:
                 yield _problem(document, f"{path}.cidrs[{index}]", text, "a CIDR is expected", ProblemClass.FORMAT)
@@ -135,7 +148,7 @@ def _number_problems(document: InstallationDocument) -> Problems:
 
 
 def _text_problems(document: InstallationDocument) -> Problems:
-    """V19, and the registry."""
+    """V19, and where the images are."""
     spec = document.installation.spec
     for name, path in (
         ("flexVolumePath", spec.flex_volume_path),
@@ -144,9 +157,13 @@ def _text_problems(document: InstallationDocument) -> Problems:
         if path and path != "None" and not path.startswith("/"):
             accepted = "an absolute path or None is expected"
             yield _problem(document, f"spec.{name}", path, accepted, ProblemClass.FORMAT)
-    if spec.registry and spec.registry != "UseDefault" and not spec.registry.endswith("/"):
-        accepted = "a registry that ends with / is expected, or UseDefault"
-        yield _problem(document, "spec.registry", spec.registry, accepted, ProblemClass.FORMAT)
+    for name, text, pattern, accepted in (
+        ("registry", spec.registry, _REGISTRY, "a registry such as registry.example.com:5000/ is expected"),
+        ("imagePath", spec.image_path, _IMAGE_PATH, "a path such as team/netplug is expected"),
+        ("imagePrefix", spec.image_prefix, _IMAGE_PREFIX, "the first part of a name such as mirror- is expected"),
+    ):
+        if text and text != "UseDefault" and not pattern.fullmatch(text):
+            yield _problem(document, f"spec.{name}", text, f"{accepted}, or UseDefault", ProblemClass.FORMAT)
 
 
 def _workload_problems(document: InstallationDocument) -> Problems:
@@ -155,11 +172,28 @@ def _workload_problems(document: InstallationDocument) -> Problems:
     if spec.node_update is not None and spec.node_update.type != "RollingUpdate":
         path, found = "spec.nodeUpdateStrategy.type", spec.node_update.type
         yield _problem(document, path, found, "RollingUpdate is expected", ProblemClass.UNSUPPORTED)
+    if spec.node_update is not None:
+        yield from _rolling_update_problems(document, spec.node_update.rolling_update)
+    for problem in find_label_problems("spec.controlPlaneNodeSelector", spec.control_plane_node_selector):
+        yield _problem(document, problem.field, problem.value, problem.reason, ProblemClass.FORMAT)
     for key, value in spec.control_plane_node_selector:
         if key == _LINUX_ONLY[0][0] and value != _LINUX_ONLY[0][1]:
             path = f"spec.controlPlaneNodeSelector[{key}]"
             yield _problem(document, path, value, "linux is expected", ProblemClass.UNSUPPORTED)
 
+
+def _rolling_update_problems(document: InstallationDocument, update: RollingUpdate) -> Problems:
+    """An API server refuses a DaemonSet that may stop no pod and start none beside it, or both at once."""
+    stops, starts = (amount not in _NOBODY for amount in (update.max_unavailable, update.max_surge))
+    if stops == starts:
+        path = "spec.nodeUpdateStrategy.rollingUpdate"
+        fields = (f"{path}.maxUnavailable", f"{path}.maxSurge")
+        accepted = "exactly one of them has to be more than 0; maxUnavailable is 1 if it is left out"
+        found = f"{update.max_unavailable} and {update.max_surge}"
+        yield InvalidInstallation(document.where, found, accepted, ProblemClass.CONFLICT, fields)
+
+
+_NOBODY: Final = (0, "0%", "00%")
 
 _DOCUMENT_RULES: Final[tuple[Callable[[InstallationDocument], Problems], ...]] = (
     _log_problems,
@@ -196,8 +230,9 @@ def _plugin_problems(document: InstallationDocument, resolved: ResolvedInstallat
         accepted += resolved.provider.value
         yield _problem(document, selection.cni.path, resolved.cni.value, accepted)
     for path, folder in ((selection.bin_dir.path, resolved.bin_dir), (selection.conf_dir.path, resolved.conf_dir)):
-        if not folder.startswith("/"):
-            yield _problem(document, path, folder, "an absolute path is expected", ProblemClass.FORMAT)
+        if not _FOLDER.fullmatch(folder) or ".." in folder.split("/"):
+            accepted = "an absolute path is expected, of printable characters and without .."
+            yield _problem(document, path, folder, accepted, ProblemClass.FORMAT)
 
 
 def _bpf_problems(document: InstallationDocument, resolved: ResolvedInstallation) -> Problems:

@@ -185,8 +185,7 @@ def _allowed(limit: int | str, total: int) -> int:
     """How many nodes may be without a pod, at least one; a percentage is rounded up, as Kubernetes does."""
     if isinstance(limit, int):
         return max(1, limit)
-    digits = limit.removesuffix("%")
-    return max(1, math.ceil(int(digits) * total / 100)) if digits.isdecimal() else 1
+    return max(1, math.ceil(int(limit.removesuffix("%")) * total / 100))
 
 
 def _awaited(nodes: Sequence[_Node]) -> str:

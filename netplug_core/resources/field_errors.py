@@ -12,18 +12,24 @@ from typing import Final
 from attrs import frozen
 
 from netplug_core.errors import ConfigurationError, excerpt
+from netplug_core.names import is_resource_name
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
     "WORD_PATTERN",
     "FieldError",
     "InvalidResource",
+    "find_label_name_problems",
+    "find_label_problems",
     "validate_regular_expression",
     "validate_selector",
     "validate_word",
 ]
 
 _MAX_SELECTOR_LENGTH: Final = 1024
+
+_LABEL_WORD: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_RULE: Final = "at most 63 letters, digits, '-', '_' and '.', between letters or digits"
 
 WORD_PATTERN: Final = "[A-Za-z0-9_.-]{1,128}"
 """A name within a resource, such as that of a port."""
@@ -55,6 +61,23 @@ class InvalidResource(ConfigurationError):
 
     def __str__(self) -> str:
         return f"{excerpt(self.where)}: {'; '.join(map(str, self.field_errors))}"
+
+
+def find_label_problems(field: str, labels: Iterable[tuple[str, str]]) -> Iterator[FieldError]:
+    """Names and texts that no label can have. Source: the Kubernetes page on labels and selectors."""
+    pairs = tuple(labels)
+    yield from find_label_name_problems(field, (name for name, _text in pairs))
+    for name, text in pairs:
+        if text and not _LABEL_WORD.fullmatch(text):
+            yield FieldError(f"{field}[{name}]", text, f"a label's text is {_LABEL_RULE}, or empty")
+
+
+def find_label_name_problems(field: str, names: Iterable[str]) -> Iterator[FieldError]:
+    """Names that no label and no annotation can have."""
+    for name in names:
+        domain, slash, last = name.rpartition("/")
+        if not _LABEL_WORD.fullmatch(last) or (slash and not is_resource_name(domain)):
+            yield FieldError(field, name, f"a name is {_LABEL_RULE}, and may have a DNS name and '/' before it")
 
 
 def validate_selector(field: str, text: str) -> Iterator[FieldError]:

@@ -6,7 +6,6 @@ older release wrote is not checked here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
@@ -18,6 +17,8 @@ from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.field_errors import (
     FieldError,
     InvalidResource,
+    find_label_name_problems,
+    find_label_problems,
     validate_regular_expression,
     validate_selector,
 )
@@ -45,7 +46,6 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SELECT_ALL = "all()"
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
 
@@ -146,21 +146,8 @@ def _validate_metadata(resource: Resource) -> Iterator[FieldError]:
 
 def _validate_labels(metadata: Metadata) -> Iterator[FieldError]:
     """What an API server would refuse; a resource must be able to move to another datastore."""
-    text = "at most 63 letters, digits, '-', '_' and '.', between letters or digits"
-    rule = f"a name is {text}, and may have a DNS name and '/' before it"
-    for member, names in (
-        ("labels", [name for name, _text in metadata.labels]),
-        ("annotations", [name.lower() for name, _text in metadata.annotations]),
-    ):
-        yield from (FieldError(f"metadata.{member}", name, rule) for name in names if not _is_qualified(name))
-    for name, value in metadata.labels:
-        if value and not _LABEL_VALUE.fullmatch(value):
-            yield FieldError(f"metadata.labels[{name}]", value, f"a label's text is {text}, or empty")
-
-
-def _is_qualified(name: str) -> bool:
-    domain, slash, last = name.rpartition("/")
-    return bool(_LABEL_VALUE.fullmatch(last)) and (is_resource_name(domain) if slash else True)
+    yield from find_label_problems("metadata.labels", metadata.labels)
+    yield from find_label_name_problems("metadata.annotations", (name.lower() for name, _text in metadata.annotations))
 
 
 def _annotations_size(metadata: Metadata) -> int:

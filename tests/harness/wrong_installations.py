@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from tests.harness.installations import manifest, network
 
-__all__ = ["V4", "WRONG_DOCUMENTS", "WRONG_SPECS", "N"]
+__all__ = ["V4", "WRONG_DOCUMENTS", "WRONG_SPECS", "N", "pool"]
 
 N = "spec.netplugNetwork"
+U = "spec.nodeUpdateStrategy.rollingUpdate"
 V4, V6 = "10.0.0.0/16", "fd00::/48"
 
 
@@ -51,8 +52,22 @@ WRONG_DOCUMENTS = [
     (
         manifest({"nodeUpdateStrategy": {"rollingUpdate": {"maxUnavailable": 1.5}}}),
         "Format",
-        "spec.nodeUpdateStrategy.rollingUpdate.maxUnavailable",
-        "a whole number, or a percentage",
+        f"{U}.maxUnavailable",
+        "or a percentage up to 100%",
+    ),
+    *(
+        (
+            manifest({"nodeUpdateStrategy": {"rollingUpdate": {"maxSurge": amount}}}),
+            found,
+            f"{U}.maxSurge",
+            "up to 100%",
+        )
+        for amount, found in (
+            ("99999999999%", "Unsupported"),
+            ("many", "Unsupported"),
+            (-1, "OutOfRange"),
+            (True, "Format"),
+        )
     ),
 ]
 
@@ -248,7 +263,51 @@ WRONG_SPECS = [
     # what is installed
     ({"flexVolumePath": "var/lib"}, "Format", "spec.flexVolumePath", "an absolute path or None"),  # V19
     ({"kubeletVolumePluginPath": "none"}, "Format", "spec.kubeletVolumePluginPath", "an absolute path or None"),
-    ({"registry": "registry.example"}, "Format", "spec.registry", "ends with /"),
+    *(
+        ({name: text}, "Format", f"spec.{name}", "or UseDefault")
+        for name, text in (
+            ("registry", "registry.example/\n"),
+            ("registry", "registry example/"),
+            ("registry", "https://registry.example/"),
+            ("imagePath", "team/../x"),
+            ("imagePath", "team x"),
+            ("imagePrefix", "a/b-"),
+        )
+    ),
+    *(
+        ({"cni": {name: folder}}, "Format", f"spec.cni.{name}", "without ..")
+        for name in ("binDir", "confDir")
+        for folder in ("/../../etc", "/opt/cni/..", "/", "//", "/opt/cni bin", "/opt\n")
+    ),
+    *(
+        (
+            {"nodeUpdateStrategy": {"rollingUpdate": update}},
+            "Conflict",
+            f"{U}.maxUnavailable and {U}.maxSurge",
+            "exactly one",
+        )
+        for update in (
+            {"maxUnavailable": 0, "maxSurge": 0},
+            {"maxUnavailable": 0},
+            {"maxUnavailable": "0%"},
+            {"maxSurge": 1},
+            {"maxUnavailable": "10%", "maxSurge": "10%"},
+        )
+    ),
+    (
+        network(nodeAddressAutodetectionV4={"interface": "(("}),
+        "Format",
+        f"{N}.nodeAddressAutodetectionV4.interface",
+        "no regular",
+    ),
+    (
+        network(nodeAddressAutodetectionV6={"skipInterface": "*"}),
+        "Format",
+        f"{N}.nodeAddressAutodetectionV6.skipInterface",
+        "no regular",
+    ),
+    ({"controlPlaneNodeSelector": {"a b": "c"}}, "Format", "spec.controlPlaneNodeSelector", "a DNS name"),
+    ({"controlPlaneNodeSelector": {"a": "b c"}}, "Format", "spec.controlPlaneNodeSelector[a]", "a label's text"),
     (
         {"nodeUpdateStrategy": {"type": "OnDelete"}},
         "Unsupported",

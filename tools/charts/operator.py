@@ -167,8 +167,9 @@ def _closed(schema: object) -> Schema:
         members = cast("Mapping[str, object]", found["properties"])
         found["properties"] = {name: _closed(member) for name, member in members.items()}
         found["additionalProperties"] = False
-    if isinstance(found.get("items"), Mapping):
-        found["items"] = _closed(found["items"])
+    for of_each in ("items", "additionalProperties"):
+        if isinstance(found.get(of_each), Mapping):
+            found[of_each] = _closed(found[of_each])
     return found
 
 

@@ -56,10 +56,10 @@ def test_a_wrong_change_is_degraded_and_changes_nothing(
 
 def test_a_new_installation_that_is_wrong_installs_nothing() -> None:
     cluster = MemoryCluster()
-    cluster.install({"registry": "registry.example"})
+    cluster.install({"registry": "registry example"})
     settle(make_loop(cluster, MemoryPools(cluster)))
     assert cluster.conditions()["Degraded"][2] == (
-        "Installation(default): Format: spec.registry: 'registry.example' is not accepted; "
-        "a registry that ends with / is expected, or UseDefault"
+        "Installation(default): Format: spec.registry: 'registry example' is not accepted; "
+        "a registry such as registry.example.com:5000/ is expected, or UseDefault"
     )
     assert {ref.kind for ref in cluster.objects} <= {"Installation", "NetplugStatus", "CustomResourceDefinition"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.decoding.members import find_at, with_member
+from netplug_core.decoding.members import find_at, find_steps, with_member
 
 WHOLE = {"a": {"b": [{"c": 1}, {"c": 2}]}, "d": "text"}
 
@@ -33,3 +33,21 @@ def test_a_member_is_found() -> None:
     assert find_at(WHOLE, ("a", "b", "c")) is None
     assert find_at(WHOLE, ("d", "e")) is None
     assert find_at(WHOLE, ()) is WHOLE
+
+
+@pytest.mark.parametrize(
+    "path, steps",
+    [
+        ("", ()),
+        ("a", ("a",)),
+        (".a.b[1].c", ("a", "b", 1, "c")),
+        ("a.d[x.y]", ("a", "d", "x.y")),
+        ("a.d['x.y']", ("a", "d", "x.y")),
+        ("a.missing.more", ("a",)),
+        ("a.b[7]", ("a", "b")),
+        ("a.bc", ("a",)),
+    ],
+)
+def test_the_steps_of_an_errors_path(path: str, steps: tuple[str | int, ...]) -> None:
+    whole = {"a": {"b": [1, {"c": 2}], "d": {"x.y": 3}}}
+    assert find_steps(whole, path) == steps

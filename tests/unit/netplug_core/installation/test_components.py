@@ -48,6 +48,8 @@ def test_what_a_document_says() -> None:
         ),
     )
     assert read.spec == FlowLogAPISpec(deployment=wanted, metrics_port=9095)
+    as_text = read_component(API, document(API, {"deployment": deployment, "metricsPort": "9095"}))
+    assert as_text.spec == read.spec
     assert read.kind is API
     assert read_component(VIEWER, document(VIEWER, {"notifications": "Enabled"})).spec == FlowLogViewerSpec(
         notifications=Switch.ENABLED
@@ -71,8 +73,12 @@ def test_which_documents_are_components() -> None:
             "OutOfRange: spec.metricsPort: 0 is not accepted; expected a port from 1 to 65535",
         ),
         (
-            document(API, {"metricsPort": "9095"}),
-            "Format: spec.metricsPort: '9095' is not accepted; expected a whole number",
+            document(API, {"metricsPort": "http"}),
+            "Format: spec.metricsPort: 'http' is not accepted; expected a whole number",
+        ),
+        (
+            document(API, {"deployment": {"nodeSelector": {"a b": "c"}}}),
+            "OutOfRange: spec.deployment.nodeSelector: 'a b' is not accepted; expected a name is at most 63 letters",
         ),
         (
             document(API, {"notifications": "Enabled"}),
@@ -110,5 +116,7 @@ def test_the_definition_has_the_members_of_the_document(kind: ComponentKind) -> 
     assert members["spec"] == component_spec_schema(kind)
     fields = collect_fields(component_spec_schema(kind))
     assert fields["deployment.tolerations"]["maxItems"] == 32
-    assert all("type" in field and field["description"] for field in fields.values())
+    assert all(
+        ("type" in field or "x-kubernetes-int-or-string" in field) and field["description"] for field in fields.values()
+    )
     assert ("metricsPort" in fields, "notifications" in fields) == (kind is API, kind is VIEWER)

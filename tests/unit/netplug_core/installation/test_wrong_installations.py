@@ -1,24 +1,38 @@
 """Installations that are refused: each names the class of its problem, the field as spelled, and what is accepted."""
 
+from typing import cast
+
 import pytest
 
 from netplug_core.installation.check import check
 from netplug_core.installation.document import read_installation
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.problems import InvalidInstallation
-from netplug_core.resources.installation import KubernetesProvider
+from netplug_core.installation.schema import spec_schema
+from netplug_core.resources.installation import KubernetesProvider, Sysctl
 from tests.harness.installations import manifest, network
-from tests.harness.wrong_installations import V4, WRONG_DOCUMENTS, WRONG_SPECS, N
+from tests.harness.wrong_installations import V4, WRONG_DOCUMENTS, WRONG_SPECS, N, pool
+
+SPEC_FIELDS = cast("dict[str, object]", spec_schema()["properties"])
+
+
+def the_problem(document: dict[str, object]) -> InvalidInstallation:
+    """The one problem of a document, whether it is no Installation or a member of it cannot be read."""
+    try:
+        found = read_installation(document, source="a.yaml#1")
+    except InvalidInstallation as error:
+        return error
+    (problem,) = check(found).problems
+    return problem
 
 
 @pytest.mark.parametrize("document, problem_class, path, text", WRONG_DOCUMENTS)
 def test_a_document_that_cannot_be_read(document: dict[str, object], problem_class: str, path: str, text: str) -> None:
-    with pytest.raises(InvalidInstallation) as caught:
-        read_installation(document, source="a.yaml#1")
-    assert caught.value.problem_class.value == problem_class
-    assert " and ".join(caught.value.paths) == path
-    assert str(caught.value).startswith("a.yaml#1")
-    assert text in str(caught.value)
+    problem = the_problem(document)
+    assert problem.problem_class.value == problem_class
+    assert " and ".join(problem.paths) == path
+    assert str(problem).startswith("a.yaml#1")
+    assert text in str(problem)
 
 
 @pytest.mark.parametrize("spec, problem_class, path, text", WRONG_SPECS)
@@ -28,6 +42,72 @@ def test_a_spec_that_breaks_one_rule(spec: dict[str, object], problem_class: str
     assert " and ".join(problem.paths) == path
     assert text in str(problem)
     assert str(problem).startswith(f"Installation(default): {problem_class}: {path}: ")
+
+
+def test_every_problem_is_found_at_once() -> None:
+    spec = network(
+        bgp=True,
+        hostPorts="enabled",
+        mtu="1450",
+        readinessGates=["http://a/", "b", "http://c/", "d", "e"],
+        sysctl=[{"key": "net.ipv4.tcp_keepalive_time"}, {"key": ""}],
+        ipPools=[{"cidr": V4, "natOutgoing": True}, {"cidr": 7}, {"cidr": "10.0.0.0/33"}],
+    )
+    spec |= {"calicoNetwork": {}, "variant": "Calico", "registri": "a/"}
+    spec |= {"nodeResources": {"limits": {"cpu": "x", "y.z": []}}}
+    problems = check(read_installation(manifest(spec))).problems
+    assert [(" and ".join(problem.paths), problem.accepted) for problem in problems] == [
+        ("spec.calicoNetwork", "it is called netplugNetwork here"),
+        ("spec.variant", "netplug does not have this field of the operator.tigera.io resource; leave it out"),
+        ("spec.registri", f"there is no such field; spec has {', '.join(sorted(SPEC_FIELDS))}"),
+        (f"{N}.ipPools[0].natOutgoing", "expected one of Enabled, Disabled"),
+        (f"{N}.ipPools[1].cidr", "expected a text"),
+        (f"{N}.bgp", "expected one of Enabled, Disabled"),
+        (f"{N}.mtu", "expected a whole number"),
+        (f"{N}.hostPorts", "expected one of Enabled, Disabled"),
+        (f"{N}.sysctl[0].value", "expected a name"),
+        (f"{N}.sysctl[1].key", "expected a name"),
+        *((f"{N}.readinessGates[{number}]", "expected an http or https URL with a host") for number in (1, 3, 4)),
+        ("spec.nodeResources.limits[cpu]", "expected a quantity such as 100m, 1 or 96Mi"),
+        ("spec.nodeResources.limits[y.z]", "expected a quantity such as 100m, 1 or 96Mi"),
+        (f"{N}.ipPools[2].cidr", "a CIDR such as 10.0.0.0/16 is expected"),
+    ]  # fmt: skip
+
+
+def test_a_document_of_nothing_but_mistakes_is_not_read_to_its_end() -> None:
+    problems = check(read_installation(manifest({f"field{number}": number for number in range(1000)}))).problems
+    assert len(problems) == 100
+
+
+@pytest.mark.parametrize(
+    "amounts",
+    [{"cpu": 1, "memory": 536870912}, {"cpu": 0.5}, {"cpu": "1"}, {"cpu": "1e3"}, {"memory": "1.5Gi"}, {"cpu": ".5"}],
+)
+def test_a_quantity_is_a_text_or_a_number(amounts: dict[str, object]) -> None:
+    checked = check(read_installation(manifest({"nodeResources": {"limits": amounts}})))
+    assert checked.problems == ()
+    assert checked.document.installation.spec.node_resources is not None
+    assert dict(checked.document.installation.spec.node_resources.limits) == {n: str(v) for n, v in amounts.items()}
+
+
+def test_a_sysctl_is_a_text_or_a_number() -> None:
+    sysctl = {"key": "net.ipv4.tcp_keepalive_probes", "value": 15}
+    checked = check(read_installation(manifest(network(sysctl=[sysctl]))))
+    assert checked.problems == ()
+    assert checked.document.installation.spec.network.sysctls == (Sysctl(key=sysctl["key"], value="15"),)
+
+
+@pytest.mark.parametrize("registry", ["registry.example", "registry.example/", "localhost:5000/team", "[::1]:5000/"])
+def test_a_registry_needs_no_slash(registry: str) -> None:
+    checked = check(read_installation(manifest({"registry": registry})))
+    assert checked.problems == ()
+    assert checked.resolved is not None
+    assert checked.resolved.registry == registry.rstrip("/") + "/"
+
+
+def test_a_problem_of_a_prefix_shows_its_text() -> None:
+    (problem,) = check(read_installation(manifest(pool("10.43.0.0/27")))).problems
+    assert "'10.43.0.0/27' is not accepted" in str(problem)
 
 
 def test_check_26_a_provider_that_is_not_the_detected_one() -> None:
