@@ -21,12 +21,16 @@ from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
-    "MANIFEST_SUFFIXES", "STDIN", "Document", "find_files", "parse_text", "read_configuration", "read_documents",
-    "read_manifests", "read_text", "render_json", "render_json_line", "render_yaml", "require_manifests",
+    "MANIFEST_SUFFIXES", "NETWORK_SUFFIXES", "STDIN", "Document", "find_files", "parse_json", "parse_text",
+    "read_configuration", "read_documents", "read_manifests", "read_text", "render_json", "render_json_line",
+    "render_yaml", "require_manifests",
 ]  # fmt: skip
 
 STDIN = "-"
 """The name of standard input."""
+
+NETWORK_SUFFIXES = (".conf", ".conflist")
+"""What the names of network configurations end in. Every runtime reads them as JSON, and refuses YAML."""
 
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 """What the names of the files in a folder end in."""
@@ -67,14 +71,16 @@ def find_files(
 def read_documents(files: Sequence[str]) -> Iterator[Document]:
     """Every object of some files, in order; ``-`` is standard input.
 
-    Empty documents are skipped. An object whose kind ends in ``List`` is replaced by its items.
+    Empty documents are skipped. An object whose kind ends in ``List`` is replaced by its items. A file with one of
+    ``NETWORK_SUFFIXES`` is one document of JSON.
 
     Raises:
-        InputError: a file cannot be read, is neither YAML nor JSON, or holds something other than objects.
+        InputError: a file cannot be read, is not in its format, or holds something other than objects.
     """
     for file in files:
         name = "standard input" if file == STDIN else file
-        for number, value in enumerate(parse_text(read_text(file), name), start=1):
+        parse = parse_json if file.endswith(NETWORK_SUFFIXES) else parse_text
+        for number, value in enumerate(parse(read_text(file), name), start=1):
             if value is not None:
                 yield from _documents_of(value, f"{name}#{number}", file, number)
 
@@ -167,6 +173,28 @@ def parse_text(text: str, name: str) -> Iterator[object]:
     from netplug_cli.ctl.yaml_loader import load_yaml
 
     yield from load_yaml(text, name)
+
+
+def parse_json(text: str, name: str) -> Iterator[object]:
+    """The one document of a text of JSON as runtimes read it: without remarks, NaN and a byte order mark.
+
+    Raises:
+        InputError: it is no JSON.
+    """
+    try:
+        yield json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError(name, None, f"no JSON, {place}: {error.msg}; {_RUNTIMES_READ_JSON}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(name, None, f"no JSON: {excerpt(error)}; {_RUNTIMES_READ_JSON}") from error
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_RUNTIMES_READ_JSON = "runtimes read a network configuration as JSON only"
 
 
 def render_yaml(value: object) -> str:

@@ -169,7 +169,7 @@ _PORT: Final = Codec(
 def _check_deployment(values: dict[str, object], _: object) -> dict[str, object]:
     labels = cast("tuple[tuple[str, str], ...]", values.get("node_selector", ()))
     for problem in find_label_problems(".nodeSelector", labels):
-        raise Refused(problem.reason, value=problem.value, path=problem.field)
+        raise Refused(f"labels that nodes can have: {problem.reason}", value=problem.value, path=problem.field)
     count = len(cast("tuple[Toleration, ...]", values.get("tolerations", ())))
     if count > MAX_TOLERATIONS:
         raise Refused(f"at most {MAX_TOLERATIONS} tolerations", value=f"{count} of them", path=".tolerations")

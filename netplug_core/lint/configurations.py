@@ -38,7 +38,8 @@ from netplug_core.netconf.schema import find_unknown_keys
 __all__ = ["Configuration", "find_file_order", "read_configurations"]
 
 _WHERE: Final = "network configuration"
-_FILE_SUFFIXES: Final = (".conf", ".conflist", ".json")
+_LIST_SUFFIX: Final = ".conflist"
+_FILE_SUFFIXES: Final = (_LIST_SUFFIX, ".conf", ".json")
 _OF_THE_LIST: Final = ("name", "cniVersion")
 _BOOLEANS: Final = {"true": (True,), "false": (False,)}
 
@@ -92,13 +93,32 @@ _LIST_DECODER: Final = Decoder(
 
 def read_configurations(document: Document) -> tuple[tuple[Configuration, ...], tuple[Finding, ...]]:
     """The configurations of a document for netplug, and what they break by themselves."""
-    read, found = list[Configuration](), list[Finding]()
+    read, found = list[Configuration](), list(_list_problems(document))
     for members, path in _split(document, found):
         plugin = _plugin_of(members)
         if plugin is not None:
             one = Configuration(document=document, plugin=plugin, members=members, path=path)
             read.append(_check(one, found))
     return tuple(read), tuple(found)
+
+
+def _list_problems(document: Document) -> Iterator[Finding]:
+    """What libcni refuses of a whole file: a list without a name, and a list or a plugin under the other's ending."""
+    members = _with_text_keys(document.mapping)
+    subject, is_list = f"network {members.get('name') or '-'}", "plugins" in members
+    suffix = next((one for one in _FILE_SUFFIXES if document.file.endswith(one)), "")
+    problems: list[tuple[str, object, str]] = []
+    if is_list and members.get("name") in (None, ""):
+        problems.append(("name", None, "a list needs a name; the name of a plugin in it does not count"))
+    if is_list and suffix not in ("", _LIST_SUFFIX):
+        problems.append(("file name", suffix, f"a list belongs into a file that ends in {_LIST_SUFFIX}"))
+    if not is_list and suffix == _LIST_SUFFIX:
+        problems.append(("file name", suffix, "a single plugin belongs into a file that ends in .conf or .json"))
+    for field_name, value, accepted in problems:
+        yield Finding(
+            rule=Rule.LIST_MALFORMED, source=document.source, subject=subject, field=field_name, value=value,
+            accepted=accepted,
+        )  # fmt: skip
 
 
 def find_file_order(documents: Iterable[Document]) -> Iterator[Finding]:
@@ -131,6 +151,8 @@ def _split(document: Document, found: list[Finding]) -> Iterator[tuple[Mapping[s
         yield members, ()
         return
     shared = {name: members[name] for name in _OF_THE_LIST if name in members}
+    # That a list has no name is one problem of the list, and none of each plugin.
+    shared["name"] = shared.get("name") or "unnamed"
     try:
         plugins = _read_plugins(members)
     except DecodeError as error:

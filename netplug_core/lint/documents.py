@@ -9,10 +9,11 @@ import enum
 from collections.abc import Mapping
 from typing import Final, Generic, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from netplug_core.decoding.codecs import INTEGER, OBJECT, TEXT, TEXT_MAP, Codec
 from netplug_core.decoding.errors import MalformedField, document_error
+from netplug_core.decoding.members import find_at
 from netplug_core.decoding.tables import Decoder, Field, Table, find_member
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.components import find_component_kind
@@ -88,7 +89,16 @@ def find_sort(document: Document) -> DocumentSort | None:
         return DocumentSort.RESOURCE
     if not isinstance(kind, str):
         return None
-    return DocumentSort.WORKLOAD if kind in _WITH_TEMPLATE else _CORE_KINDS.get(kind)
+    return DocumentSort.WORKLOAD if _find_template(document.mapping) else _CORE_KINDS.get(kind)
+
+
+def _find_template(mapping: Mapping[str, object]) -> Path:
+    """Where the annotations of the pods that an object makes are; empty if it makes none.
+
+    Kinds of other programs (rollouts, serverless services) make pods of a template too, at the same place.
+    """
+    known = _WITH_TEMPLATE.get(str(find_member(mapping, "kind")))
+    return known or (_TEMPLATES if isinstance(find_at(mapping, _TEMPLATES[:-1]), Mapping) else ())
 
 
 @frozen(kw_only=True)
@@ -105,6 +115,7 @@ class KubernetesObject:
     labels: Labels = ()
     own: Mapping[str, object] = field(factory=dict)
     of_template: Mapping[str, object] = field(factory=dict)
+    template: Path = ()
     replicas: int = 1
 
     @property
@@ -116,12 +127,12 @@ class KubernetesObject:
     @property
     def template_path(self) -> Path:
         """Where the annotations of its pods are."""
-        return _WITH_TEMPLATE.get(self.kind, _OWN_ANNOTATIONS)
+        return self.template or _OWN_ANNOTATIONS
 
     @property
     def of_pods(self) -> Mapping[str, object]:
         """The annotations of its pods."""
-        return self.of_template if self.kind in _WITH_TEMPLATE else self.own
+        return self.of_template if self.template else self.own
 
 
 def _read_annotations(value: object) -> Mapping[str, object]:
@@ -148,9 +159,10 @@ _TABLE: Final = Table(
 def read_kubernetes_object(document: Document) -> KubernetesObject | Finding:
     """The object of Kubernetes that a document is, or why it cannot be read."""
     try:
-        return Decoder((_TABLE,), document_error).decode(document.mapping, KubernetesObject, document.source)
+        found = Decoder((_TABLE,), document_error).decode(document.mapping, KubernetesObject, document.source)
     except ConfigurationError as error:
         return malformed_finding(document, error)
+    return evolve(found, template=_find_template(document.mapping))
 
 
 def malformed_finding(document: Document, error: ConfigurationError, rule: Rule = Rule.MALFORMED_FIELD) -> Finding:

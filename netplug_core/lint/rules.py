@@ -40,7 +40,9 @@ class Rule(enum.Enum):
     """Every rule: its number, its name, its severity, what breaks it, and what a person can do."""
 
     # fmt: off
-    UNREADABLE = (1, "unreadable", _E, "the file cannot be read, or is neither YAML nor JSON", "correct the file")
+    UNREADABLE = (1, "unreadable", _E,
+        "the file cannot be read, or is neither YAML nor JSON (of `.conf` and `.conflist`: no JSON)",
+        "correct the file")
     UNKNOWN_KIND = (2, "unknown-kind", _E, "an object of netplug's API group has a kind that netplug does not have",
         "correct the kind")
     UNKNOWN_FIELD = (3, "unknown-field", _E, "a resource has a field that its kind does not have",
@@ -62,7 +64,8 @@ class Rule(enum.Enum):
         "leave it out, or set datastore_type")
     CNI_VERSION = (107, "cni-version", _E, "the cniVersion is not supported; every call fails with code 1",
         "set a version that is supported")
-    LIST_MALFORMED = (108, "list-malformed", _E, "a configuration list is not as runtimes expect it",
+    LIST_MALFORMED = (108, "list-malformed", _E,
+        "a configuration list is not as runtimes expect it: its name, its plugins, the ending of its file",
         "correct the list")
     FILE_ORDER = (109, "file-order", _W,
         "another file of the folder comes first, and containerd and CRI-O use the first one only",

@@ -11,6 +11,7 @@ import click
 from netplug_cli.ctl.commands.options import files_with, parse_cidr
 from netplug_cli.ctl.documents import (
     MANIFEST_SUFFIXES,
+    NETWORK_SUFFIXES,
     STDIN,
     Document,
     parse_text,
@@ -35,7 +36,7 @@ from netplug_core.resources.kinds import Resource, get_kind
 __all__ = ["lint"]
 
 _FOUND = 3
-_SUFFIXES = (*MANIFEST_SUFFIXES, ".conf", ".conflist")
+_SUFFIXES = (*MANIFEST_SUFFIXES, *NETWORK_SUFFIXES)
 _STORED_KINDS = ("IPPool", "IPReservation", "IPAMConfiguration", "Node")
 
 

@@ -78,7 +78,11 @@ def test_which_documents_are_components() -> None:
         ),
         (
             document(API, {"deployment": {"nodeSelector": {"a b": "c"}}}),
-            "OutOfRange: spec.deployment.nodeSelector: 'a b' is not accepted; expected a name is at most 63 letters",
+            (
+                "OutOfRange: spec.deployment.nodeSelector: 'a b' is not accepted; expected labels that nodes can have: "
+                "a name is at most 63 letters, digits, '-', '_' and '.', between letters or digits, and may have a DNS "
+                "name and '/' before it"
+            ),
         ),
         (
             document(API, {"notifications": "Enabled"}),

@@ -94,7 +94,9 @@ def test_a_sysctl_is_a_text_or_a_number() -> None:
     sysctl = {"key": "net.ipv4.tcp_keepalive_probes", "value": 15}
     checked = check(read_installation(manifest(network(sysctl=[sysctl]))))
     assert checked.problems == ()
-    assert checked.document.installation.spec.network.sysctls == (Sysctl(key=sysctl["key"], value="15"),)
+    assert checked.document.installation.spec.network.sysctls == (
+        Sysctl(key="net.ipv4.tcp_keepalive_probes", value="15"),
+    )
 
 
 @pytest.mark.parametrize("registry", ["registry.example", "registry.example/", "localhost:5000/team", "[::1]:5000/"])

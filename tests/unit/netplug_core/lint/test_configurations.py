@@ -130,3 +130,26 @@ def test_a_configuration_without_a_name() -> None:
     one = Configuration(document=document(), plugin=Plugin.MAIN, members={})
     assert one.subject == "network -"
     assert one.path_of(("name",)) == ("name",)
+
+
+@pytest.mark.parametrize(
+    "file, more, found",
+    [
+        ("a.conflist", {}, []),
+        ("", {}, []),
+        ("a.conflist", {"name": ""}, ["name"]),
+        ("a.conflist", {"name": None}, ["name"]),
+        ("a.conf", {}, ["file name"]),
+        ("a.json", {"name": None}, ["name", "file name"]),
+    ],
+)
+def test_a_list_is_judged_as_runtimes_judge_its_file(file: str, more: dict[str, object], found: list[str]) -> None:
+    problems = read_configurations(document(netplug(name="own"), file=file, **more))[1]
+    assert [one.field for one in problems if one.rule is Rule.LIST_MALFORMED] == found
+
+
+@pytest.mark.parametrize("file, count", [("a.conflist", 1), ("a.conf", 0), ("a.json", 0), ("", 0)])
+def test_a_single_plugin_is_no_list(file: str, count: int) -> None:
+    one = Document(source="a#1", mapping={"cniVersion": "1.0.0", "name": "pods", **netplug()}, file=file)
+    found = [finding for finding in read_configurations(one)[1] if finding.rule is Rule.LIST_MALFORMED]
+    assert [(finding.field, finding.value) for finding in found] == [("file name", ".conflist")] * count

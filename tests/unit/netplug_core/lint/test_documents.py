@@ -51,6 +51,10 @@ def test_the_annotations_of_pods_are_those_of_the_template() -> None:
     assert (found.subject, found.own, found.of_pods) == ("Deployment shop/web", {"a": "of the object"}, {"a": 1})
     assert (format_path(found.template_path), found.replicas) == ("spec.template.metadata.annotations", 3)
 
+    rollout = read_kubernetes_object(document(kind="Rollout", metadata={"name": "a"}, spec={"template": template}))
+    assert isinstance(rollout, KubernetesObject)
+    assert rollout.of_pods == {"a": 1}
+
     night = read_kubernetes_object(document(kind="CronJob", metadata={"generateName": "night-"}, spec={}))
     assert isinstance(night, KubernetesObject)
     assert (night.subject, night.of_pods) == ("CronJob night-*", {})
