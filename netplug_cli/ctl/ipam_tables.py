@@ -32,6 +32,11 @@ def check_lines(report: CheckReport, *, shows_repairs: bool) -> Iterator[str]:
     if shows_repairs:
         yield from (escape_unprintable(f"--fix would {repair}") for repair in report.repairs)
     yield from (escape_unprintable(f"not repairable: {problem}") for problem in report.unrepairable)
+    if report.high_counts:
+        yield (
+            f"{len(report.high_counts)} handles count more than they hold, which is no problem: "
+            "their next ADD or DEL corrects them, or --fix."
+        )
     count = "no problems" if not report.problems else f"{report.problems} problems"
     repairable = f"; --fix can repair {len(report.repairs)} of them" if report.problems else ""
     yield f"Check complete; found {count}{repairable}."

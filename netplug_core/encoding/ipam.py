@@ -34,7 +34,7 @@ _BLOCK_KEYS = frozenset(
 )  # fmt: skip
 _ATTRIBUTE_KEYS = frozenset(("handle_id", "secondary", "alternateOwnerAttrs", "releasedAt"))
 _PLAIN_KEYS = frozenset(("handle_id", "secondary"))
-_HANDLE_KEYS = frozenset(("block", "deleted"))
+_HANDLE_KEYS = frozenset(("block", "sequenceNumber", "deleted"))
 _AFFINITY_KEYS = frozenset(("state", "deleted"))
 _NO_FREE_ADDRESS = b'],"unallocated":[],"attributes":[{'
 _NOT_ALL_HELD = (b'"releasedAt"', RESERVED_HANDLE.encode(), b'"deleted"')
@@ -46,8 +46,7 @@ def to_mapping(value: object) -> dict[str, object]:
     if isinstance(value, Block):
         return _with_carried(_block_out(value), value.unknown_json)
     if isinstance(value, Handle):
-        counts = {str(prefix): count for prefix, count in value.blocks}
-        return _with_carried({"block": counts}, value.unknown_json)
+        return _with_carried(_handle_out(value), value.unknown_json)
     affinity = cast("Affinity", value)
     return _with_carried({"state": affinity.state.value}, affinity.unknown_json)
 
@@ -118,6 +117,13 @@ def _attribute_out(attribute: Attribute) -> dict[str, object]:
     return _with_carried(out, attribute.unknown_json)
 
 
+def _handle_out(handle: Handle) -> dict[str, object]:
+    out: dict[str, object] = {"block": {str(prefix): count for prefix, count in handle.blocks}}
+    if handle.sequence:
+        out["sequenceNumber"] = handle.sequence
+    return out
+
+
 def _block_in(mapping: Json) -> Block:
     allocations, free = _items(mapping, "allocations"), _items(mapping, "unallocated")
     _check_numbers([index for index in allocations if index is not None], "allocations")
@@ -183,6 +189,7 @@ def _handle_in(mapping: Json) -> Handle:
     )
     return Handle(
         blocks=tuple(sorted((prefix, count) for prefix, count in counts if count > 0)),
+        sequence=_number(mapping.get("sequenceNumber", 0), "sequenceNumber"),
         unknown_json=_carried(mapping, _HANDLE_KEYS),
     )
 

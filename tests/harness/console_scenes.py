@@ -153,14 +153,14 @@ def a_damaged_pool(scene: Scene) -> None:
 
 
 def damaged_handles(scene: Scene) -> None:
-    """A handle with a wrong count, one that is missing, and a block without its affinity."""
+    """A handle that counts too little, one that is missing, and a block without its affinity."""
     with scene.network() as network:
         network.create_pool("10.65.0.0/16")
         for handle in ("job-0", "job-1"):
             network.assign(handle, ipv4=1)
     scene.execute("DELETE FROM record WHERE kind = 'BlockAffinity'")
     scene.execute("DELETE FROM record WHERE kind = 'IPAMHandle' AND path LIKE '%job-1%'")
-    scene.execute("UPDATE record SET value = replace(value, ':1}', ':2}') WHERE kind = 'IPAMHandle'")
+    scene.execute("UPDATE record SET value = replace(value, ':1}', ':0}') WHERE kind = 'IPAMHandle'")
 
 
 def a_leaked_address(scene: Scene) -> None:

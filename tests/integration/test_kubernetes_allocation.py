@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from attrs import evolve
 
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Family, Prefix
 from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model.block import block_key
 from netplug_core.records import Create, Get
 from netplug_core.resources.ippool import IPPool
+from netplug_core.testing.allocator.invariants import handle_counts_are_exact
+from netplug_core.testing.allocator.state import read_state
 from tests.harness.kube_workloads import NAMESPACE, NODE, attach, detach, new_pod
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
@@ -90,6 +94,26 @@ def test_a_cold_process_asks_no_more_than_it_must(fresh: ApiServer) -> None:
             ("patch", "pods/status"),
         ]
     )
+
+
+def test_pods_that_start_at_once_leave_handles_that_count_each_address_once(fresh: ApiServer) -> None:
+    """Each pod has a process of its own, as without a node process; all of them want addresses of the same blocks."""
+    six = IPPool.for_prefix(Prefix.parse("fd65::/112"), name="six")
+    with open_store(fresh, CrdMode.V1) as store:
+        store.commit([Create(six.key, six)], deadline=deadline_in())
+    pods = [new_pod(fresh, "burst") for _ in range(16)]
+
+    def add(pod: str) -> None:
+        with open_store(fresh, CrdMode.V1) as store:
+            attach(store, pod, Automatic(family=Family.IPV4), Automatic(family=Family.IPV6))
+
+    with ThreadPoolExecutor(len(pods)) as threads:
+        list(threads.map(add, pods))
+    with open_store(fresh, CrdMode.V1) as store:
+        state = read_state(store, deadline_in())
+    assert len(state.held) == 2 * len(pods)
+    assert len(state.handles) == len(pods)
+    handle_counts_are_exact(state)
 
 
 def test_both_modes_are_found_out(fresh: ApiServer) -> None:

@@ -319,6 +319,7 @@ def _handle(mode: CrdMode) -> Schema:
         {
             "handleID": text("Its id.", minLength=1),
             "block": map_of(number(minimum=0), "How many addresses it holds, by block."),
+            "sequenceNumber": number("Grows with a write that changes no count.", minimum=0),
             "deleted": flag("Set by programs that delete in two steps."),
         },
         required=["handleID", "block"],

@@ -143,12 +143,12 @@ def _report_addresses(
 def _repair(
     session: Session, store: Datastore, report: CheckReport, echo: Callable[[str], None], deadline: Deadline
 ) -> tuple[Repair, ...]:
-    """Repair what a check found; what is left of it."""
-    if report.repairs and settle_s(store):
+    """Repair what a check found; which problems are left."""
+    if (report.repairs or report.high_counts) and settle_s(store):
         print_error(f"waiting {settle_s(store):g} s, so that no running ADD is taken for damage")
     left: list[Repair] = []
     for attempt in repair(store, report, chance=session.chance, deadline=deadline):
         echo(attempt_line(attempt))
-        if attempt.result is not RepairResult.DONE:
+        if attempt.result is not RepairResult.DONE and attempt.repair not in report.high_counts:
             left.append(attempt.repair)
     return tuple(left)

@@ -69,14 +69,15 @@ def check_ipam(store: Datastore, *, clock: Clock, deadline: Deadline) -> CheckRe
         Unavailable: the store does not answer.
     """
     first = _check(store, clock, deadline)
-    if not first.problems:
+    if not first.problems and not first.high_counts:
         return first
     second = _check(store, clock, deadline)
-    repairs, unrepairable = frozenset(first.repairs), frozenset(first.unrepairable)
+    repairs, unrepairable, high_counts = map(frozenset, (first.repairs, first.unrepairable, first.high_counts))
     return evolve(
         second,
         repairs=tuple(each for each in second.repairs if each in repairs),
         unrepairable=tuple(each for each in second.unrepairable if each in unrepairable),
+        high_counts=tuple(each for each in second.high_counts if each in high_counts),
     )
 
 
@@ -103,16 +104,19 @@ def settle_s(store: Datastore) -> float:
 def repair(
     store: Datastore, report: CheckReport, *, chance: Callable[[], float], deadline: Deadline
 ) -> Iterator[RepairAttempt]:
-    """Repair what a check found and a second one still finds, each problem in a commit of its own.
+    """Repair what a check found and a second one still finds, each in a commit of its own.
+
+    Counts that are too high are corrected too, though they are no problem.
 
     Raises:
         Unavailable: the store does not answer; what was not tried stays as it is.
     """
-    clock, repairs = deadline.clock, report.repairs
+    clock, repairs = deadline.clock, (*report.high_counts, *report.repairs)
     wait_s = settle_s(store)
     if repairs and wait_s:
         clock.sleep(wait_s)
-        still = frozenset(_check(store, clock, deadline).repairs)
+        again = _check(store, clock, deadline)
+        still = frozenset((*again.high_counts, *again.repairs))
         for gone in (each for each in repairs if each not in still):
             yield RepairAttempt(repair=gone, result=RepairResult.CHANGED)
         repairs = tuple(each for each in repairs if each in still)

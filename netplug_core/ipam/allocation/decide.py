@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from attrs import evolve
+from attrs import define, evolve
 
+from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire_nearby, find_own_blocks
@@ -41,7 +42,7 @@ from netplug_core.ipam.allocation.request import (
     Wanted,
 )
 from netplug_core.ipam.model.affinity import AFFINITY, affinities_query
-from netplug_core.ipam.model.block import Attribute
+from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key, handle_query
 from netplug_core.ipam.outcome.trace import AllocationRule, RecordTrace, RuleTrace
 from netplug_core.records import (
@@ -55,10 +56,12 @@ from netplug_core.records import (
     Record,
     Require,
     RequireUnchanged,
+    Revision,
     Snapshot,
     TraceEntry,
     Update,
     Write,
+    Written,
 )
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
@@ -237,23 +240,23 @@ def _assignment(outcomes: list[FamilyOutcome]) -> Assignment:
 
 
 def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
-    """Undo what an earlier attempt of this call left: affinities to blocks of others, a handle without addresses.
+    """Undo what an earlier attempt of this call left: affinities to blocks of others, a handle that counts too much.
 
-    Blocks that no pool gives the claimant any more go too. The blocks that the handle counts are stored once more
-    before it goes, as ``release`` says. A handle of many blocks is left to its release.
+    Blocks that no pool gives the claimant any more go too. A handle that holds nothing is deleted. A handle of many
+    blocks is left to its release.
     """
     writes = _stale_deletes(outcomes)
     # A node at its limit would otherwise be refused for as long as it owns them.
     every = [given_up for outcome in outcomes for given_up in outcome.relinquished]
-    relinquished = every[: RELEASES_PER_DECISION - len(writes)]
-    give_up(context, relinquished, writes)
+    give_up(context, every[: RELEASES_PER_DECISION - len(writes)], writes)
     handle, blocks = context.handle, context.handle_blocks
     if handle is None or len(blocks) > RELEASES_PER_DECISION:
         return tuple(writes)
+    value = _settle_counts(context, writes, RELEASES_PER_DECISION)
     if not any(record.value.held_by(handle.key.name) for record in blocks):
-        gone = {given_up.block.key for given_up in relinquished}
-        writes.extend(context.claimant.cooldown.release(record, ()) for record in blocks if record.key not in gone)
         writes.append(Delete(handle.key, handle.revision))
+    elif value != handle.value:
+        writes.append(Update(handle.key, value, handle.revision))
     return tuple(writes)
 
 
@@ -283,13 +286,18 @@ def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[
     limit = min(RELEASES_PER_DECISION - len(required), context.records_left // RECORDS_PER_RELEASE)
     stale = _stale_deletes(outcomes, limit)
     writes.extend(stale)
-    give_up(context, (*required, *optional[: limit - len(stale)]), writes)
-    revisions = [claim_block(candidate, context.claimant.owner, writes) for candidate in candidates]
+    optional = optional[: limit - len(stale)]
+    give_up(context, (*required, *optional), writes)
+    takes = [
+        _Take(candidate.block, claim_block(candidate, context.claimant.owner, writes), candidate.ordinals)
+        for candidate in candidates
+    ]
     attribute = Attribute(handle=context.request.handle, owner=_owner(context))
     if context.request.handle is not None:
-        writes.append(_handle_write(context, context.request.handle, candidates))
-    for candidate, revision in zip(candidates, revisions, strict=True):
-        writes.append(Update(candidate.block.key, candidate.block.assign(candidate.ordinals, attribute), revision))
+        room = context.records_left - RECORDS_PER_RELEASE * (len(stale) + len(optional))
+        _write_handle(context, context.request.handle, takes, writes, room)
+    for take in takes:
+        writes.append(Update(take.block.key, take.block.assign(take.ordinals, attribute), take.revision))
     return tuple(writes)
 
 
@@ -299,20 +307,72 @@ def _owner(context: AllocationContext) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((*request.owner, *node, ("timestamp", format_time(context.now_ns)))))
 
 
-def _handle_write(context: AllocationContext, handle_id: str, candidates: Iterable[BlockCandidate]) -> Write:
-    """The handle with what it will hold.
+@define  # not frozen: each assignment makes one, and a frozen object takes three times as long to make
+class _Take:
+    """What is taken from a block, as the commit will have stored it by then, and the revision that it has then."""
 
-    Its counts go up by what is taken, also where a crash left one too high: a write of the killed assignment may still
-    arrive. So each of these writes changes the handle, and an unfinished deletion of it fails. An API server keeps the
-    revision of a record that does not change.
+    block: Block
+    revision: Revision | Written
+    ordinals: tuple[Ordinal, ...]
+
+    def touch(self, writes: list[Write]) -> None:
+        """Store the block once more, unless the commit has written it already."""
+        if not isinstance(self.revision, Written):
+            self.block = self.block.touched()
+            writes.append(Update(self.block.key, self.block, self.revision))
+            self.revision = Written(len(writes) - 1)
+
+
+def _write_handle(
+    context: AllocationContext, handle_id: str, takes: Sequence[_Take], writes: list[Write], room: int
+) -> None:
+    """Add the write of the handle, with what it will hold: what is taken, and what its blocks hold already.
+
+    So an attempt that wrote the handle and lost the race for the block is not counted again by the next one. The write
+    always changes the handle, so that an unfinished deletion of it fails.
     """
     handle = context.handle
-    value = handle.value if handle else _NEW_HANDLE
-    for candidate in candidates:
-        prefix = candidate.block.prefix
-        value = value.with_count(prefix, value.count(prefix) + len(candidate.ordinals))
+    known = handle.value if handle else _NEW_HANDLE
+    value = _settle_counts(context, writes, room, except_of=frozenset(take.block.prefix for take in takes))
+    for take in takes:
+        prefix = take.block.prefix
+        count = len(take.block.held_by(handle_id)) + len(take.ordinals)
+        if count < known.count(prefix):
+            take.touch(writes)
+        value = value.with_count(prefix, count)
     key = handle_key(handle_id)
-    return Update(key, value, handle.revision) if handle else Create(key, value)
+    if handle is None:
+        writes.append(Create(key, value))
+    else:
+        writes.append(Update(key, value.touched() if value == known else value, handle.revision))
+
+
+def _settle_counts(
+    context: AllocationContext, writes: list[Write], room: int, *, except_of: frozenset[Prefix] = frozenset()
+) -> Handle:
+    """The handle with what its blocks hold, but for the blocks of ``except_of``; a new one where there is none.
+
+    A count that is too high was left by an attempt that failed, or by an assignment that was killed, whose write to the
+    block may still arrive. So the block is stored once more before its count goes down: the late write then finds
+    another revision and fails. At most ``room`` blocks are. The count of a block that is not stored stays: the
+    late write may create it.
+    """
+    if context.handle is None:
+        return _NEW_HANDLE
+    value = context.handle.value
+    written = {write.key for write in writes if isinstance(write, (Create, Update, Delete))}
+    for record in context.handle_blocks:
+        prefix = record.value.prefix
+        held, count = len(record.value.held_by(context.handle.key.name)), value.count(prefix)
+        if held == count or prefix in except_of:
+            continue
+        if held < count and record.key not in written:
+            if room <= 0:
+                continue
+            room -= 1
+            writes.append(context.claimant.cooldown.release(record, ()))
+        value = value.with_count(prefix, held)
+    return value
 
 
 def conditions(context: AllocationContext, candidates: Iterable[BlockCandidate]) -> list[Write]:

@@ -1,6 +1,7 @@
 """What the blocks say that each handle holds, to compare it with what the handle says.
 
-Blocks are right: a handle only leads to them. A crash may leave a count too high, or a handle of nothing.
+Blocks are right: a handle only leads to them. A crash may leave a count too high, or a handle of nothing. A count that
+is too high hides no address: the next assignment or release under the handle corrects it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ class HandleCounts:
         """Whether a stored handle holds something, and counts it as the blocks do."""
         name = record.key.name
         return name == RESERVED_HANDLE or self.by_handle.get(name) == record.value.blocks
+
+    def is_high(self, record: Record[Handle]) -> bool:
+        """Whether a stored handle holds something, leads to all of it, and counts too much."""
+        held = self.by_handle.get(record.key.name, ())
+        is_enough = all(record.value.count(block) >= count for block, count in held)
+        return bool(held) and is_enough and not self.is_right(record)
 
     def blocks_of(self, handle: str) -> frozenset[Prefix]:
         """The blocks that name a handle."""

@@ -2,6 +2,9 @@
 
 Blocks say who holds which address; handles and affinities only lead to them. So a handle or an affinity can always be
 made to fit the blocks, and no repair frees an address. ``flows.ipam.check`` reads the records and commits the repairs.
+
+A handle that counts more than it holds is what a killed assignment leaves. It leads to all its addresses, and its next
+assignment or release corrects it, so it is no problem.
 """
 
 from __future__ import annotations
@@ -64,10 +67,14 @@ class Unrepairable:
 
 @frozen(kw_only=True)
 class CheckReport:
-    """The problems that a check found, and how much it looked at."""
+    """The problems that a check found, and how much it looked at.
+
+    ``high_counts`` are handles that count more than they hold: no problem, but a repair corrects them too.
+    """
 
     repairs: tuple[Repair, ...]
     unrepairable: tuple[Unrepairable, ...]
+    high_counts: tuple[RepairHandle, ...] = ()
     blocks: int
     addresses: int
     handles: int
@@ -98,7 +105,10 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
     )
     readable = frozenset(record.value.prefix for record in records.blocks)
     kept = frozenset(repair for repair in candidates if BLOCK in kinds and _may_lead_to_damage(readable, repair))
-    repairs = tuple(repair for repair in candidates if repair not in kept)
+    high = frozenset(record.key for record in handles.wrong if handles.counts.is_high(record))
+    high_counts = tuple(repair for repair in found.handles if repair.record.key in high and repair not in kept)
+    passed = kept.union(high_counts)
+    repairs = tuple(repair for repair in candidates if repair not in passed)
     replaced = {repair.key for repair in repairs if isinstance(repair, DeleteDamaged | RestoreHandle | RestoreAffinity)}
     return CheckReport(
         repairs=repairs,
@@ -112,6 +122,7 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
             ),
             *_overlaps(record.value.prefix for record in records.blocks),
         ),
+        high_counts=high_counts,
         blocks=len(records.blocks),
         addresses=handles.counts.addresses,
         handles=handles.count,

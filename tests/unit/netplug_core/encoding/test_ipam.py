@@ -255,6 +255,13 @@ def test_a_handle_is_read_and_written_as_it_is() -> None:
     assert through_json(value) == stored
 
 
+def test_a_handle_keeps_its_sequence_number_where_it_has_one() -> None:
+    value = read(HANDLE, {"block": {"10.0.0.0/30": 2}})
+    assert isinstance(value, Handle)
+    assert through_json(value.touched()) == {"block": {"10.0.0.0/30": 2}, "sequenceNumber": 1}
+    assert read(HANDLE, through_json(value.touched())) == value.touched() != value
+
+
 def test_a_handle_forgets_blocks_that_it_holds_nothing_in() -> None:
     assert read(HANDLE, {"block": {"10.0.0.0/30": 0}, "deleted": False}) == Handle()
     assert read(HANDLE, {"block": None}) == Handle()
@@ -265,6 +272,7 @@ def test_a_handle_forgets_blocks_that_it_holds_nothing_in() -> None:
     ({"block": {"x": 1}}, "block: 'x' is not an IP address"),
     ({"block": {"10.0.0.0/30": "1"}}, "block: '1' is not a number of at least 0"),
     ({"block": {"10.0.0.0/30": -1}}, "block: -1 is not a number of at least 0"),
+    ({"block": {}, "sequenceNumber": "1"}, "sequenceNumber: '1' is not a number of at least 0"),
 ])  # fmt: skip
 def test_a_malformed_handle_is_refused_by_its_field(stored: Json, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):

@@ -5,12 +5,13 @@ import pytest
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.ctl.ipam_tables import attempt_line
 from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.reporting.restore import DeleteDamaged
-from netplug_core.records import Create, Revision
+from netplug_core.records import Create, Get, Revision, Update
 from tests.harness.ctl import ToolHarness
 
 PREFIX = Prefix.parse("10.0.0.0/26")
@@ -56,6 +57,25 @@ def test_fix_repairs_and_then_nothing_is_found(broken: ToolHarness) -> None:
         "Checked 1 blocks with 1 addresses in use, 1 handles, 1 affinities.\nCheck complete; found no problems.\n"
     )
     assert broken.run_command("ipam", "check", "--fix") == 0
+
+
+def test_a_handle_that_counts_too_much_is_listed_and_is_no_problem(broken: ToolHarness) -> None:
+    assert broken.run_command("ipam", "check", "--fix") == 0
+    query = Get(handle_key("net.a"))
+    held = broken.store.read((query,), deadline=Deadline.after(broken.clock, 1)).find(query)
+    assert held is not None
+    too_much = Update(held.key, Handle(blocks=((PREFIX, 4),)), held.revision)
+    broken.store.commit((too_much,), deadline=Deadline.after(broken.clock, 1))
+    assert broken.run_command("ipam", "check") == 0
+    assert broken.out == (
+        "Checked 1 blocks with 1 addresses in use, 1 handles, 1 affinities.\n"
+        "1 handles count more than they hold, which is no problem: their next ADD or DEL corrects them, or --fix.\n"
+        "Check complete; found no problems.\n"
+    )
+    assert broken.run_command("ipam", "check", "--fix") == 0
+    assert "repaired: repair handle net.a: its counts differ from its blocks\n" in broken.out
+    assert broken.run_command("ipam", "check") == 0
+    assert "count more" not in broken.out
 
 
 def test_a_store_that_writes_one_record_at_a_time_is_given_time(broken: ToolHarness) -> None:

@@ -81,6 +81,16 @@ def test_all_that_does_not_fit_is_repaired_and_no_address_is_freed(any_harness: 
     assert harness.affinities() == ["node-a 10.0.0.0/30", "node-b 10.0.0.4/30"]
 
 
+def test_a_count_that_is_too_high_is_no_problem_and_is_repaired(any_harness: CollectorHarness) -> None:
+    harness = any_harness
+    harness.put(handle_key("h-web"), Handle(blocks=((ONE, 3), (TWO, 1))))
+    report = check_of(harness)
+    assert (report.problems, len(report.high_counts)) == (0, 1)
+    assert repair_all(harness, report) == [("repair handle h-web", RepairResult.DONE)]
+    assert check_of(harness).high_counts == ()
+    assert harness.get(handle_key("h-web")) == Handle(blocks=((ONE, 1),))
+
+
 def test_a_repair_waits_where_an_assignment_takes_several_writes(any_harness: CollectorHarness) -> None:
     harness, began = any_harness, any_harness.clock.monotonic()
     leave_handle(harness)

@@ -7,12 +7,12 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ConfigurationError, NetplugError, Unavailable
-from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key, host_owner
-from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model.block import Block, block_key
+from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.ipam.outcome.refusals import NoPoolServes, PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.outcome.trace import (
     AllocationRule,
@@ -155,13 +155,95 @@ def test_another_node_gets_the_same_addresses(harness: IPAMHarness) -> None:
     assert harness.assign_or_refuse("h") == harness.assign_or_refuse("h", node=OTHER_NODE) == ["10.0.0.0"]
 
 
-def test_a_handle_that_counts_too_much_still_does_after_an_assignment(harness: IPAMHarness) -> None:
-    """The write of the killed assignment may still arrive. And the handle must change, even if 5 were 1."""
+# --- what the handle counts ----------------------------------------------------------------------------------------
+
+
+def handle_writes(harness: IPAMHarness, *wanted: Automatic) -> list[tuple[str, object]]:
+    """The writes of an assignment to blocks and its handle, in order: how much it holds there, or what it counts."""
+    changes: list[tuple[str, object]] = []
+    for write in harness.decision(make_request("h", *wanted)).writes:
+        if isinstance(write, Create | Update) and isinstance(write.value, Block):
+            changes.append((str(write.value.prefix), len(write.value.held_by("h"))))
+        elif isinstance(write, Create | Update) and isinstance(write.value, Handle):
+            changes.append(("h", {str(prefix): count for prefix, count in write.value.blocks}))
+    return changes
+
+
+def test_a_handle_that_counts_too_much_is_corrected_by_an_assignment(harness: IPAMHarness) -> None:
+    """What a killed assignment counted in a block that is not stored stays: its write may still create the block."""
+    harness.put_owned_block(BLOCK_0)
     harness.put_handle("h", b0=5, b1=2)
     assert harness.assign_or_refuse("h") == ["10.0.0.0"]
-    assert harness.handle_counts("h") == {BLOCK_0: 6, BLOCK_1: 2}
+    assert harness.handle_counts("h") == {BLOCK_0: 1, BLOCK_1: 2}
     assert harness.release("h") == ["10.0.0.0"]
     assert harness.handles() == []
+
+
+def test_a_block_is_stored_once_more_before_its_count_goes_down(harness: IPAMHarness) -> None:
+    """The write of a killed assignment, which that count is for, may still arrive."""
+    harness.put_owned_block(BLOCK_0)
+    harness.put_owned_block(BLOCK_1, OTHER_NODE)
+    harness.put_handle("h", b0=5, b1=2)
+    assert handle_writes(harness) == [
+        (BLOCK_1, 0), (BLOCK_0, 0), ("h", {BLOCK_0: 1}), (BLOCK_0, 1),
+    ]  # fmt: skip
+    before = harness.block(BLOCK_0), harness.block(BLOCK_1)
+    harness.assign_or_refuse("h")
+    assert harness.block(BLOCK_0).sequence == before[0].sequence + 2
+    assert harness.block(BLOCK_1) == before[1].touched()
+
+
+def test_a_block_that_the_commit_writes_before_the_handle_is_not_stored_twice(harness: IPAMHarness) -> None:
+    harness.put_block(BLOCK_0)
+    harness.put_affinity(BLOCK_0, AffinityState.PENDING)
+    harness.put_handle("h", b0=5)
+    assert handle_writes(harness) == [(BLOCK_0, 0), ("h", {BLOCK_0: 1}), (BLOCK_0, 1)]
+
+
+def test_a_block_that_is_given_up_is_not_stored_once_more(harness: IPAMHarness) -> None:
+    harness.put_owned_block("11.0.0.0/26")
+    harness.put(handle_key("h"), Handle(blocks=((Prefix.parse("11.0.0.0/26"), 1),)))
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]
+    assert harness.handle_counts("h") == {BLOCK_0: 1}
+    assert list(harness.blocks()) == [BLOCK_0]
+
+
+def test_counts_that_are_right_already_are_stored_once_more(harness: IPAMHarness) -> None:
+    """An attempt that lost the race for the block had written the handle. An unfinished deletion of it has to fail."""
+    harness.put_owned_block(BLOCK_0)
+    harness.put_handle("h", b0=1)
+    (before,) = harness.records(HANDLE)
+    assert handle_writes(harness) == [("h", {BLOCK_0: 1}), (BLOCK_0, 1)]
+    harness.assign_or_refuse("h")
+    (after,) = harness.records(HANDLE)
+    assert after.value == before.value.touched()
+
+
+def test_a_handle_that_counts_too_little_is_corrected_too(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h", ipv4(2))
+    harness.put_handle("h", b0=1)
+    assert harness.assign_or_refuse("h", ipv4(3)) == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
+    assert harness.handle_counts("h") == {BLOCK_0: 3}
+
+
+def test_what_is_held_already_is_counted_right_by_a_second_request(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h")
+    harness.put_handle("h", b0=3)
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]
+    assert harness.handle_counts("h") == {BLOCK_0: 1}
+
+
+def test_more_blocks_than_a_commit_takes_are_corrected_by_the_next_ones(harness: IPAMHarness) -> None:
+    blocks = [f"11.0.{number}.0/26" for number in range(120)]
+    for cidr in blocks:
+        harness.put_owned_block(cidr, OTHER_NODE)
+    harness.put(handle_key("h"), Handle(blocks=tuple((Prefix.parse(cidr), 1) for cidr in blocks)))
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]
+    counts = harness.handle_counts("h")
+    assert counts.pop(BLOCK_0) == 1
+    assert 0 < len(counts) < RECORDS_PER_ASSIGNMENT
+    assert harness.assign_or_refuse("h", ipv4(2)) == ["10.0.0.0", "10.0.0.1"]
+    assert harness.handle_counts("h") == {BLOCK_0: 2}
 
 
 def test_a_handle_counts_what_was_taken_and_not_what_was_asked() -> None:

@@ -50,6 +50,19 @@ def test_a_handle_that_differs_from_the_blocks_is_wrong(record: Record[Handle]) 
     assert (tally.wrong, tally.count) == ([record], 1)
 
 
+@pytest.mark.parametrize("record, is_high", [
+    (stored("web", (ONE, 2), (TWO, 1)), False),
+    (stored("web", (ONE, 3), (TWO, 1)), True),
+    (stored("web", (ONE, 2), (TWO, 1), (Prefix.parse("10.0.0.8/30"), 1)), True),
+    (stored("web", (ONE, 9)), False),  # it does not lead to an address that it holds
+    (stored("web", (ONE, 1), (TWO, 2)), False),
+    (stored("left", (ONE, 1)), False),  # it holds nothing
+])  # fmt: skip
+def test_a_count_is_high_where_it_hides_no_address(record: Record[Handle], *, is_high: bool) -> None:
+    counts = HandleCounts.of([make_block(ONE, "web", "web"), make_block(TWO, "web")])
+    assert counts.is_high(record) is is_high
+
+
 def test_of_the_right_handles_only_the_number_is_kept() -> None:
     tally = HandleTally.of([make_block(ONE, "web", "db")])
     tally.add(stored("web", (ONE, 1)))

@@ -20,6 +20,14 @@ def test_a_count_is_replaced_and_nothing_left_is_forgotten() -> None:
     assert handle.with_count(LOW, 0).count(LOW) == 0
 
 
+def test_a_touched_handle_counts_the_same_and_is_another_one() -> None:
+    handle = Handle(blocks=((LOW, 3),), unknown_json='{"x":1}')
+    touched = handle.touched()
+    assert (touched.blocks, touched.unknown_json) == (handle.blocks, handle.unknown_json)
+    assert handle != touched != touched.touched()
+    assert touched.with_count(LOW, 3) == touched
+
+
 def test_a_block_that_is_not_known_counts_nothing() -> None:
     assert Handle(blocks=((LOW, 3),)).count(HIGH) == 0
     assert Handle().blocks == ()

@@ -63,7 +63,7 @@ def test_each_record_that_leads_nowhere_is_found(harness: CollectorHarness) -> N
     leave_affinity(harness)
     leave_block(harness)
     harness.put_affinity("10.0.0.4/30", "host:node-a")
-    harness.put(handle_key("h-db"), Handle(blocks=((TWO, 2),)))
+    harness.put(handle_key("h-db"), Handle(blocks=((ONE, 1),)))
     assert texts(check_of(harness)) == [
         "repair handle h-db: its counts differ from its blocks",
         "repair handle h-left: its counts differ from its blocks",
@@ -71,6 +71,24 @@ def test_each_record_that_leads_nowhere_is_found(harness: CollectorHarness) -> N
         "relinquish the affinity of host:node-a for block 10.0.0.4/30: the block has another owner",
         "delete block 10.0.0.16/30: it is empty and has no affinity",
     ]
+
+
+@pytest.mark.parametrize("blocks", [((TWO, 2),), ((ONE, 1), (TWO, 1))])
+def test_a_handle_that_counts_more_than_it_holds_is_no_problem(
+    harness: CollectorHarness, blocks: tuple[tuple[Prefix, int], ...]
+) -> None:
+    """A killed assignment leaves it; the next call for the container corrects it."""
+    harness.put(handle_key("h-db"), Handle(blocks=blocks))
+    report = check_of(harness)
+    assert (texts(report), report.problems) == ([], 0)
+    assert [str(each) for each in report.high_counts] == ["repair handle h-db: its counts differ from its blocks"]
+
+
+def test_a_high_count_that_may_lead_to_a_damaged_block_is_reported(harness: CollectorHarness) -> None:
+    harness.put(handle_key("h-db"), Handle(blocks=((TWO, 1), (Prefix.parse("10.0.0.20/30"), 1))))
+    report = check_of(harness, damage(Block.new(Prefix.parse("10.0.0.20/30"), owner="", now_ns=1).key))
+    assert report.high_counts == ()
+    assert "repair handle h-db: its counts differ from its blocks: not while a block is damaged, " in texts(report)[-1]
 
 
 def test_a_handle_or_an_affinity_that_is_missing_is_restored(harness: CollectorHarness) -> None:
