@@ -5,6 +5,7 @@ Each plugin of a list is judged if it is netplug, or another main plugin with ne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -211,6 +212,7 @@ class _Loaded:
 def _check(one: Configuration, found: list[Finding]) -> Configuration:
     """The configuration as it was loaded. What it breaks is added; a member that is refused is left out of the rest."""
     found.extend(_header_problems(one))
+    found.extend(_placeholder_problems(one))
     members, refused = one.members, set[Path]()
     loaded = _load(members, one.plugin)
     while loaded.error is not None and (path := _path_of(loaded.error)) not in refused:
@@ -237,6 +239,28 @@ def _header_problems(one: Configuration) -> Iterator[Finding]:
         yield _finding(one, Rule.CNI_VERSION, ("cniVersion",), value, error.details)
     except (ConfigurationError, DecodeError) as error:
         yield _error_finding(one, error, is_loaded=False)
+
+
+def _placeholder_problems(one: Configuration) -> Iterator[Finding]:
+    """Texts of a template that nobody filled in: a call would take them for a name, a path or an address."""
+    for path, text in _texts_in(one.members, ()):
+        placeholder = _PLACEHOLDER.search(text)
+        if placeholder:
+            yield _finding(one, Rule.PLACEHOLDER, path, placeholder[0], "the value for this node is expected")
+
+
+_PLACEHOLDER: Final = re.compile(r"__[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*__|\$\{[^{}]*\}|\{\{[^{}]*\}\}", re.ASCII)
+
+
+def _texts_in(value: object, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, member in value.items():
+            yield from _texts_in(member, (*path, name))
+    elif isinstance(value, list):
+        for position, member in enumerate(value):
+            yield from _texts_in(member, (*path, position))
 
 
 def _load(members: Mapping[str, object], plugin: Plugin) -> _Loaded:
@@ -309,7 +333,8 @@ def _unknown_key_problems(one: Configuration) -> Iterator[Finding]:
 
 
 def _loaded_problems(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
-    for key, newer in netconf.deprecated_keys:
+    hostname = (("hostname", "nodename"),) if netconf.hostname else ()
+    for key, newer in (*hostname, *netconf.deprecated_keys):
         yield _finding(one, Rule.DEPRECATED_KEY, tuple(key.split(".")), REDACTED, f"{newer} is the newer key")
     for key in netconf.ignored_keys:
         accepted = f"the datastore is {netconf.datastore.type}, which does not read it"

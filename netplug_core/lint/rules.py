@@ -77,6 +77,9 @@ class Rule(enum.Enum):
         "create the pool, or name it as it is called")
     POOL_UNUSABLE = (112, "pool-unusable", _E, "a configuration names a pool that gives no addresses to pods",
         "change the pool, or name another one")
+    PLACEHOLDER = (113, "placeholder", _E,
+        "a value still has a placeholder of a template, such as `__KUBERNETES_NODE_NAME__` or `${NODE}`",
+        "fill in the template")
 
     POOL_HOST_BITS = (201, "pool-host-bits", _E, "the CIDR of a pool has bits behind its prefix",
         "clear them; --fix does it")
