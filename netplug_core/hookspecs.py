@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 from pluggy import HookimplMarker, HookspecMarker
 
-from netplug_core.locks import HeldLock, no_lock, no_turn
+from netplug_core.locks import no_lock
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock, Deadline
@@ -56,10 +56,11 @@ class IPAMContext:
 
     ``chance`` returns a number in [0, 1) and jitters waits. ``lock`` takes the host's lock, which spares assignments of
     one machine their conflicts. ``turn`` does the same for assignments and releases that one process serves at the same
-    time, and takes the deadline of one. ``netconf`` is the network configuration as the runtime
-    sent it, for an IPAM with settings of its own; empty where there is none. ``find_node`` looks a node up at the
-    orchestrator; None where no access to it is configured. ``request`` is the call of a runtime that the IPAM is
-    opened for, None for other programs: another plugin that is executed gets its text and its variables.
+    time. Both are held for one attempt, get the deadline of the call, and end their wait well before it. ``netconf`` is
+    the network configuration as the runtime sent it, for an IPAM with settings of its own; empty where there is none.
+    ``find_node`` looks a node up at the orchestrator; None where no access to it is configured. ``request`` is the call
+    of a runtime that the IPAM is opened for, None for other programs: another plugin that is executed gets its text and
+    its variables.
     ``queue`` collects the commits of calls that one process serves at the same time, for an IPAM that stores addresses
     in the datastore; None: each call commits by itself. ``cache`` is what the process remembers of the datastore, with
     a queue or without; None: it serves one call. ``write_stderr`` takes what another plugin writes to standard error;
@@ -69,8 +70,8 @@ class IPAMContext:
     datastore: Datastore
     clock: Clock
     chance: Callable[[], float]
-    lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
-    turn: Callable[[Deadline], AbstractContextManager[HeldLock]] = no_turn
+    lock: Callable[[Deadline], AbstractContextManager[object]] = no_lock
+    turn: Callable[[Deadline], AbstractContextManager[object]] = no_lock
     netconf: Mapping[str, object] = field(factory=dict, repr=False)
     find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
     request: CNIRequest | None = None

@@ -1,17 +1,24 @@
-"""Locks between the calls of one machine: what a host offers, and how a call waits for one.
+"""Locks between the calls of one machine and of one process: what a host offers, and how a call waits for one.
 
-A lock is one byte of a lock file. ``flows.locks`` says which byte stands for what. A host in memory and the machine
-pass the same suite, ``netplug_core.testing.lock_checks``.
+A lock of a machine is one byte of a lock file. ``flows.locks`` says which byte stands for what. A host in memory and
+the machine pass the same suite, ``netplug_core.testing.lock_checks``. A :class:`Turn` is the lock of one process. No
+call waits longer than its deadline, whatever the call does that has the lock.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
+
+from attrs import define, field
 
 from netplug_core.clock import Deadline, Pace
 
-__all__ = ["MAX_LOCK_OFFSET", "HeldLock", "LockHost", "NoLock", "no_lock", "no_turn", "wait_for_lock"]
+__all__ = [
+    "MAX_LOCK_OFFSET", "TURN_S", "AttemptLocks", "HeldLock", "LockHost", "NoLock", "Signal", "Turn", "TurnPlace",
+    "no_lock", "wait_for_lock",
+]  # fmt: skip
 
 MAX_LOCK_OFFSET = 2**62
 """The highest byte that can be locked. A lock file stays empty: bytes beyond its end can be locked too."""
@@ -49,13 +56,8 @@ class NoLock:
 _NO_LOCK = nullcontext(NoLock())
 
 
-def no_lock() -> AbstractContextManager[HeldLock]:
-    """A lock that excludes no other call, for programs whose machine has none."""
-    return _NO_LOCK
-
-
-def no_turn(deadline: Deadline) -> AbstractContextManager[HeldLock]:
-    """The turn of a call in a process that serves one at a time: it comes at once."""
+def no_lock(deadline: Deadline | None = None) -> AbstractContextManager[HeldLock]:
+    """A lock that excludes no other call, for programs whose machine has none; it comes at once."""
     del deadline
     return _NO_LOCK
 
@@ -73,3 +75,116 @@ def wait_for_lock(host: LockHost, path: str, offset: int, pace: Pace) -> HeldLoc
             return held
         attempt += 1
         pace.wait(attempt)
+
+
+# --- the calls of one process -----------------------------------------------------------------------------------------
+
+TURN_S = 10.0
+"""The longest that a call waits for its turn."""
+
+
+class Signal(Protocol):
+    """What one thread waits for and another one sets, such as ``threading.Event``."""
+
+    def set(self) -> None:
+        """Let those who wait go on, and who waits later too."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most that many seconds; whether it is set."""
+        ...
+
+
+class _NoSignal:
+    """The signal of a process with one thread: there is no other one to wait for."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for nothing."""
+        del timeout
+        return True
+
+
+@define(eq=False)
+class Turn:
+    """One call after another of those that a process serves at the same time, in the order in which they came.
+
+    A call waits for at most half of the time that it has, and then goes on without: the datastore keeps every call
+    correct, the turn only saves conflicts. A process with threads passes ``guard``, a lock that is held for moments,
+    and ``make_signal``.
+    """
+
+    guard: AbstractContextManager[object] = field(factory=nullcontext)
+    make_signal: Callable[[], Signal] = _NoSignal
+    _holder: TurnPlace | None = field(default=None, init=False)
+    _line: dict[TurnPlace, None] = field(factory=dict, init=False)  # empty while no call has the turn
+
+    @contextmanager
+    def taken(self, deadline: Deadline) -> Iterator[object]:
+        """Have the turn until the block ends, or go on without it."""
+        place = self.join()
+        try:
+            place.wait(deadline)
+            yield place
+        finally:
+            self.leave(place)
+
+    def join(self) -> TurnPlace:
+        """A place in the line: the turn itself if no other call has it."""
+        with self.guard:
+            if self._holder is None:
+                place = self._holder = TurnPlace()
+            else:
+                place = TurnPlace(self.make_signal())
+                self._line[place] = None
+        return place
+
+    def leave(self, place: TurnPlace) -> None:
+        """Give a place up. If it was the turn, the next in the line has it."""
+        with self.guard:
+            self._line.pop(place, None)
+            if self._holder is not place:
+                return
+            self._holder = next(iter(self._line), None)
+            if self._holder is not None:
+                del self._line[self._holder]
+                self._holder.wake()
+
+
+@define(eq=False)
+class TurnPlace:
+    """A call's place in the line for a :class:`Turn`. Without a signal there was nothing to wait for."""
+
+    signal: Signal | None = None
+
+    def wait(self, deadline: Deadline) -> None:
+        """Wait until it is this call's turn, or until half of the time is over."""
+        if self.signal is not None:
+            self.signal.wait(min(TURN_S, deadline.remaining_s / 2))
+
+    def wake(self) -> None:
+        """Let the call go on."""
+        if self.signal is not None:
+            self.signal.set()
+
+
+@define(eq=False, kw_only=True)
+class AttemptLocks:
+    """What each attempt of an assignment holds: a turn of its process, then the host's lock.
+
+    Only the first attempt waits for the host's lock.
+    """
+
+    turn: Callable[[Deadline], AbstractContextManager[object]]
+    lock: Callable[[Deadline], AbstractContextManager[object]]
+    _has_waited: bool = field(default=False, init=False)
+
+    @contextmanager
+    def taken(self, deadline: Deadline) -> Iterator[None]:
+        """Hold both until the block ends, or go on without."""
+        with self.turn(deadline):
+            lock_deadline, self._has_waited = deadline.capped(0) if self._has_waited else deadline, True
+            with self.lock(lock_deadline):
+                yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from threading import Lock
+from threading import Event, Lock
 from typing import Generic, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
@@ -15,6 +15,7 @@ from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Atomicity, Datastore, ShowsNodeEndpoints
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
+from netplug_core.locks import Turn
 from netplug_core.log import Log
 
 __all__ = ["MAX_SHARED", "SharedDatastore", "SharedOpenings"]
@@ -31,9 +32,9 @@ class SharedDatastore:
     """A datastore of many calls, and a cache of it, so that a call begins without a read.
 
     Calls that wait while a commit is in flight share the next one, through ``queue``. An ordered store has none: it
-    makes the writes of a commit one by one, so that sharing saves nothing. It has a ``turn`` in place of it, which one
-    call at a time has. ``shown`` is a datastore whose endpoints are views of pods, and ``endpoints`` what follows those
-    of the node while the datastore is ``fed``.
+    makes the writes of a commit one by one, so that sharing saves nothing, and calls at the same time would lose
+    commits to each other. It has a ``turn`` in place of it, which one call at a time has. ``shown`` is a datastore
+    whose endpoints are views of pods, and ``endpoints`` what follows those of the node while the datastore is ``fed``.
     """
 
     datastore: Datastore
@@ -41,16 +42,16 @@ class SharedDatastore:
     queue: RequestQueue | None
     shown: ShowsNodeEndpoints | None = None
     endpoints: EndpointFeed | None = None
-    turn: Lock | None = None
+    turn: Turn | None = None
 
     @classmethod
     def of(cls, datastore: Datastore, clock: Clock, shown: ShowsNodeEndpoints | None = None) -> SharedDatastore:
         """A datastore with a cache of its own, and a queue if it can use one."""
         cache = make_node_cache(datastore, clock=clock, guard=Lock())
+        turn = Turn(guard=Lock(), make_signal=Event)
         if datastore.description.atomicity is not Atomicity.ATOMIC:
-            return cls(datastore, cache, None, shown, turn=Lock())
-        turn = Lock()
-        return cls(datastore, cache, RequestQueue(store=datastore, cache=cache, turn=lambda: turn))
+            return cls(datastore, cache, None, shown, turn=turn)
+        return cls(datastore, cache, RequestQueue(store=datastore, cache=cache, turn=turn))
 
     @contextmanager
     def fed(self, log: Log) -> Iterator[SharedDatastore]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve
@@ -19,7 +18,6 @@ from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.draining import RecordDrain
 from netplug_cli.node.lookups import CachedLookups
 from netplug_cli.node.shared import SharedDatastore, SharedOpenings
-from netplug_cli.node.turns import in_turn
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_core import __version__
@@ -138,7 +136,7 @@ class _CallBackends:
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
         own = evolve(context, write_stderr=self.write_stderr)
         if self.shared is not None:
-            turn = context.turn if self.shared.turn is None else partial(in_turn, self.shared.turn)
+            turn = context.turn if self.shared.turn is None else self.shared.turn.taken
             own = evolve(own, queue=self.shared.queue, cache=self.shared.cache, turn=turn)
         return self.registry.open_ipam(name, own)
 

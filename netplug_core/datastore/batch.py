@@ -2,15 +2,16 @@
 
 Requests that wait while a commit is in flight are decided one after the other and go into one commit, which
 ``batch_plan`` makes of them. :func:`run_batch` reads, plans and commits, once. A request that cannot share a commit,
-and every request of a commit that fails, runs alone in its own ``Transaction``. :class:`RequestQueue` collects
-requests. Nothing here starts a thread.
+and every request of a commit that fails, runs alone: in its own ``Transaction`` and in its own caller's thread, so that
+no other one has its conflicts, its waits and its errors. :class:`RequestQueue` collects requests. Nothing here starts a
+thread.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
@@ -22,6 +23,7 @@ from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, is_too_old
 from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.locks import Signal, Turn, TurnPlace
 from netplug_core.records import (
     MAX_COMMIT_WRITES,
     CommitError,
@@ -32,12 +34,21 @@ from netplug_core.records import (
     Snapshot,
 )
 
-__all__ = ["BatchTransactor", "RequestQueue", "run_batch"]
+__all__ = ["BatchTransactor", "NextStep", "RequestQueue", "run_batch"]
 
 R = TypeVar("R")
 
-Outcome: TypeAlias = Decision[object] | NetplugError
-"""What became of a request: its decision, which is committed, or the error to raise."""
+
+class NextStep(enum.Enum):
+    """What a request does whose outcome a batch has not settled."""
+
+    SHARE = "wait for the next commit"
+    ALONE = "run alone"
+    ALONE_FROM_READ = "run alone, and decide from a read"
+
+
+Outcome: TypeAlias = Decision[object] | Exception | NextStep
+"""What became of a request: its decision, which is committed, the error to raise, or what it does next."""
 
 
 def run_batch(
@@ -47,39 +58,48 @@ def run_batch(
     cache: DatastoreCache | None = None,
     max_writes: int = MAX_COMMIT_WRITES,
 ) -> list[Outcome]:
-    """Run requests, as many as possible in one commit; one outcome for each, in their order."""
-    outcomes: dict[int, Outcome] = {}
-    waiting = list(range(len(requests)))
-    while waiting:
-        batch = _Batch(store, [requests[number] for number in waiting], cache, max_writes)
-        outcomes.update((waiting[place], outcome) for place, outcome in batch.run().items())
-        waiting = [number for number in waiting if number not in outcomes]
-    return [outcomes[number] for number in range(len(requests))]
+    """Run as many requests as possible in one commit; one outcome for each, in their order.
+
+    What fails for a reason that is not the store's, such as a mistake in a rule, fails for one request. All run alone
+    then, and that one raises it again.
+    """
+    batch = _Batch(store, requests, cache, max_writes)
+    try:
+        outcomes = batch.run()
+    except Exception:  # noqa: BLE001  whatever it is, the request that it belongs to raises it again
+        batch.invalidate_cache()
+        outcomes = {}
+    return [outcomes.get(number, NextStep.ALONE) for number in range(len(requests))]
 
 
 @define(eq=False)
 class _Batch:
-    """One commit for as many requests as it can serve, and the requests that have to run alone."""
+    """One commit for as many requests as it can serve. Those without an outcome have to run alone."""
 
     store: Datastore
-    requests: list[BatchRequest]
+    requests: Sequence[BatchRequest]
     cache: DatastoreCache | None
     max_writes: int
     read_at_s: float = 0.0
+    mistakes: dict[int, Exception] = field(factory=dict)
 
     def run(self) -> dict[int, Outcome]:
-        """The outcomes of all requests, but for those that found the commit full."""
+        """The outcomes of the requests that need not run alone."""
         try:
             plan = self._plan()
         except Unavailable as error:
             return self._fail_together(error, range(len(self.requests)))
-        except NetplugError:  # such as a record that only one of the requests asks for and that cannot be decoded
-            return self._run_alone(range(len(self.requests)))
         return {
             **self._commit(plan),
-            **self._run_alone(plan.alone),
-            **self._run_alone(plan.unconfirmed, is_confirmed=False),
+            **dict.fromkeys(plan.later, NextStep.SHARE),
+            **dict.fromkeys(plan.unconfirmed, NextStep.ALONE_FROM_READ),
+            **self.mistakes,
         }
+
+    def invalidate_cache(self) -> None:
+        """Forget what was cached: it was out of date, or may be."""
+        if self.cache is not None:
+            self.cache.invalidate()
 
     def _plan(self) -> BatchPlan:
         """Read what the requests need, from the cache if it has it, and plan."""
@@ -109,27 +129,27 @@ class _Batch:
     def _read(self, queries: tuple[Query, ...]) -> Snapshot:
         reading = self.store.read if self.cache is None else partial(self.cache.read, self.store)
         found = reading(queries, deadline=self._deadline(self.requests))
-        for request in self.requests:
-            request.transaction.note_read(found)
+        for number, request in enumerate(self.requests):
+            with self._blamed_on(number):
+                request.transaction.note_read(found)
         return found
 
     def _commit(self, plan: BatchPlan) -> dict[int, Outcome]:
         served = plan.decisions.keys()
         if plan.writes and is_too_old(self.store, self.requests[0].transaction.pace.clock, self.read_at_s):
-            return self._run_alone(served)
+            return {}
         if plan.writes:
             began = self.cache.state if self.cache is not None else None
             try:
                 deadline = self._deadline([self.requests[number] for number in served])
                 revisions = self.store.commit(plan.writes, deadline=deadline)
             except BaseException as error:  # an interrupt too: writes may be applied that the cache does not know of
+                self.invalidate_cache()
                 self._note_commit(plan, error)
-                if self.cache is not None:
-                    self.cache.invalidate()
                 if isinstance(error, Unavailable) and type(error) is Unavailable:
                     return self._fail_together(error, served)
-                if isinstance(error, NetplugError):
-                    return self._run_alone(served)
+                if isinstance(error, Exception):
+                    return {}
                 raise
             self._note_commit(plan, None)
             if self.cache is not None:
@@ -148,31 +168,27 @@ class _Batch:
             if isinstance(error, (CommitError, OutcomeUnknown)):
                 applied = sum(position < error.applied for position in plan.own_positions[number])
                 own_error = evolve(error, applied=applied)
-            self.requests[number].transaction.note_commit(decision.writes, own_error)
+            with self._blamed_on(number):
+                self.requests[number].transaction.note_commit(decision.writes, own_error)
 
-    def _run_alone(self, numbers: Iterable[int], *, is_confirmed: bool = True) -> dict[int, Outcome]:
-        """Run requests one by one; those whose decisions no commit confirms, from a read."""
-        outcomes: dict[int, Outcome] = {}
-        for number in numbers:
-            request = self.requests[number]
-            transaction = request.transaction if is_confirmed else evolve(request.transaction, may_use_cache=False)
-            if self.cache is not None and not is_confirmed:
-                self.cache.invalidate()
-            try:
-                outcomes[number] = transaction.run(request.queries, request.decide)
-            except NetplugError as error:
-                outcomes[number] = error
-        return outcomes
+    @contextmanager
+    def _blamed_on(self, number: int) -> Iterator[None]:
+        """What a request's observer raises is that request's error, and stops no other."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  its own caller raises it
+            self.mistakes[number] = error
 
     def _fail_together(self, error: Unavailable, numbers: Iterable[int]) -> dict[int, Outcome]:
         """The store did not answer in time: the error of all requests, or of those whose time is over.
 
-        The others are tried again, because the earliest deadline limits a call for all. Each error is a value of its
-        own, because callers add notes to it.
+        The others share the next commit, because the earliest deadline limits a call for all. Each error is a value of
+        its own, because callers add notes to it.
         """
         numbers = tuple(numbers)
         late = [number for number in numbers if self.requests[number].transaction.pace.deadline.has_passed]
-        return {number: evolve(error) for number in late or numbers}
+        errors: dict[int, Outcome] = {number: evolve(error) for number in late or numbers}
+        return {number: errors.get(number, NextStep.SHARE) for number in numbers}
 
     def _deadline(self, requests: Iterable[BatchRequest]) -> Deadline:
         """The earliest deadline of some requests, and at most that of one call."""
@@ -185,47 +201,105 @@ class _Batch:
 
 @define(eq=False)
 class _Ticket:
+    """A request in the queue. ``is_taken``: a thread makes the commit for it; ``settled`` is for who waits for that."""
+
     request: BatchRequest
+    place: TurnPlace
+    is_taken: bool = False
     outcome: Outcome | None = None
+    settled: Signal | None = None
 
 
 @define(eq=False, kw_only=True)
 class RequestQueue:
     """Requests of many callers that wait for the next commit.
 
-    ``turn`` is entered before a caller commits for all that wait: a process with threads gives a lock, so that one
-    commit is in flight and the callers behind it share the next one.
+    The caller whose ``turn`` it is commits for all that wait: so one commit is in flight, and the callers behind it
+    share the next one. No caller waits longer than its deadline. The calls that a batch makes to the store end by the
+    earliest deadline of its requests. A caller commits for all once, whatever becomes of the others; one whose turn
+    does not come in half of its time commits without it. A request that runs alone has a turn for each attempt.
     """
 
     store: Datastore
     cache: DatastoreCache | None = None
-    turn: Callable[[], AbstractContextManager[object]] = nullcontext
+    turn: Turn = field(factory=Turn)
     max_writes: int = MAX_COMMIT_WRITES
-    _waiting: deque[_Ticket] = field(factory=deque, init=False)  # threads append at any time
+    _waiting: list[_Ticket] = field(factory=list, init=False)
 
     def run(self, request: BatchRequest) -> Decision[object]:
         """Wait for the commit of a request, or make it; see ``Transactor.run`` for what is raised."""
-        ticket = _Ticket(request)
-        self._waiting.append(ticket)
-        with self.turn():
-            if ticket.outcome is None:
-                self._flush()
-        if isinstance(ticket.outcome, NetplugError):
-            raise ticket.outcome
-        return cast("Decision[object]", ticket.outcome)
+        outcome: Outcome = NextStep.SHARE
+        while outcome is NextStep.SHARE:
+            outcome = self._share(request)
+        if isinstance(outcome, Decision):
+            return outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        alone = evolve(request.transaction, turn=self.turn.taken)
+        if outcome is NextStep.ALONE_FROM_READ:
+            alone.may_use_cache = False
+            if self.cache is not None:
+                self.cache.invalidate()
+        return alone.run(request.queries, request.decide)
 
-    def _flush(self) -> None:
-        tickets = [self._waiting.popleft() for _ in range(len(self._waiting))]
+    def _share(self, request: BatchRequest) -> Outcome:
+        """Commit for all that wait, or wait until another caller has."""
+        ticket = _Ticket(request, self.turn.join())
+        with self.turn.guard:
+            self._waiting.append(ticket)
         try:
-            outcomes = run_batch(
-                self.store, [ticket.request for ticket in tickets], cache=self.cache, max_writes=self.max_writes
-            )
-        except BaseException:
+            ticket.place.wait(request.transaction.pace.deadline)  # or until another caller has settled it
+            taken = self._take(ticket)
+            if taken:
+                self._settle(taken)
+        finally:
+            self._withdraw(ticket)
+        return self._outcome(ticket)
+
+    def _take(self, ticket: _Ticket) -> Sequence[_Ticket]:
+        """All requests that wait, for their caller to commit them; none if its own does not wait any more."""
+        with self.turn.guard:
+            if ticket.is_taken:
+                return ()
+            taken, self._waiting = self._waiting, []
+            for each in taken:
+                each.is_taken = True
+        for each in taken:
+            if each is not ticket:
+                self.turn.leave(each.place)
+        return taken
+
+    def _withdraw(self, ticket: _Ticket) -> None:
+        """Leave the queue, also after an interrupt."""
+        with self.turn.guard:
+            if not ticket.is_taken:
+                self._waiting.remove(ticket)
+        self.turn.leave(ticket.place)
+
+    def _settle(self, tickets: Sequence[_Ticket]) -> None:
+        """Commit for all; who is interrupted leaves the others to themselves."""
+        outcomes: Sequence[Outcome] = [NextStep.ALONE] * len(tickets)
+        try:
+            requests = [ticket.request for ticket in tickets]
+            outcomes = run_batch(self.store, requests, cache=self.cache, max_writes=self.max_writes)
+        finally:
+            with self.turn.guard:
+                for ticket, outcome in zip(tickets, outcomes, strict=True):
+                    ticket.outcome = outcome
             for ticket in tickets:
-                ticket.outcome = OutcomeUnknown(self.store.description.location, "the batch was interrupted")
-            raise
-        for ticket, outcome in zip(tickets, outcomes, strict=True):
-            ticket.outcome = outcome
+                ticket.place.wake()
+                if ticket.settled is not None:
+                    ticket.settled.set()
+
+    def _outcome(self, ticket: _Ticket) -> Outcome:
+        """What became of a request that is taken; waits for it."""
+        with self.turn.guard:
+            if ticket.outcome is None:
+                ticket.settled = self.turn.make_signal()
+        while ticket.outcome is None:
+            assert ticket.settled is not None  # noqa: S101  made above
+            ticket.settled.wait()
+        return ticket.outcome
 
 
 @frozen(eq=False)

@@ -15,7 +15,6 @@ from attrs import Factory, define, evolve, frozen
 
 from netplug_core.datastore.transaction import Transaction, decide_behind
 from netplug_core.datastore.write_set import apply_writes
-from netplug_core.errors import NetplugError
 from netplug_core.records import (
     ABSENT,
     MAX_COMMIT_WRITES,
@@ -144,7 +143,7 @@ def _decide(request: BatchRequest, snapshot: Snapshot) -> Decision[object] | Nee
         return None
     try:
         return decide_behind(request.transaction.gate, snapshot, request.decide)
-    except NetplugError:
+    except Exception:  # noqa: BLE001  whatever it is, the rule raises it again to its own caller
         return None
 
 

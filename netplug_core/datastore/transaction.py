@@ -7,16 +7,19 @@ own output, so deciding again after a lost reply is safe. A rule that is not say
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from attrs import define, field
 
-from netplug_core.clock import Clock, Pace
+from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.write_set import rest_of_commit
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
+from netplug_core.locks import no_lock
 from netplug_core.records import (
     CommitError,
     Create,
@@ -115,6 +118,9 @@ class Transaction:
     record, that is made first. The rest follows if its answer confirms that nothing else has changed.
 
     ``may_use_cache`` is false if the caller knows already that the first attempt has to be made from a read.
+    ``turn`` is held from a read to its commit, so that calls which would only make each other's commits fail go one
+    after another. It is not held while the transaction waits to try again, nor after a commit without an answer: no
+    other call has to wait for the conflicts and time-outs of this one.
     """
 
     store: Datastore
@@ -124,6 +130,7 @@ class Transaction:
     assume_absent: tuple[Query, ...] = ()
     observer: CommitObserver | None = None
     may_use_cache: bool = True
+    turn: Callable[[Deadline], AbstractContextManager[object]] = no_lock
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Let the observer note an answer of the store."""
@@ -156,10 +163,24 @@ class Transaction:
 
     def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """Commit what ``decide`` decides, as :meth:`Transactor.run` says."""
-        wanted = self.first_queries(queries)
-        number = 0
+        wanted, numbers, turn = self.first_queries(queries), count(1), self.turn
         while True:
-            number += 1
+            with turn(self.pace.deadline):
+                decision, error, number = self._try(numbers, wanted, decide)
+            if error is not None:
+                turn = no_lock if isinstance(error, OutcomeUnknown) else turn
+                self._wait_before_retry(error, number, decision)
+                continue
+            if isinstance(decision.result, NetplugError):
+                raise decision.result
+            return decision
+
+    def _try(
+        self, numbers: Iterator[int], wanted: tuple[Query, ...], decide: Callable[[Snapshot], Decision[R] | NeedMore]
+    ) -> tuple[Decision[R], CommitError | OutcomeUnknown | None, int]:
+        """Decide, from a read if the cache does not do, and commit once; with the error of the commit if it failed."""
+        while True:
+            number = next(numbers)
             attempt = _Attempt(self, may_use_cache=self.may_use_cache and number == 1)
             try:
                 decision = attempt.decide(wanted, decide)
@@ -176,14 +197,10 @@ class Transaction:
                 attempt.require_time()
                 continue
             try:
-                if not attempt.commit(decision.writes):
-                    continue
+                if attempt.commit(decision.writes):
+                    return decision, None, number
             except (CommitError, OutcomeUnknown) as error:
-                self._wait_before_retry(error, number, decision)
-                continue
-            if isinstance(decision.result, NetplugError):
-                raise decision.result
-            return decision
+                return decision, error, number
 
     def _wait_before_retry(self, error: CommitError | OutcomeUnknown, attempt: int, decision: Decision[R]) -> None:
         """Wait before the next attempt, or raise if there can be none."""

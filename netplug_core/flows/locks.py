@@ -64,16 +64,20 @@ class CallLocks:
     path: str
 
     @contextmanager
-    def host_lock(self) -> Iterator[HeldLock]:
-        """Hold the host's lock, or go on without it; it may be released before the block ends."""
+    def host_lock(self, deadline: Deadline | None = None) -> Iterator[HeldLock]:
+        """Hold the host's lock, or go on without it after ``HOST_LOCK_S`` or half of the time until a deadline.
+
+        A call that has no time takes the lock if it is free. The lock may be released before the block ends.
+        """
         held: HeldLock | None = None
+        wait_s = HOST_LOCK_S if deadline is None else min(HOST_LOCK_S, deadline.remaining_s / 2)
         try:
-            held = self._wait(_HOST_OFFSET, HOST_LOCK_S)
+            held = self._wait(_HOST_OFFSET, wait_s)
         except OSError as error:
             self._note_failure("going on without the host lock", error)
         else:
-            if held is None:
-                cause = f"another call has held it for {HOST_LOCK_S:g} s"
+            if held is None and wait_s:
+                cause = f"another call has held it for {wait_s:.3g} s"
                 self.log(Level.WARNING, "going on without the host lock", path=self.path, cause=cause)
         held = held or NoLock()
         try:

@@ -5,8 +5,7 @@ twice; each answer is what is stored under its handle; handles and endpoints are
 and exact in the end; a block is written once in a batch; and what a fault left behind is healed by a release.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -34,6 +33,7 @@ from netplug_core.testing.faults import (
     ProcessDied,
 )
 from tests.harness.ipam import NODE, IPAMHarness, ipv4, ipv6, make_request
+from tests.harness.nested_calls import NestedTurn
 
 HANDLES = tuple("abcdefgh")
 
@@ -44,7 +44,7 @@ class BatchHarness:
 
     harness: IPAMHarness
     ipam: BlockIPAM
-    waiting: list[Callable[[], object]] = field(factory=list)
+    turn: NestedTurn
     answers: dict[str, object] = field(factory=dict)
 
     @classmethod
@@ -55,21 +55,14 @@ class BatchHarness:
         harness.add_pool("six", "fd00::/124", 126)
         store = FaultyDatastore(harness.store, {4: fault} if fault else {})
         cache = make_node_cache(store, clock=harness.clock)
-        queue = RequestQueue(store=store, cache=cache if is_cached else None)
+        turn = NestedTurn()
+        queue = RequestQueue(store=store, cache=cache if is_cached else None, turn=turn)
         ipam = evolve(harness.ipam(), datastore=store, cache=queue.cache, queue=queue)
-        batch = cls(harness, ipam)
-        queue.turn = batch.turn
+        batch = cls(harness, ipam, turn)
         for handle in HANDLES[:3]:
             batch.assign(handle, 1)
         assert store.commits == 3
         return batch
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Before a call commits, the next one is made; the innermost commits for all."""
-        if self.waiting:
-            self.waiting.pop(0)()
-        yield
 
     def assign(self, handle: str, count: int) -> None:
         request = make_request(handle, ipv4(count), ipv6(count))
@@ -87,11 +80,11 @@ class BatchHarness:
     def together(self, calls: list[tuple[str, int]]) -> None:
         """Assign so many addresses (0: release), all in one batch."""
         self.answers.clear()
-        self.waiting = [
+        self.turn.calls = [
             partial(self.assign, handle, count) if count else partial(self.release, handle) for handle, count in calls
         ]
-        while self.waiting:
-            self.waiting.pop(0)()
+        while self.turn.calls:
+            self.turn.calls.pop(0)()
 
     def state(self) -> StoredState:
         return read_state(self.harness.store, self.harness.deadline)

@@ -33,7 +33,7 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
-from netplug_core.locks import HeldLock, NoLock, no_lock, no_turn
+from netplug_core.locks import AttemptLocks, no_lock
 from netplug_core.records import (
     CommitError,
     Create,
@@ -68,10 +68,10 @@ class BlockIPAM:
     ``chance`` (0 to 1) jitters the waits between attempts, and chooses whose blocks to borrow from. ``order`` says
     where a node starts in a pool. ``cache`` is what a resident process knows of the store; a process that serves one
     call has none. With a ``queue`` (of the same store and cache), assignments and releases of several callers share
-    commits. ``lock`` is held while an assignment is read, decided and committed, and no longer than the store
-    answers: others of the machine must not wait for its time-outs. A release takes no lock. ``turn`` is held in the
-    same way by assignments and releases: in a process that serves calls at the same time, those that would only
-    make each other's commits fail go one after another.
+    commits. ``lock`` is held while an assignment is read, decided and committed, not while it waits to try again, and
+    only as long as the store answers: others of the machine must not wait for its conflicts and time-outs. It is waited
+    for once. A release takes no lock. ``turn`` is held by each attempt of an assignment or a release: in a process that
+    serves calls at the same time, those that would only make each other's commits fail go one after another.
     """
 
     datastore: Datastore
@@ -80,8 +80,8 @@ class BlockIPAM:
     order: BlockOrder = hashed_start
     cache: DatastoreCache | None = None
     queue: RequestQueue | None = None
-    lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
-    turn: Callable[[Deadline], AbstractContextManager[HeldLock]] = no_turn
+    lock: Callable[[Deadline], AbstractContextManager[object]] = no_lock
+    turn: Callable[[Deadline], AbstractContextManager[object]] = no_lock
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
         """Assign the wanted addresses and store the endpoint, in one commit.
@@ -91,7 +91,7 @@ class BlockIPAM:
         from netplug_core.ipam.allocation.decide import decide, queries  # a DEL does without
 
         handle = None if request.handle is None else handle_query(request.handle)
-        record = _CommitRecord(self._is_ordered, handle)
+        record, locks = _CommitRecord(self._is_ordered, handle), AttemptLocks(turn=self.turn, lock=self.lock)
         draw = _drawn_once(self.chance)
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
@@ -108,12 +108,12 @@ class BlockIPAM:
         assumed_absent = () if handle is None else (handle, *self._absent_before(endpoint))
         wanted = (*queries(request), *endpoint.queries)
         try:
-            with self.turn(deadline) as record.turn, self.lock() as record.lock:
-                while True:
-                    made = _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
-                    if handle is None or not _is_cut_by_commit(made):
-                        return made
-                    assumed_absent = ()  # the handle exists now
+            while True:
+                transactor = self._transactor(deadline, assumed_absent, record, locks.taken)
+                made = _result_of(transactor.run(wanted, decided))
+                if handle is None or not _is_cut_by_commit(made):
+                    return made
+                assumed_absent = ()  # the handle exists now
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
             if request.handle is not None and record.may_have_written_handle and record.handle_existed is not True:
                 self._release_after_failure(
@@ -210,8 +210,7 @@ class BlockIPAM:
 
         self._forget_view(endpoint)  # an assignment for another container of the pod may be at work
         wanted = (*release_queries(request), *endpoint.queries)
-        with self.turn(deadline) as record.turn:
-            part = _result_of(self._transactor(deadline, (), record).run(wanted, decided))
+        part = _result_of(self._transactor(deadline, (), record, self.turn).run(wanted, decided))
         return evolve(part, addresses=tuple(freed))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
@@ -266,9 +265,15 @@ class BlockIPAM:
     def _is_ordered(self) -> bool:
         return self.datastore.description.atomicity is Atomicity.ORDERED
 
-    def _transactor(self, deadline: Deadline, assume_absent: tuple[Query, ...], record: _CommitRecord) -> Transactor:
+    def _transactor(
+        self,
+        deadline: Deadline,
+        assume_absent: tuple[Query, ...],
+        record: _CommitRecord,
+        turn: Callable[[Deadline], AbstractContextManager[object]],
+    ) -> Transactor:
         pace = self._pace(deadline)
-        transaction = Transaction(self.datastore, pace, READINESS_GATE, self.cache, assume_absent, record)
+        transaction = Transaction(self.datastore, pace, READINESS_GATE, self.cache, assume_absent, record, turn=turn)
         if self.queue is None:
             return transaction
         from netplug_core.datastore.batch import BatchTransactor  # a process that serves one call does without
@@ -287,8 +292,7 @@ class _CommitRecord:
     ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
     exist. A commit that failed before the handle has left only affinities, which the node's next request heals.
     ``unreleased``: addresses without a handle that an ordered store assigned in a partly applied commit; the next
-    attempt cannot know that they are its own. ``lock`` and ``turn`` are released when the store does not answer a
-    commit.
+    attempt cannot know that they are its own.
     """
 
     is_ordered: bool
@@ -298,8 +302,6 @@ class _CommitRecord:
     handle_existed: bool | None = None
     attempted: list[Sequence[Write]] = field(factory=list)
     unreleased: list[ReleaseItem] = field(factory=list)
-    lock: HeldLock = field(factory=NoLock)
-    turn: HeldLock = field(factory=NoLock)
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Note whether the handle existed before the call wrote anything."""
@@ -309,9 +311,6 @@ class _CommitRecord:
     def note_commit(self, writes: Sequence[Write], error: BaseException | None) -> None:
         """Note which writes of a commit may be applied."""
         self.attempted.append(writes)
-        if error is not None and not isinstance(error, CommitError):
-            self.lock.release()
-            self.turn.release()
         if error is None:
             self.may_have_written_handle = True
         elif isinstance(error, (CommitError, OutcomeUnknown)):

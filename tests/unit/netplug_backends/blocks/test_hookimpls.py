@@ -6,6 +6,7 @@ import pytest
 
 from netplug_backends.blocks import hookimpls
 from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.clock import Deadline
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
@@ -31,7 +32,7 @@ def test_with_a_queue_no_lock_keeps_calls_apart_that_could_share_a_commit() -> N
     store = MemoryDatastore(clock=clock)
     queue = RequestQueue(store=store)
 
-    def lock() -> NoReturn:
+    def lock(_deadline: Deadline) -> NoReturn:
         raise AssertionError("it is taken")
 
     cache = make_node_cache(store, clock=clock)
@@ -41,8 +42,8 @@ def test_with_a_queue_no_lock_keeps_calls_apart_that_could_share_a_commit() -> N
     with opened as ipam:
         assert isinstance(ipam, BlockIPAM)
         assert (ipam.queue, ipam.cache) == (queue, cache)
-        with ipam.lock() as held:
-            held.release()
+        with ipam.lock(Deadline.after(clock, 1)):
+            pass
 
 
 @pytest.mark.parametrize("name", ["host-local", "netplug", ""])

@@ -15,9 +15,10 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.locks import HeldLock
 from netplug_core.records import Conflict, OutcomeUnknown, Revision
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import FaultyDatastore, LostRace
 from tests.harness.ipam import IPAMHarness, make_request
 from tests.harness.ipam_service import make_cluster
 from tests.harness.stores import HookedStore, ScriptedStore, SendWrites
@@ -32,18 +33,15 @@ class Turn:
     seen: list[bool] = field(factory=list)
 
     @contextmanager
-    def take(self, deadline: Deadline) -> Iterator[HeldLock]:
+    def take(self, deadline: Deadline) -> Iterator[None]:
         assert not deadline.has_passed
         assert not self.is_held, "a call that has it would wait for itself"
         self.is_held = True
         self.taken += 1
         try:
-            yield self
+            yield
         finally:
             self.is_held = False
-
-    def release(self) -> None:
-        self.is_held = False
 
     def look(self) -> None:
         """Note whether it is held now."""
@@ -91,8 +89,23 @@ def test_others_need_not_wait_for_the_time_outs_of_one_call(harness: IPAMHarness
     assert turn.seen == [True, False] * 2
 
 
+def test_others_have_their_turn_while_a_call_waits_to_try_again(harness: IPAMHarness) -> None:
+    turn = Turn()
+
+    @define
+    class WaitingClock(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            turn.look()
+            super().sleep(seconds)
+
+    store = FaultyDatastore(harness.store, dict.fromkeys(range(1, 4), LostRace()))
+    ipam = evolve(ipam_of(harness, store, turn), clock=WaitingClock())
+    assert ipam.assign(make_request("h"), NO_ENDPOINT, deadline=Deadline.after(ipam.clock, 60)).addresses
+    assert (turn.seen, turn.taken) == ([False] * 3, 4)
+
+
 def test_what_a_failed_assignment_has_written_is_released_in_a_turn_of_its_own(harness: IPAMHarness) -> None:
-    """It lost a race and then could not read again: it still had its turn."""
+    """It lost a race, and could not read again in its second turn."""
     turn, store = Turn(), HookedStore(harness.store)
 
     def lose() -> None:
@@ -108,7 +121,7 @@ def test_what_a_failed_assignment_has_written_is_released_in_a_turn_of_its_own(h
     store.after_commit = lose
     with pytest.raises(Unavailable):
         ipam_of(harness, store, turn).assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
-    assert (turn.seen, turn.taken) == ([True], 2)
+    assert (turn.seen, turn.taken) == ([True], 3)
 
 
 def nothing() -> None:
