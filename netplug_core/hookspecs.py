@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.cache import DatastoreCache
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.ipam.outcome.record_memory import RecordMemory
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
     from netplug_core.orchestrator.model import NodeFacts
@@ -64,7 +65,8 @@ class IPAMContext:
     ``queue`` collects the commits of calls that one process serves at the same time, for an IPAM that stores addresses
     in the datastore; None: each call commits by itself. ``cache`` is what the process remembers of the datastore, with
     a queue or without; None: it serves one call. ``write_stderr`` takes what another plugin writes to standard error;
-    None: that of this process does.
+    None: that of this process does. ``memory`` is what the process remembers of records that cannot be read; None: it
+    serves one call. ``log`` takes the lines of the call; None: nothing is logged.
     """
 
     datastore: Datastore
@@ -78,6 +80,8 @@ class IPAMContext:
     queue: RequestQueue | None = None
     cache: DatastoreCache | None = None
     write_stderr: Callable[[bytes], None] | None = None
+    memory: RecordMemory | None = None
+    log: Log | None = None
 
 
 @frozen(kw_only=True)

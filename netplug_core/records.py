@@ -270,12 +270,15 @@ class Malformed(DatastoreError, error_code=ErrorCode.MALFORMED_RECORD):
 
     ``problem`` names the field and its value. ``revision`` is that of the record, as far as the store knows it, so that
     a commit can require that it stays so. ``subject`` is the key as a value; None if that cannot be understood either.
+    ``counts_as`` is a value of the kind that holds what still counts of it: what can be read, or what was last known.
+    A rule uses it only where to ignore the record would allow more, and never writes it; None if nothing is known.
     """
 
     key: str
     problem: str
     revision: Revision = field(default=Revision(""), eq=False)
     subject: Key[object] | None = field(default=None, eq=False)
+    counts_as: object | None = field(default=None, eq=False, repr=False)
 
     def __str__(self) -> str:
         return f"the stored record {self.key} is malformed: {self.problem}"
@@ -351,6 +354,7 @@ class Decision(Generic[R_co]):
     ``is_repeatable`` is false if deciding again after a lost reply would do the work twice. ``needs_read``: it may not
     rest on a cache alone, as its result is less than was requested, or it deletes a record for what another one says.
     But if ``rests_on`` is given, it is enough to have read that: the rest is its gate, and what its writes prove.
+    ``passed_over`` are the entries of the trace about records that could not be read or judged.
     """
 
     writes: tuple[Write, ...]
@@ -359,6 +363,7 @@ class Decision(Generic[R_co]):
     is_repeatable: bool = True
     needs_read: bool = False
     rests_on: tuple[Query, ...] = ()
+    passed_over: tuple[TraceEntry, ...] = ()
 
     def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
         """This decision with more writes around its own; ``Written`` positions are moved along."""
@@ -367,7 +372,9 @@ class Decision(Generic[R_co]):
             return self
         own = _shift_written(self.writes, len(head)) if head else self.writes
         writes = (*head, *own, *(_shift_written(last, len(head) + len(own)) if last else ()))
-        return Decision(writes, self.result, self.trace, self.is_repeatable, self.needs_read, self.rests_on)
+        return Decision(
+            writes, self.result, self.trace, self.is_repeatable, self.needs_read, self.rests_on, self.passed_over
+        )
 
 
 @frozen

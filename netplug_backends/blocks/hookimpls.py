@@ -32,6 +32,8 @@ def netplug_open_ipam(name: str, context: IPAMContext) -> AbstractContextManager
             # Calls of one queue do not collide, and a call that waits with the lock would keep the next one from it.
             lock=context.lock if context.queue is None else no_lock,
             turn=context.turn,
+            memory=context.memory,
+            log=context.log,
         )
     )
 

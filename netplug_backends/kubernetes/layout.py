@@ -6,6 +6,7 @@ the spec, because names are never parsed. Users' resources are encoded by ``reso
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -294,7 +295,9 @@ class _ResourceKindMapping:
         try:
             value = codec.from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
         except (ConfigurationError, RecursionError) as error:
-            raise Malformed(f"{kind} {_object_name(found)}", str(error)) from error
+            key = kind.key(_object_name(found))
+            part = codec.readable_part(key, _text_of_spec(found))
+            raise Malformed(f"{kind} {_object_name(found)}", str(error), subject=key, counts_as=part) from error
         if isinstance(attempt, str) and attempt:  # most resources were created without one
             pool = cast("IPPool", value)  # every kind has metadata; a pool stands for them all
             value = evolve(pool, metadata=evolve(pool.metadata, attempt=attempt))
@@ -308,6 +311,13 @@ class _ResourceKindMapping:
 def _object_member(found: Json, name: str) -> Json:
     value = found.get(name)
     return cast("Json", value) if isinstance(value, Mapping) else {}
+
+
+def _text_of_spec(found: Json) -> str:
+    try:
+        return json.dumps(found.get("spec"))
+    except RecursionError:
+        return ""
 
 
 def _object_name(found: Json) -> str:

@@ -250,6 +250,8 @@ class SqliteDatastore:
         return ReadResult.of(found)
 
     def _decode(self, key: Key[object], stored: bytes, revision: Revision) -> Record[object] | Malformed | None:
+        if len(key.path) != len(key.kind.segments):
+            return Malformed(str(key), f"its path has {len(key.path)} segments", revision)
         try:
             value = self._codec.decode(key, stored)
         except Malformed as error:
@@ -272,7 +274,7 @@ def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
 
 def _select(connection: sqlite3.Connection, query: Query) -> Iterable[_Row]:
     # A list is one page, whatever its limit: everything is read in one transaction.
-    columns = "SELECT path, revision, value FROM record WHERE kind = ?"
+    columns = "SELECT path, revision, CAST(value AS BLOB) FROM record WHERE kind = ?"  # a person may have stored text
     try:
         prefix = _encode_path(query.key.path if isinstance(query, Get) else query.start)
     except InvalidName:
@@ -316,7 +318,9 @@ def _changes(
     (count,) = connection.execute("SELECT count(*) FROM change WHERE revision > ?", (oldest,)).fetchone()
     # Only these kinds: one that seldom changes may be thousands of changes of others behind.
     kinds = f"kind IN ({', '.join('?' * len(seen))})"
-    columns = f"SELECT revision, kind, path, value FROM change WHERE revision > ? AND {kinds} ORDER BY revision"  # noqa: S608  marks only
+    columns = (
+        f"SELECT revision, kind, path, CAST(value AS BLOB) FROM change WHERE revision > ? AND {kinds} ORDER BY revision"  # noqa: S608  marks only
+    )
     changes = connection.execute(columns, (oldest, *seen)).fetchall()
     connection.execute("COMMIT")
     return newest, changes if count == newest - oldest else None

@@ -1,9 +1,9 @@
-"""What the caches of open datastores know: how long ago that was confirmed, and how full pools are."""
+"""What calls know of open datastores: how long ago caches were confirmed, how full pools are, what was passed over."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 
 from attrs import frozen
 
@@ -11,6 +11,7 @@ from netplug_cli.node.shared import SharedDatastore
 from netplug_cli.node.tracked import Tracked
 from netplug_core.clock import Clock
 from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.ipam.outcome.record_memory import RecordMemory
 from netplug_core.ipam.reporting.own_blocks import OwnUsage, own_usage
 
 __all__ = ["OpenCaches"]
@@ -23,23 +24,46 @@ class _OpenCache:
     cache: DatastoreCache
 
 
+@frozen(eq=False)
+class _OpenMemory:
+    name: str
+    location: str
+    memory: RecordMemory
+
+
 class OpenCaches:
-    """The caches that are open now. Threads may share it. Nothing is read from a datastore."""
+    """The caches and memories that are open now. Threads may share it. Nothing is read from a datastore."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._open: Tracked[_OpenCache] = Tracked()
+        self._memories: Tracked[_OpenMemory] = Tracked()
 
-    def used_by(self, shared: SharedDatastore) -> AbstractContextManager[object]:
-        """That of a datastore is open for as long as the context lasts.
+    @contextmanager
+    def used_by(self, shared: SharedDatastore) -> Iterator[None]:
+        """Those of a datastore are open for as long as the context lasts.
 
-        One of an ordered store is left out: the calls confirm it, so that its age would say how long there was none.
+        The cache of an ordered store is left out: the calls confirm it, so that its age would say how long there was
+        none.
         """
         cache = None if shared.queue is None else shared.queue.cache
-        if cache is None:
-            return nullcontext()
         description = shared.datastore.description
-        return self._open.including(_OpenCache(description.name, description.location, cache))
+        name, location = description.name, description.location
+        with self._memories.including(_OpenMemory(name, location, shared.memory)):
+            if cache is None:
+                yield
+                return
+            with self._open.including(_OpenCache(name, location, cache)):
+                yield
+
+    def passed_over(self) -> dict[tuple[str, ...], float]:
+        """How many records calls passed over of late, by datastore, location and kind."""
+        now_s = self._clock.monotonic()
+        return {
+            (each.name, each.location, kind): float(count)
+            for each in self._memories.all()
+            for kind, count in each.memory.counts(now_s).items()
+        }
 
     def ages(self) -> dict[tuple[str, ...], float]:
         """How many seconds ago it was confirmed that what is followed is true, the oldest kind counting.

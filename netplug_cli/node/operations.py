@@ -160,6 +160,8 @@ class NodeOperations:
         add("netplug_node_credential_left_seconds", text, labels, self.datastores.credentials.seconds_left)
         text = "How long ago a watch confirmed what is kept of a datastore: pools, reservations and configuration."
         add("netplug_node_cache_age_seconds", text, ("datastore", "location"), caches.ages)
+        text = "Stored records that could not be read or judged, and were passed over in the last ten minutes."
+        add("netplug_node_records_passed_over", text, ("datastore", "location", "kind"), caches.passed_over)
         labels = ("datastore", "location", "pool")
         add("netplug_node_pool_addresses", "Addresses of the range of a pool.", labels, caches.range_sizes)
         text = "Addresses of this node's own blocks, as far as the process has seen them."

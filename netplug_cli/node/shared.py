@@ -15,6 +15,7 @@ from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Atomicity, Datastore, ShowsNodeEndpoints
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
+from netplug_core.ipam.outcome.record_memory import RecordMemory
 from netplug_core.locks import Turn
 from netplug_core.log import Log
 
@@ -35,6 +36,7 @@ class SharedDatastore:
     makes the writes of a commit one by one, so that sharing saves nothing, and calls at the same time would lose
     commits to each other. It has a ``turn`` in place of it, which one call at a time has. ``shown`` is a datastore
     whose endpoints are views of pods, and ``endpoints`` what follows those of the node while the datastore is ``fed``.
+    ``memory`` is what the calls remember of records that cannot be read.
     """
 
     datastore: Datastore
@@ -43,6 +45,7 @@ class SharedDatastore:
     shown: ShowsNodeEndpoints | None = None
     endpoints: EndpointFeed | None = None
     turn: Turn | None = None
+    memory: RecordMemory = field(factory=RecordMemory)
 
     @classmethod
     def of(cls, datastore: Datastore, clock: Clock, shown: ShowsNodeEndpoints | None = None) -> SharedDatastore:

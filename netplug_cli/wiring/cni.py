@@ -77,6 +77,7 @@ def _open_world(registry: Backends, netconf: NetConf, log: Log, request: CNIRequ
             netconf=netconf.own_keys,
             find_node=_node_lookup(open_orchestrator, netconf.datastore.kubernetes.node_name),
             request=request,
+            log=log,
         )
         ipam = stack.enter_context(registry.open_ipam(_ipam_name(netconf, request), context))
         yield CNIWorld(

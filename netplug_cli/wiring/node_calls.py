@@ -136,8 +136,9 @@ class _CallBackends:
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
         own = evolve(context, write_stderr=self.write_stderr)
         if self.shared is not None:
-            turn = context.turn if self.shared.turn is None else self.shared.turn.taken
-            own = evolve(own, queue=self.shared.queue, cache=self.shared.cache, turn=turn)
+            shared = self.shared
+            turn = context.turn if shared.turn is None else shared.turn.taken
+            own = evolve(own, queue=shared.queue, cache=shared.cache, turn=turn, memory=shared.memory)
         return self.registry.open_ipam(name, own)
 
     def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:

@@ -19,7 +19,7 @@ from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Key, Kind, Malformed, NotSupported, ValueCondition
-from netplug_core.resources.codec import from_mapping, to_mapping
+from netplug_core.resources.codec import from_mapping, readable_part, to_mapping
 from netplug_core.resources.kinds import KINDS, Resource
 
 __all__ = ["STORED_JSON", "JsonCodec", "KindCodec", "ValueCodec"]
@@ -85,15 +85,14 @@ class JsonCodec:
         """The value that was stored under the key; see :class:`ValueCodec`."""
         codec = self._find(key.kind)
         try:
-            mapping = json.loads(data)
-            if not isinstance(mapping, dict):
-                raise Malformed(str(key), f"not a JSON object but {type(mapping).__name__}", subject=key)
+            mapping = _require_object(json.loads(data))
             if codec.is_deleted(mapping):
                 return None
             return _checked(key, mapping, codec.from_mapping(key.kind, mapping))
         # ValueError covers what json and UTF-8 refuse too; nesting past the interpreter's depth is no record of ours.
         except (ValueError, ConfigurationError, RecursionError) as error:
-            raise Malformed(str(key), str(error), subject=key) from error
+            part = readable_part(key, data.decode(errors="replace"))
+            raise Malformed(str(key), str(error), subject=key, counts_as=part) from error
 
     def holds(self, condition: ValueCondition, data: bytes) -> bool:
         """Whether a condition certainly holds; see :class:`ValueCodec`."""
@@ -104,6 +103,12 @@ class JsonCodec:
         if codec is None:
             raise NotSupported("storing", kind, f"this release stores {', '.join(sorted(self.kinds))}")
         return codec
+
+
+def _require_object(value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError(f"not a JSON object but {type(value).__name__}")
+    return cast("Mapping[str, object]", value)
 
 
 def _checked(key: Key[object], mapping: Mapping[str, object], value: object) -> object:

@@ -13,10 +13,18 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Address, Family
 from netplug_core.errors import AllocationError, ConfigurationError, NetplugError
 from netplug_core.flows.cni.call import wanted_of
-from netplug_core.ipam.allocation.pools import Choice, Pools, choose, is_enabled, is_selected, pool_of_address
+from netplug_core.ipam.allocation.pools import (
+    Choice,
+    Pools,
+    choose,
+    find_selector_problems,
+    is_enabled,
+    is_selected,
+    pool_of_address,
+)
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
 from netplug_core.ipam.allocation.reservations import Reserved
-from netplug_core.ipam.outcome.refusals import PoolUnknown
+from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes, PoolUnknown
 from netplug_core.lint.configurations import Configuration
 from netplug_core.lint.documents import KubernetesObject, Sourced
 from netplug_core.lint.finding import Finding, format_path
@@ -193,6 +201,8 @@ def _nodes_without_pools(cluster: Cluster) -> Iterator[Finding]:
         name, labels = node.value.metadata.name, dict(node.value.metadata.labels)
         for wanted in _automatic_families(cluster):
             error = _find_refusal(pools, wanted, labels, node=name)
+            if isinstance(error, NoPoolServes | NoPoolQualifies) and any(map(find_selector_problems, pools)):
+                continue  # the selector is found with the pool itself
             if isinstance(error, AllocationError):
                 yield Finding(
                     rule=Rule.NODE_WITHOUT_POOL,

@@ -54,9 +54,10 @@ _QUERY = Get(CLUSTER_INFORMATION_KEY)
 
 
 def _check_ready(snapshot: Snapshot) -> NetplugError | Write:
-    # Only a flag that can be read locks: a damaged record must not stop the whole cluster.
-    for record in snapshot.readable(_QUERY):
-        if record.value.is_locked:
+    # Only a flag that can be read locks, also in a damaged record, which must not stop the whole cluster otherwise.
+    parts = [error.counts_as for error in snapshot.malformed(_QUERY)]
+    for value in (*(record.value for record in snapshot.readable(_QUERY)), *parts):
+        if isinstance(value, ClusterInformation) and value.is_locked:
             return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
     return Require(CLUSTER_INFORMATION_KEY, snapshot.state(_QUERY))
 

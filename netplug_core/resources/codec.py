@@ -7,6 +7,7 @@ writes the important ones. Whether a value that can be read is also allowed is d
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Final, TypeVar, cast
@@ -30,11 +31,15 @@ from netplug_core.decoding.codecs import (
 from netplug_core.decoding.errors import MalformedField, document_error, path_in_document
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, fields_of
 from netplug_core.names import API_VERSION
-from netplug_core.records import Kind
+from netplug_core.records import Key, Kind
 from netplug_core.resources.bgp_tables import BGP_TABLES
 from netplug_core.resources.bgpconfiguration import BGPConfiguration, BGPConfigurationSpec
 from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec
-from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec
 from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
@@ -47,7 +52,7 @@ from netplug_core.resources.ippool import (
     IPPoolStatus,
     PoolCondition,
 )
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, get_kind, kind_of
 from netplug_core.resources.kubecontrollers_tables import KUBE_CONTROLLERS_TABLES
 from netplug_core.resources.kubecontrollersconfiguration import (
@@ -62,7 +67,7 @@ from netplug_core.resources.nodeconfiguration_tables import NODE_CONFIGURATION_T
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
 from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
 
-__all__ = ["METADATA_TABLES", "from_mapping", "read_resource_version", "to_mapping"]
+__all__ = ["METADATA_TABLES", "from_mapping", "read_resource_version", "readable_part", "to_mapping"]
 
 T = TypeVar("T")
 
@@ -105,6 +110,26 @@ def from_mapping(
 def read_resource_version(mapping: Mapping[str, object], *, source: str) -> str:
     """The resource version that a document names; empty if it names none."""
     return _decoder(DocumentOrigin.USER).decode(mapping, _Version, source).resource_version
+
+
+def readable_part(key: Key[object], text: str) -> Resource | None:
+    """What still counts of a stored resource that cannot be understood as a whole; None if nothing does.
+
+    ``text`` is its JSON, which may be damaged. Of a reservation every address and CIDR in it counts, since one too many
+    is better than one too few; of a cluster's information that it is locked. Other kinds are used whole, or not at all.
+    """
+    metadata = Metadata(name=key.name)
+    if key.kind == IPRESERVATION:
+        entries = (_read_stored_entry(found) for found in _ADDRESS_TEXT.findall(text))
+        reserved = tuple(entry for entry in entries if isinstance(entry, Prefix))
+        return IPReservation(metadata=metadata, spec=IPReservationSpec(reserved=reserved)) if reserved else None
+    if key.kind == CLUSTER_INFORMATION and _LOCKED_TEXT.search(text):
+        return ClusterInformation(metadata=metadata, spec=ClusterInformationSpec(is_datastore_ready=False))
+    return None
+
+
+_ADDRESS_TEXT: Final = re.compile(r'"([0-9A-Fa-f.:]{2,45}(?:/[0-9]{1,3})?)"')
+_LOCKED_TEXT: Final = re.compile(r'"datastoreReady"\s*:\s*false')
 
 
 @frozen(kw_only=True)

@@ -24,8 +24,9 @@ from typing import assert_never
 from attrs import frozen
 
 __all__ = [
-    "And", "ComparisonOperator", "Everything", "HasLabel", "LabelComparison", "Not", "Or", "Selector", "SelectorError",
-    "SetMembership", "SetOperator", "TokenReader", "leaf_terms", "parse",
+    "SELECTOR_PARENTHESES", "SELECTOR_PATTERN", "And", "ComparisonOperator", "Everything", "HasLabel",
+    "LabelComparison", "Not", "Or", "Selector", "SelectorError", "SetMembership", "SetOperator", "TokenReader",
+    "leaf_terms", "parse",
 ]  # fmt: skip
 
 # Pairs of parentheses inside one another, in the text as it is and in its canonical form: the bound of every recursion
@@ -171,6 +172,28 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
+_GAP = r"[ \t]*"
+_QUOTED = r"""("[^"]*"|'[^']*')"""
+_NAME = r"[A-Za-z0-9_./-]+"
+_TERM = "|".join(
+    (
+        rf"(all|global){_GAP}\({_GAP}\)",
+        rf"has{_GAP}\({_GAP}{_NAME}{_GAP}\)",
+        rf"{_NAME}{_GAP}(==|!=){_GAP}{_QUOTED}",
+        rf"{_NAME}[ \t]+(contains|(starts|ends){_GAP}with){_GAP}{_QUOTED}",
+        rf"{_NAME}[ \t]+(not{_GAP})?in{_GAP}\{{{_GAP}({_QUOTED}{_GAP}(,{_GAP}{_QUOTED}{_GAP})*(,{_GAP})?)?\}}",
+    )
+)
+_OPERAND = rf"[ \t(!]*({_TERM})[ \t)]*"
+SELECTOR_PATTERN = rf"^{_GAP}({_OPERAND}((&&|\|\|){_OPERAND})*)?$"
+"""A regular expression (RE2) for schemas, which have no parser. Every selector matches it.
+
+What matches is a selector if its parentheses match too, and labels are not too long.
+"""
+
+SELECTOR_PARENTHESES = r"""["][^"]*["]|'[^']*'|[()]"""
+"""A regular expression (RE2) whose matches are the parentheses of a selector, and literals, which may have some too."""
+
 _FUNCTIONS = {"all": Everything.ALL, "global": Everything.GLOBAL}
 _OPERATORS: dict[str, ComparisonOperator | SetOperator] = {
     operator.value.replace(" ", ""): operator

@@ -210,8 +210,8 @@ def _holding_nodes(snapshot: Snapshot, handle: str) -> set[str]:
     query = handle_query(handle)
     record = snapshot.find(query) if snapshot.has(query) else None
     blocks = [block_query(prefix) for prefix, _count in record.value.blocks] if record else []
-    found = [snapshot.find(block) for block in blocks if snapshot.has(block)]
-    held = [allocation for block in found if block for allocation in block.value.held_by(handle)]
+    found = [record for block in blocks if snapshot.has(block) for record in snapshot.readable(block)]
+    held = [allocation for block in found for allocation in block.value.held_by(handle)]
     return {allocation.attribute.owner_value("node") for allocation in held} - {""}
 
 

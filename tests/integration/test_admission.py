@@ -11,6 +11,7 @@ from netplug_backends.kubernetes.admission import ADMISSION_GROUP, MUTATING_VERS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.codec import from_mapping, to_mapping
+from netplug_core.selectors.grammar import parse
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions
 from tests.harness.waiting import wait_until
@@ -111,11 +112,38 @@ def test_what_is_left_out_is_what_the_core_fills_in(server: ApiServer, spec: Map
         ({"cidr": "10.1.0.0"}, "IPPool CIDR must be a valid subnet"),
         ({"cidr": "10.1.0.0/28"}, "IP pool size is too small"),
         ({"blockSize": 26}, "spec.cidr: Required value"),
+        *(
+            ({"cidr": "10.1.0.0/16", "allowedUses": ["Workload"], field: text}, f"spec.{field}.*: {words}")
+            for field in ("nodeSelector", "namespaceSelector")
+            for text, words in (
+                ("zone = 'a'", "a selector is expected, such as zone == 'a'"),
+                ("zone == a", "a selector is expected"),
+                ("zone == 'a' has(gpu)", "a selector is expected"),
+                ("zone in {'a'", "a selector is expected"),
+                ("(zone == ')' && has(gpu)", r"a selector has as many '\)' as '\('"),
+            )
+        ),
     ],
 )
 def test_what_is_wrong_is_said_by_the_definition(server: ApiServer, spec: Mapping[str, object], words: str) -> None:
     with pytest.raises(RequestRefused, match=words):
         create(server, "p", spec)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!(has(a) && b not in {'(', \"c\",}) || !!global() || zone.a/b-c starts  with ')'",
+        "f contains'x'&&(in != ' '||all())",
+        "has(has)",
+        " \t",
+        " || ".join(f"label-{number} == 'a({number})'" for number in range(40)),
+    ],
+)
+def test_selectors_of_every_spelling_are_stored(server: ApiServer, text: str) -> None:
+    parse(text)
+    spec = {"cidr": "10.1.0.0/16", "allowedUses": ["Workload"], "nodeSelector": text, "namespaceSelector": text}
+    assert create(server, "p", spec)["namespaceSelector"] == text
 
 
 def test_a_change_keeps_what_is_there(server: ApiServer) -> None:

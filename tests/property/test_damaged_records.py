@@ -1,8 +1,10 @@
-"""Laws of a cluster in which one stored record is damaged, of whatever kind.
+"""Laws of a cluster in which some stored records are damaged, of whatever kinds, or cannot be judged.
 
-1. Workloads that hold nothing in the damaged record are deleted as ever, and leave nothing.
-2. New workloads get addresses on every node, and no address is given twice.
-3. Where the damaged record itself is needed, the error names it, with the code of malformed records.
+1. Workloads that hold nothing in a damaged record are deleted as ever, and leave nothing.
+2. New workloads get addresses on every node as long as one pool serves; no address is given twice, none that is
+   reserved as far as that can be read.
+3. Where a damaged record itself is needed, the error names it, with the code of malformed records. Where no pool serves
+   any more, the refusal names pools that were passed over, and nothing is held.
 4. GC goes on.
 5. An attribute that no ordinal uses stops nobody, and the next write removes it.
 6. Handles and affinities that are damaged, gone or wrong are repaired from the blocks: no address changes, and then
@@ -17,6 +19,7 @@ from contextlib import suppress
 from typing import cast
 
 import pytest
+from attrs import evolve
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +33,7 @@ from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.ipam.outcome.refusals import NoPoolServes
 from netplug_core.records import Create, Delete, Key, Kind, List, Malformed, Record, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.ipamconfiguration import (
@@ -156,39 +160,91 @@ def needs(record: Record[object], handle: str, container: ContainerInterface) ->
     return record.key.kind == WORKLOAD_ENDPOINT and container.id in record.key.name.replace("--", "-")
 
 
+def damage_some(cluster: CNINodeHarness, data: st.DataObject, *, spared: str) -> tuple[Record[object], ...]:
+    """Damage some records, and mistype selectors; nothing happens to one pool."""
+    assert isinstance(cluster.store, DamagedDatastore)
+    chosen: dict[Key[object], Record[object]] = {}
+    for name in data.draw(st.sets(st.sampled_from(sorted(POOLS.keys() - {spared}))), label="mistyped"):
+        cluster.memory.commit([mistyped(cluster, name)], deadline=Deadline.after(cluster.clock, 5))
+    for kind in data.draw(st.lists(st.sampled_from(KINDS), max_size=5), label="kinds"):
+        records = [each for each in stored(cluster, kind) if each.key not in (*chosen, ippool_key(spared))]
+        if records:
+            record = data.draw(st.sampled_from(records), label="record")
+            chosen[record.key] = record
+            cluster.store.damage[record.key] = data.draw(damaged(record), label="damage")
+    return tuple(chosen.values())
+
+
+def mistyped(cluster: CNINodeHarness, name: str) -> Update[object]:
+    (record,) = (each for each in stored(cluster, IPPOOL) if each.key.name == name)
+    value = cast("IPPool", record.value)
+    return Update(record.key, evolve(value, spec=evolve(value.spec, node_selector="zone = 'z'")), record.revision)
+
+
 @pytest.mark.parametrize("mode", MemoryMode)
 @given(data=st.data())
-def test_damage_to_one_record_stops_nobody_else(mode: MemoryMode, data: st.DataObject) -> None:
+def test_any_damage_leaves_the_rest_serving(mode: MemoryMode, data: st.DataObject) -> None:
     cluster = make_cluster(mode)
-    kind = data.draw(st.sampled_from(KINDS), label="kind")
-    record = data.draw(st.sampled_from(stored(cluster, kind)), label="record")
-    assert isinstance(cluster.store, DamagedDatastore)
     before = held(cluster)
-    cluster.store.damage[record.key] = data.draw(damaged(record), label="damage")
+    records = damage_some(cluster, data, spared=data.draw(st.sampled_from(("second", "third")), label="spared"))
     in_use = {address for addresses in before.values() for address in addresses}
     for node in NODES:
         result = cluster.add(pod(node, 100), nodename=node)
         fresh = {Prefix.parse(str(each.address)).first for each in result.ips}
         assert not fresh & in_use, f"given twice: {fresh & in_use}"
+        assert not any(is_reserved(cluster, address) for address in fresh)
         in_use |= fresh
-    for node in NODES:
-        for number in range(PODS_PER_NODE):
-            container = pod(node, number)
-            handle = f"net1.{container.id}"
-            if needs(record, handle, container):
-                with pytest.raises(Malformed) as refusal:
-                    cluster.run("DEL", container, Plugin.MAIN, nodename=node)
-                assert refusal.value.error_code is ErrorCode.MALFORMED_RECORD
-                assert str(record.key) in str(refusal.value)
-            else:
-                cluster.run("DEL", container, Plugin.MAIN, nodename=node)
-                assert (handle,) not in cluster.values_of_kind(HANDLE)
+    for container in PODS:
+        handle, node = f"net1.{container.id}", container.id.rpartition("-")[0]
+        needed = [record for record in records if needs(record, handle, container)]
+        if not needed:
+            cluster.run("DEL", container, Plugin.MAIN, nodename=node)
+            assert (handle,) not in cluster.values_of_kind(HANDLE)
+            continue
+        with pytest.raises(Malformed) as refusal:
+            cluster.run("DEL", container, Plugin.MAIN, nodename=node)
+        assert refusal.value.error_code is ErrorCode.MALFORMED_RECORD
+        assert any(str(record.key) in str(refusal.value) for record in needed)
+        if {record.key.kind for record in needed} == {WORKLOAD_ENDPOINT}:
+            assert handle not in cluster.allocations().values()
     for node in NODES:  # it may say what could not be freed, at the end
         with suppress(Unavailable):
             no_attachments: dict[str, object] = {"nodename": node, "cni.dev/valid-attachments": []}
             cluster.run("GC", DEFAULT_CONTAINER, Plugin.MAIN, **no_attachments)
     left = {handle for handle in cluster.allocations().values() if handle}
-    assert left <= {f"net1.{each.id}" for each in PODS if needs(record, f"net1.{each.id}", each)}
+    stuck = {each.id for each in PODS if any(needs(record, f"net1.{each.id}", each) for record in records)}
+    assert left <= {f"net1.{each}" for each in stuck}
+
+
+def is_reserved(cluster: CNINodeHarness, address: Address) -> bool:
+    """Whether an address lies in the reserved range, as long as that is still readable in the reservation."""
+    assert isinstance(cluster.store, DamagedDatastore)
+    data = cluster.store.damage.get(ipreservation_key("r"), b'"10.1.0.0/30"')
+    return b'"10.1.0.0/30"' in data and Prefix.parse("10.1.0.0/30").contains(address)
+
+
+@pytest.mark.parametrize("mode", MemoryMode)
+@settings(max_examples=max(10, settings().max_examples // 4))
+@given(data=st.data())
+def test_where_no_pool_serves_any_more_the_refusal_names_what_was_passed_over(
+    mode: MemoryMode, data: st.DataObject
+) -> None:
+    cluster = make_cluster(mode)
+    assert isinstance(cluster.store, DamagedDatastore)
+    damage_some(cluster, data, spared="third")
+    mistypes = data.draw(st.booleans(), label="mistyped")
+    (third,) = (each for each in stored(cluster, IPPOOL) if each.key.name == "third")
+    if mistypes:
+        cluster.memory.commit([mistyped(cluster, "third")], deadline=Deadline.after(cluster.clock, 5))
+    else:
+        cluster.store.damage[third.key] = data.draw(damaged(third), label="damage of the last")
+    for name in ("first", "second"):
+        cluster.store.damage[ippool_key(name)] = b"{"
+    before = cluster.allocations()
+    with pytest.raises(NoPoolServes) as refusal:
+        cluster.add(pod("node-1", 100), nodename="node-1")
+    assert "its selector cannot be read" in str(refusal.value) if mistypes else "IPPool(" in str(refusal.value)
+    assert cluster.allocations() == before
 
 
 @pytest.mark.parametrize("mode", MemoryMode)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from netplug_core.selectors.canonical import canonical_text, selector_uid
 from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import Selector, SelectorError, parse
+from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN, Selector, SelectorError, parse
 from netplug_core.selectors.requirements import parse_either
 from netplug_core.testing.strategies import label_sets, selectors
 
@@ -202,3 +202,21 @@ def test_any_text_that_is_typed_is_read_or_refused_with_its_position(text: str) 
         assert 1 <= int(found[1]) <= len(text) + 1
     else:
         assert parse(canonical_text(selector)) == selector
+
+
+@given(text=selectors())
+def test_the_pattern_of_the_definitions_matches_every_selector(text: str) -> None:
+    parse(text)
+    assert re.fullmatch(SELECTOR_PATTERN, text)
+    parentheses = re.findall(SELECTOR_PARENTHESES, text)
+    assert parentheses.count("(") == parentheses.count(")")
+
+
+@given(text=any_text | selectors().map(lambda text: text.replace("=", "", 1)))
+@example(text="zone = 'a'")
+@example(text="zone in {'a'")
+@example(text="all)(")
+def test_what_the_pattern_matches_is_a_selector_but_for_its_parentheses(text: str) -> None:
+    if re.fullmatch(SELECTOR_PATTERN, text) and not {"(", ")"} & set(text):
+        assert not isinstance(read(text), str)
+    assert not re.fullmatch(SELECTOR_PATTERN, "zone = 'a'")

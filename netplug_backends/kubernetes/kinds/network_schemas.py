@@ -10,10 +10,10 @@ from typing import Final, cast
 
 from netplug_backends.kubernetes.kinds.schema_parts import (
     MAX_CIDR_LENGTH,
-    MAX_SELECTOR_LENGTH,
     NAME_IS_DEFAULT_OR_OF_NODE,
     NO_HOST_BITS,
     resource,
+    selector,
     validations,
 )
 from netplug_backends.kubernetes.names import CrdMode
@@ -166,7 +166,7 @@ def bgp_peer_schema(mode: CrdMode) -> Schema:
     fields["peerIP"].update(_PEER)
     fields["reachableBy"].update(_ADDRESS)
     for name in ("nodeSelector", "peerSelector"):
-        fields[name]["maxLength"] = MAX_SELECTOR_LENGTH
+        fields[name].update(selector(str(fields[name].get("description", ""))))
     return resource("With whom nodes exchange routes by BGP. No program of this release reads it.", spec)
 
 

@@ -6,19 +6,37 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from netplug_core.decoding.schema import Schema
+from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN
 
 __all__ = [
-    "MAX_CIDR_LENGTH", "MAX_SELECTOR_LENGTH", "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "choice",
-    "flag", "list_of", "map_of", "number", "object_of", "preserve_unknown", "resource", "text", "validations",
+    "MAX_CIDR_LENGTH", "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "choice",
+    "flag", "list_of", "map_of", "number", "object_of", "preserve_unknown", "resource", "selector", "text",
+    "validations",
 ]  # fmt: skip
 
 MAX_CIDR_LENGTH = 43
-MAX_SELECTOR_LENGTH = 1024
+
+_MAX_SELECTOR_LENGTH = 1024
+
+_SELECTOR_EXAMPLE = "a selector is expected, such as zone == 'a' && has(gpu)"
+_PARENTHESES = f"self.findAll(r'''{SELECTOR_PARENTHESES}''')"
 
 
 def text(description: str = "", **more: object) -> Schema:
     """A text."""
     return {"type": "string", **({"description": description} if description else {}), **more}
+
+
+def selector(description: str = "") -> Schema:
+    """A selector, as far as expressions can judge it: the rest is refused by who reads it."""
+    rules = (
+        (f"self.matches(r'''{SELECTOR_PATTERN}''')", _SELECTOR_EXAMPLE),
+        (
+            f"{_PARENTHESES}.filter(one, one == '(').size() == {_PARENTHESES}.filter(one, one == ')').size()",
+            "a selector has as many ')' as '('",
+        ),
+    )
+    return text(description, maxLength=_MAX_SELECTOR_LENGTH, **validations(*rules))
 
 
 def flag(description: str) -> Schema:

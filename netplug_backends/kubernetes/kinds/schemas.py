@@ -1,9 +1,9 @@
 """The OpenAPI schemas of the custom resources, with validation rules in the API's expression language (CEL).
 
 ``manifests`` puts them into the definitions. The rules are those of the core, as far as CEL can express them: it has no
-selectors and sees one object, so it checks neither a selector's grammar nor overlapping pools. The allocator's records
-may have unknown members, so that those of a newer release are not lost. Users' resources have exactly the members of
-this release.
+parser and sees one object, so it checks neither all of a selector's grammar nor overlapping pools. The allocator's
+records may have unknown members, so that those of a newer release are not lost. Users' resources have exactly the
+members of this release.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from netplug_backends.kubernetes.kinds.network_schemas import (
 )
 from netplug_backends.kubernetes.kinds.schema_parts import (
     MAX_CIDR_LENGTH,
-    MAX_SELECTOR_LENGTH,
     NAME_IS_DEFAULT,
     NO_HOST_BITS,
     choice,
@@ -30,6 +29,7 @@ from netplug_backends.kubernetes.kinds.schema_parts import (
     object_of,
     preserve_unknown,
     resource,
+    selector,
     text,
 )
 from netplug_backends.kubernetes.names import CrdMode
@@ -165,8 +165,8 @@ def _pool(mode: CrdMode) -> Schema:
             "allowedUses": list_of(
                 "What its addresses may be given to.", choice("A use.", AllowedUse), len(AllowedUse)
             ),
-            "nodeSelector": text("Which nodes may assign from it; all() unless given.", maxLength=MAX_SELECTOR_LENGTH),
-            "namespaceSelector": text("Whose pods it serves; all unless given.", maxLength=MAX_SELECTOR_LENGTH),
+            "nodeSelector": selector("Which nodes may assign from it; all() unless given."),
+            "namespaceSelector": selector("Whose pods it serves; all unless given."),
             "assignmentMode": choice("Whether it serves requests that do not name it.", AssignmentMode),
             "ipipMode": choice("When packets to it are wrapped in IP.", Encapsulation),
             "vxlanMode": choice("When packets to it are wrapped in VXLAN.", Encapsulation),

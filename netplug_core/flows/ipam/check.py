@@ -29,6 +29,8 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, Repair, check
 from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreHandle
 from netplug_core.records import Decision, Kind, Malformed, Query, Record, Snapshot
+from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import KINDS
 
 __all__ = ["SETTLE_S", "RepairAttempt", "RepairResult", "check_ipam", "repair", "settle_s"]
@@ -88,11 +90,25 @@ def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:
     for record in _read_all(store, HANDLE, damaged, deadline):
         handles.add(record)
     affinities = tuple(_read_all(store, AFFINITY, damaged, deadline))
+    pools: list[Record[IPPool]] = []
+    reservations: list[Record[IPReservation]] = []
+    with suppress(NotServed):  # a cluster may have the definitions of an older release
+        pools.extend(_read_all(store, IPPOOL, damaged, deadline))
+    with suppress(NotServed):
+        reservations.extend(_read_all(store, IPRESERVATION, damaged, deadline))
     for row in KINDS:
-        with suppress(NotServed):  # a cluster may have the definitions of an older release
-            for _readable in _read_all(store, row.kind, damaged, deadline):
-                pass
-    records = CheckedRecords(blocks=blocks, affinities=affinities, handles=handles, damaged=tuple(damaged))
+        if row.kind not in (IPPOOL, IPRESERVATION):
+            with suppress(NotServed):
+                for _readable in _read_all(store, row.kind, damaged, deadline):
+                    pass
+    records = CheckedRecords(
+        blocks=blocks,
+        affinities=affinities,
+        handles=handles,
+        damaged=tuple(damaged),
+        pools=tuple(pools),
+        reservations=tuple(reservations),
+    )
     return check(records, ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000)))
 
 

@@ -32,18 +32,22 @@ from netplug_core.ipam.allocation.request import (
 )
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import Handle, handle_query
+from netplug_core.ipam.outcome.trace import left_out
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.locks import AttemptLocks, no_lock
+from netplug_core.log import Level, Log
 from netplug_core.records import (
     CommitError,
     Create,
     Decision,
     Delete,
     Get,
+    Malformed,
     NeedMore,
     OutcomeUnknown,
     Query,
     Snapshot,
+    TraceEntry,
     Update,
     Write,
 )
@@ -52,6 +56,7 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.cache import DatastoreCache
+    from netplug_core.ipam.outcome.record_memory import RecordMemory
 
 __all__ = ["BlockIPAM"]
 
@@ -59,6 +64,9 @@ R = TypeVar("R")
 
 CLEANUP_TIMEOUT_S = 30.0
 """The longest that releasing what a failed assignment may have written can take."""
+
+_PASSED_OVER = "stored records that cannot be read or judged are passed over; netplugctl ipam check lists them"
+_MAX_REPORTED = 3
 
 
 @frozen(kw_only=True)
@@ -72,6 +80,8 @@ class BlockIPAM:
     only as long as the store answers: others of the machine must not wait for its conflicts and time-outs. It is waited
     for once. A release takes no lock. ``turn`` is held by each attempt of an assignment or a release: in a process that
     serves calls at the same time, those that would only make each other's commits fail go one after another.
+    ``memory`` is what a resident process remembers of records that cannot be read or judged; ``log`` takes a line when
+    there is a new one, or one has changed.
     """
 
     datastore: Datastore
@@ -82,6 +92,8 @@ class BlockIPAM:
     queue: RequestQueue | None = None
     lock: Callable[[Deadline], AbstractContextManager[object]] = no_lock
     turn: Callable[[Deadline], AbstractContextManager[object]] = no_lock
+    memory: RecordMemory | None = None
+    log: Log | None = None
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
         """Assign the wanted addresses and store the endpoint, in one commit.
@@ -95,8 +107,11 @@ class BlockIPAM:
         draw = _drawn_once(self.chance)
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
-            decision = decide(snapshot, request, self.clock.now_ns(), self.order, draw)
-            if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
+            decision = decide(self._completed(snapshot), request, self.clock.now_ns(), self.order, draw)
+            if isinstance(decision, NeedMore):
+                return decision
+            record.passed_over = decision.passed_over
+            if isinstance(decision.result, NetplugError):
                 return decision
             # The endpoint comes last: an ordered store may apply a prefix, and an endpoint must not name addresses
             # that are not held.
@@ -123,6 +138,21 @@ class BlockIPAM:
         finally:
             self._forget_view(endpoint)
             self._release_leftovers(record.unreleased)
+            self._report(record.passed_over)
+
+    def _completed(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the settings that were last known, where those in it cannot be read."""
+        return snapshot if self.memory is None else self.memory.completed(snapshot)
+
+    def _report(self, passed_over: Sequence[TraceEntry]) -> None:
+        """Log what a decision passed over, as far as that is new: one line, however many records these are."""
+        if not passed_over:
+            return
+        memory = self.memory
+        new = tuple(map(str, passed_over)) if memory is None else memory.note(passed_over, self.clock.monotonic())
+        if new and self.log is not None:
+            more = {"further": len(new) - _MAX_REPORTED} if len(new) > _MAX_REPORTED else {}
+            self.log(Level.WARNING, _PASSED_OVER, records="; ".join(new[:_MAX_REPORTED]), **more)
 
     def _release_after_failure(
         self, request: ReleaseRequest, endpoint: EndpointWrites, record: _CommitRecord, error: BaseException
@@ -170,17 +200,23 @@ class BlockIPAM:
     def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
         """Release what the handle holds and delete the endpoint, in one commit; a handle of many blocks takes several.
 
-        The endpoint goes with the first commit, the handle with the last.
+        The endpoint goes with the first commit, the handle with the last. A record that cannot be read keeps nothing
+        but itself: the error comes when everything else is released.
         """
         freed: set[Address] = set()
         part = self._release_part(request, endpoint, deadline, None)
+        damaged = [part.damaged]
         freed.update(part.addresses)
         while part.last is not None:
             part = self._release_part(request, NO_ENDPOINT, deadline, part.last)
+            damaged.append(part.damaged)
             freed.update(part.addresses)
         for item in request.addresses:
             if item.address not in freed:  # one by one: an address that is another's by now must not keep others held
                 freed.update(self._release_item(item, deadline))
+        for error in damaged:
+            if error is not None:
+                raise error
         return Released(addresses=tuple(sorted(freed)))
 
     def _release_item(self, item: ReleaseItem, deadline: Deadline) -> tuple[Address, ...]:
@@ -195,7 +231,10 @@ class BlockIPAM:
         record = _CommitRecord(self._is_ordered, None)
 
         def decided(snapshot: Snapshot) -> Decision[PartRelease] | NeedMore:
-            decision = decide_release(snapshot, request, self.clock.now_ns(), after)
+            known = self._completed(snapshot)
+            is_whole = not any(found.malformed for found in known.results.values())
+            record.passed_over = () if is_whole else left_out(known)
+            decision = decide_release(known, request, self.clock.now_ns(), after)
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
             # An earlier attempt may have freed addresses that are not held any more, in the blocks that it may have
@@ -203,14 +242,20 @@ class BlockIPAM:
             unwritten = {address for address in freed if not record.may_have_written(address)}
             freed.difference_update(unwritten)
             freed.update(decision.result.addresses)
-            part = endpoint.writes(snapshot, None)
+            try:
+                part = endpoint.writes(snapshot, None)
+            except Malformed as error:  # the addresses are those of the handle, whatever the endpoint says
+                return evolve(decision, result=evolve(decision.result, damaged=error))
             if isinstance(part, NetplugError):
                 return Decision((), part)
             return part if isinstance(part, NeedMore) else decision.with_writes(part)
 
         self._forget_view(endpoint)  # an assignment for another container of the pod may be at work
         wanted = (*release_queries(request), *endpoint.queries)
-        part = _result_of(self._transactor(deadline, (), record, self.turn).run(wanted, decided))
+        try:
+            part = _result_of(self._transactor(deadline, (), record, self.turn).run(wanted, decided))
+        finally:
+            self._report(record.passed_over)
         return evolve(part, addresses=tuple(freed))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
@@ -292,7 +337,7 @@ class _CommitRecord:
     ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
     exist. A commit that failed before the handle has left only affinities, which the node's next request heals.
     ``unreleased``: addresses without a handle that an ordered store assigned in a partly applied commit; the next
-    attempt cannot know that they are its own.
+    attempt cannot know that they are its own. ``passed_over`` is that of the last decision.
     """
 
     is_ordered: bool
@@ -302,6 +347,7 @@ class _CommitRecord:
     handle_existed: bool | None = None
     attempted: list[Sequence[Write]] = field(factory=list)
     unreleased: list[ReleaseItem] = field(factory=list)
+    passed_over: Sequence[TraceEntry] = ()
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Note whether the handle existed before the call wrote anything."""

@@ -119,9 +119,9 @@ def _is_empty(context: AllocationContext, unusable: RelinquishedBlock) -> bool:
 
 def _selects(context: AllocationContext, pool: Record[IPPool]) -> bool:
     try:
-        return is_selected(pool, context.labels)
+        return is_selected(pool, context.labels or {})
     except ConfigurationError:
-        return True  # requests that this pool would serve report the selector; the block is kept until then
+        return True  # it is not known which nodes it selects, so the block is kept
 
 
 # --- other blocks ---------------------------------------------------------------------------------------------------

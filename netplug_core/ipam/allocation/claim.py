@@ -48,7 +48,7 @@ class ClaimResult:
 def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | ConfigurationError:
     """The enabled pool that a range lies in; the range has one of its blocks at least."""
     where = "the range to claim"
-    for record in snapshot.list(POOLS):
+    for record in snapshot.readable(POOLS):
         spec = record.value.spec
         if not spec.prefix.covers(wanted) or not is_enabled(record.value):
             continue
@@ -56,6 +56,8 @@ def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | Config
             return record
         rule = f"The requested CIDR ({wanted}) is smaller than the minimum. Blocks are /{spec.block_length}"
         return ConfigurationError(where, str(wanted), rule)
+    for damaged in snapshot.malformed(POOLS):
+        raise damaged  # it may be the one
     return ConfigurationError(where, str(wanted), f"The requested CIDR ({wanted}) is not within any configured pools.")
 
 

@@ -10,6 +10,7 @@ an assignment makes a dozen of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from attrs import Factory, define, evolve, field
@@ -22,15 +23,15 @@ from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, older_overlaps, selects_some
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.reservations import Reserved, unread_entries
 from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block, current_affinities_query
 from netplug_core.ipam.model.block import Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
+from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, left_out
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.node import Node, node_key
 
 __all__ = [
@@ -155,20 +156,28 @@ class AllocationContext:
         return self.claimant.cooldown.now_ns
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """The node's labels."""
+    def labels(self) -> Mapping[str, str] | None:
+        """The node's labels, none if it is not registered; None if its record cannot be read."""
+        if self.has_read_node and self.snapshot.malformed(Get(node_key(self.request.node))):
+            return None
         return dict(self.node.value.metadata.labels) if self.node else {}
 
     @property
     def malformed(self) -> tuple[Malformed, ...]:
         """What is wrong with the records that were read and cannot be understood."""
-        return tuple(error for result in self.snapshot.results.values() for error in result.malformed)
+        return tuple([error for result in self.snapshot.results.values() for error in result.malformed])
+
+    @property
+    def passed_over(self) -> tuple[TraceEntry, ...]:
+        """The records that were read and cannot be understood as a whole, and what was done instead."""
+        damaged = left_out(self.snapshot) if self.malformed else ()
+        unread = [unread_entries(each) for each in self.snapshot.readable(RESERVATIONS) if each.value.spec.unparsed]
+        return (*damaged, *chain.from_iterable(unread))
 
     @property
     def knows_selection(self) -> bool:
         """Whether it is known which pools select the node: its pools and the node itself can be read."""
-        is_node_known = not self.has_read_node or not self.snapshot.malformed(Get(node_key(self.request.node)))
-        return is_node_known and not self.snapshot.malformed(POOLS)
+        return self.labels is not None and not self.snapshot.malformed(POOLS)
 
     @property
     def block_limit(self) -> int:
@@ -213,10 +222,13 @@ def link_reserved(pool: Prefix) -> tuple[Address, ...]:
 
 
 def _reserved(snapshot: Snapshot) -> Reserved | None:
-    reservations = snapshot.readable(RESERVATIONS)
+    """What is reserved, also by a reservation of which only a part can be read."""
+    reservations = [record.value for record in snapshot.readable(RESERVATIONS)]
+    parts = [error.counts_as for error in snapshot.malformed(RESERVATIONS)]
+    reservations.extend(part for part in parts if isinstance(part, IPReservation))
     if not reservations:
         return None
-    return Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
+    return Reserved.of(prefix for reservation in reservations for prefix in reservation.spec.reserved)
 
 
 def _blocks_of(snapshot: Snapshot, handle: Record[Handle], unread: list[Query]) -> tuple[Record[Block], ...]:

@@ -18,15 +18,21 @@ _CONFIGURATION = Get(IPAM_CONFIGURATION_KEY)
 _CAUTIOUS = IPAMConfiguration(
     metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True, cooldown_s=1 << 31)
 )
-"""What counts while the settings cannot be read: nothing is borrowed, and what is released rests (for 68 years)."""
+"""What counts while the settings cannot be read and were never known: nothing is borrowed, and what is released rests
+(for 68 years)."""
 
 
 def find_configuration(snapshot: Snapshot) -> Record[IPAMConfiguration] | None:
-    """The stored configuration; cautious settings if it cannot be understood, so that it does not stop every node."""
+    """The stored configuration, which does not stop every node if it cannot be understood.
+
+    Then it counts as it was last known, else as cautious settings.
+    """
     try:
         return snapshot.find(_CONFIGURATION)
     except Malformed as error:
-        return Record(IPAM_CONFIGURATION_KEY, _CAUTIOUS, error.revision)
+        known = error.counts_as
+        value = known if isinstance(known, IPAMConfiguration) else _CAUTIOUS
+        return Record(IPAM_CONFIGURATION_KEY, value, error.revision)
 
 
 @define  # not frozen: each decision makes one, and a frozen object takes three times as long to make

@@ -44,7 +44,7 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.model.affinity import AFFINITY, affinities_query
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key, handle_query
-from netplug_core.ipam.outcome.trace import AllocationRule, RecordTrace, RuleTrace
+from netplug_core.ipam.outcome.trace import UNJUDGED, AllocationRule, PoolTrace, RecordTrace, RuleTrace
 from netplug_core.records import (
     ABSENT,
     Create,
@@ -64,7 +64,7 @@ from netplug_core.records import (
     Written,
 )
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import node_key
 
@@ -99,16 +99,17 @@ def decide(
             outcomes.append(outcome)
     if needed:
         return NeedMore(tuple(needed))
-    trace = tuple(chain.from_iterable([outcome.trace for outcome in outcomes]))
+    trace = (*context.passed_over, *chain.from_iterable([outcome.trace for outcome in outcomes]))
+    passed_over = _passed_over(trace)
     refusal = _refusal(request, outcomes)
     if refusal is not None:
-        left_out = tuple(RecordTrace(problem=str(error)) for error in context.malformed)
-        return Decision(_take_back(context, outcomes), refusal, (*left_out, *trace))
+        named = _naming(context, refusal, passed_over) if passed_over else refusal
+        return Decision(_take_back(context, outcomes), named, trace, passed_over=passed_over)
     writes, assignment = _writes(context, outcomes) or _take_back(context, outcomes), _assignment(outcomes)
     repeatable = request.handle is not None or not writes
     # A block that was remembered may be older than the affinity that it makes stale.
     needs_read = bool(assignment.shortfalls) or any(outcome.stale for outcome in outcomes)
-    return Decision(writes, assignment, trace, is_repeatable=repeatable, needs_read=needs_read)
+    return Decision(writes, assignment, trace, is_repeatable=repeatable, needs_read=needs_read, passed_over=passed_over)
 
 
 def _allocate(context: AllocationContext, wanted: Wanted) -> FamilyOutcome | NeedMore:
@@ -127,7 +128,10 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         return FamilyOutcome(held=held[:total], trace=entries)
     choice = choose(context.pools, context.request, wanted, context.labels)
     if isinstance(choice, NetplugError):
-        return FamilyOutcome(held=held, trace=entries, refusal=_with_registration(context, choice))
+        from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes
+
+        seen = _passed_over(choice.seen) if isinstance(choice, NoPoolServes | NoPoolQualifies) else ()
+        return FamilyOutcome(held=held, trace=(*entries, *seen), refusal=_with_registration(context, choice))
     own = find_own_blocks(context, wanted.family, choice.pools)
     allocation = _open_allocation(context, own, total, total - len(held))
     for candidate in own.usable:
@@ -199,9 +203,32 @@ def _with_registration(context: AllocationContext, refusal: NetplugError) -> Net
     """The refusal; where no pool selects the node, it also says whether the node is registered at all."""
     from netplug_core.ipam.outcome.refusals import NoPoolServes
 
-    if isinstance(refusal, NoPoolServes) and context.has_read_node and context.node is None:
+    is_missing = context.has_read_node and context.node is None and context.labels is not None
+    if isinstance(refusal, NoPoolServes) and is_missing:
         return evolve(refusal, is_registered=False)
     return refusal
+
+
+def _passed_over(trace: Iterable[TraceEntry]) -> tuple[RecordTrace | PoolTrace, ...]:
+    """What could not be read or judged. A block is among it by its record; its own entry says what became of it."""
+    return tuple(
+        [
+            entry
+            for entry in trace
+            if isinstance(entry, RecordTrace) or (isinstance(entry, PoolTrace) and entry.outcome in UNJUDGED)
+        ]
+    )
+
+
+def _naming(context: AllocationContext, refusal: NetplugError, passed_over: Sequence[TraceEntry]) -> NetplugError:
+    """The refusal, which names what was passed over; where it is a named pool that cannot be read, its own error."""
+    from netplug_core.ipam.outcome.refusals import PoolUnknown, naming
+
+    if isinstance(refusal, PoolUnknown):
+        key = ippool_key(refusal.entry)
+        damaged = (error for error in context.snapshot.malformed(POOLS) if error.subject == key)
+        return next(damaged, naming(refusal, passed_over))
+    return naming(refusal, passed_over)
 
 
 def _total(context: AllocationContext, wanted: Automatic) -> tuple[int, tuple[TraceEntry, ...]]:

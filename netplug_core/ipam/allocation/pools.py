@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from netplug_core.selectors.grammar import Selector
 
 __all__ = [
-    "Choice", "Pools", "choose", "find_pool_of_block", "is_enabled", "is_selected", "older_overlaps",
-    "pool_of_address", "pool_state", "selects_some",
+    "Choice", "Pools", "choose", "find_pool_of_block", "find_selector_problems", "is_enabled", "is_selected",
+    "older_overlaps", "pool_of_address", "pool_state", "selects_some",
 ]  # fmt: skip
 
 Pools = tuple[Record[IPPool], ...]
@@ -91,12 +91,26 @@ def is_selected(pool: Record[IPPool], node_labels: Mapping[str, str]) -> bool:
     return _matches(pool, "nodeSelector", pool.value.spec.node_selector, node_labels)
 
 
+def find_selector_problems(pool: Record[IPPool]) -> tuple[ConfigurationError, ...]:
+    """What is wrong with the selectors of a pool; empty if they can be read."""
+    found: list[ConfigurationError] = []
+    spec = pool.value.spec
+    for field, text in (("nodeSelector", spec.node_selector), ("namespaceSelector", spec.namespace_selector)):
+        try:
+            _matches(pool, field, text, {})
+        except ConfigurationError as error:
+            found.append(error)
+    return tuple(found)
+
+
 def choose(
-    pools: Pools, request: AssignRequest, wanted: Automatic, node_labels: Mapping[str, str]
+    pools: Pools, request: AssignRequest, wanted: Automatic, node_labels: Mapping[str, str] | None
 ) -> Choice | NetplugError:
     """The pools for one family of a request: the named ones in the order given, or all that may serve, by name.
 
-    Every named pool must exist and be usable, else nothing is chosen at all (spec 2.2).
+    Every named pool must exist and be usable, else nothing is chosen at all (spec 2.2). ``node_labels`` is None if the
+    record of the node cannot be read: then no pool serves that selects nodes by labels. A pool whose selector cannot
+    be read does not serve either, and stops no other.
     """
     if request.use is None:
         from netplug_core.ipam.outcome.refusals import UseMissing
@@ -110,12 +124,9 @@ def choose(
     for record in pools:
         if record.value.spec.prefix.family is not wanted.family:
             continue
-        try:
-            trace = _judge(record, request, request.use, wanted.family, node_labels)
-            if record.key.name in overlaps and trace.outcome is PoolOutcome.SERVES:
-                trace = evolve(trace, outcome=PoolOutcome.OVERLAPS, detail=overlaps[record.key.name])
-        except ConfigurationError as error:
-            return error
+        trace = _judge(record, request, request.use, node_labels)
+        if record.key.name in overlaps and trace.outcome is PoolOutcome.SERVES:
+            trace = evolve(trace, outcome=PoolOutcome.OVERLAPS, detail=overlaps[record.key.name])
         looked.append(trace)
         if trace.outcome is PoolOutcome.SERVES:
             serving.append(record)
@@ -171,7 +182,7 @@ def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automa
         if isinstance(found, NetplugError):
             return found
         # Naming a pool overrides its selectors and its mode (spec 4, order of precedence), and nothing else.
-        trace = _judge(found, request, use, wanted.family, None)
+        trace = _trace(found, _judge_named(found.value, request, use, wanted.family))
         older = older_overlaps(pools).get(found.key.name)
         if older is not None and trace.outcome is PoolOutcome.SERVES:
             trace = evolve(trace, outcome=PoolOutcome.OVERLAPS, detail=older)
@@ -207,17 +218,25 @@ def _labels(pools: Pools) -> tuple[str, ...]:
 
 
 def _judge(
-    pool: Record[IPPool], request: AssignRequest, use: AllowedUse, family: Family,
-    node_labels: Mapping[str, str] | None,
-) -> PoolTrace:  # fmt: skip
-    """Whether a pool may serve, and if not, why; without labels its selectors are not evaluated."""
-    spec = pool.value.spec
-    outcome, detail = _enabled(pool.value, family)
-    if outcome is PoolOutcome.SERVES and node_labels is not None:
-        outcome, detail = _selected(pool, request, node_labels)
-    if outcome is PoolOutcome.SERVES:
-        outcome, detail = _qualified(pool.value, request, use)
-    return PoolTrace(pool=pool.key.name, prefix=spec.prefix, outcome=outcome, detail=detail)
+    pool: Record[IPPool], request: AssignRequest, use: AllowedUse, node_labels: Mapping[str, str] | None
+) -> PoolTrace:
+    """Whether a pool that was not named may serve, and if not, why."""
+    found = _enabled(pool.value, pool.value.spec.prefix.family)
+    if found[0] is PoolOutcome.SERVES:
+        found = _selected(pool, request, node_labels)
+    if found[0] is PoolOutcome.SERVES:
+        found = _qualified(pool.value, request, use)
+    return _trace(pool, found)
+
+
+def _judge_named(pool: IPPool, request: AssignRequest, use: AllowedUse, family: Family) -> tuple[PoolOutcome, str]:
+    found = _enabled(pool, family)
+    return _qualified(pool, request, use) if found[0] is PoolOutcome.SERVES else found
+
+
+def _trace(pool: Record[IPPool], found: tuple[PoolOutcome, str]) -> PoolTrace:
+    outcome, detail = found
+    return PoolTrace(pool=pool.key.name, prefix=pool.value.spec.prefix, outcome=outcome, detail=detail)
 
 
 def _enabled(pool: IPPool, family: Family) -> tuple[PoolOutcome, str]:
@@ -234,15 +253,21 @@ def _enabled(pool: IPPool, family: Family) -> tuple[PoolOutcome, str]:
 
 
 def _selected(
-    pool: Record[IPPool], request: AssignRequest, node_labels: Mapping[str, str]
-) -> tuple[PoolOutcome, str]:  # fmt: skip
+    pool: Record[IPPool], request: AssignRequest, node_labels: Mapping[str, str] | None
+) -> tuple[PoolOutcome, str]:
     spec = pool.value.spec
     if spec.assignment_mode is AssignmentMode.MANUAL:
         return PoolOutcome.MANUAL, ""
-    if not is_selected(pool, node_labels):
-        return PoolOutcome.NODE_SELECTOR, spec.node_selector
-    if not _matches(pool, "namespaceSelector", spec.namespace_selector, dict(request.namespace_labels)):
-        return PoolOutcome.NAMESPACE_SELECTOR, spec.namespace_selector
+    try:
+        is_node_selected = is_selected(pool, node_labels or {})
+        if node_labels is None and spec.node_selector not in _SELECTS_ALL:
+            return PoolOutcome.UNKNOWN_LABELS, spec.node_selector
+        if not is_node_selected:
+            return PoolOutcome.NODE_SELECTOR, spec.node_selector
+        if not _matches(pool, "namespaceSelector", spec.namespace_selector, dict(request.namespace_labels)):
+            return PoolOutcome.NAMESPACE_SELECTOR, spec.namespace_selector
+    except ConfigurationError as error:
+        return PoolOutcome.UNREADABLE_SELECTOR, str(error).removeprefix(f"{pool.key} ")
     return PoolOutcome.SERVES, ""
 
 

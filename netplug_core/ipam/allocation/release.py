@@ -11,6 +11,7 @@ write then finds another revision and fails.
 from __future__ import annotations
 
 from itertools import islice
+from typing import TypeVar
 
 from attrs import frozen
 
@@ -27,6 +28,7 @@ from netplug_core.records import (
     Decision,
     Delete,
     Get,
+    Malformed,
     NeedMore,
     Query,
     Record,
@@ -39,13 +41,19 @@ from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = ["PartRelease", "allocations", "decide_release", "held", "release_queries"]
 
+V = TypeVar("V")
+
 
 @frozen(kw_only=True)
 class PartRelease:
-    """What one commit of a release frees. The next one goes on behind the block ``last``; None if this was the last."""
+    """What one commit of a release frees. The next one goes on behind the block ``last``; None if this was the last.
+
+    ``damaged``: a block of the handle cannot be read, so what the handle holds there stays held, and the handle stays.
+    """
 
     addresses: tuple[Address, ...]
     last: Prefix | None = None
+    damaged: Malformed | None = None
 
 
 def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
@@ -58,7 +66,8 @@ def decide_release(
 ) -> Decision[PartRelease] | NeedMore:
     """Free the addresses that the handle holds in its first blocks behind ``after``: as many blocks as a commit takes.
 
-    The handle goes with the last of them. A handle that does not exist has none. A decision that frees nothing
+    The handle goes with the last of them, unless it holds addresses in a block that cannot be read. A handle that does
+    not exist has none. A decision that frees nothing
     needs a read: an endpoint that goes with it would confirm nothing of a handle that is out of date.
     """
     handle = snapshot.find(query := Get(handle_key(request.handle)))
@@ -73,7 +82,10 @@ def decide_release(
     writes: list[Write] = []
     left, is_short = handle.value, False
     released: list[Address] = []
+    damaged = tuple(record for record in found if isinstance(record, Malformed))
     for (prefix, count), record in zip(blocks, found, strict=True):
+        if isinstance(record, Malformed):
+            continue
         ours = record.value.held_by(request.handle) if record else ()
         going = tuple(held for held in ours if request.sequence in (None, held.sequence))
         is_overcounted = len(ours) < count  # after a crash, or where a cached block is older than the handle
@@ -91,7 +103,7 @@ def decide_release(
     elif not left.blocks:
         writes.append(Delete(handle.key, handle.revision))
     last = blocks[-1][0] if blocks and blocks[-1] != handle.value.blocks[-1] else None
-    result = PartRelease(addresses=tuple(released), last=last)
+    result = PartRelease(addresses=tuple(released), last=last, damaged=damaged[0] if damaged else None)
     return Decision((*conditions, *writes) if writes else (), result, needs_read=is_short or not writes)
 
 
@@ -103,18 +115,31 @@ def _next_blocks(handle: Handle, after: Prefix | None) -> tuple[tuple[Prefix, in
 
 def _find_blocks(
     snapshot: Snapshot, request: ReleaseRequest, blocks: tuple[tuple[Prefix, int], ...]
-) -> tuple[Record[Block] | None, ...] | NeedMore:
-    """Some blocks, each None if it is not stored; or what to read first, also for the creation of those."""
+) -> tuple[Record[Block] | Malformed | None, ...] | NeedMore:
+    """Some blocks, each None if it is not stored; or what to read first, also for the creation of those.
+
+    A block that cannot be read, or may be about to be created under an affinity that cannot be, is its error.
+    """
     unread: list[Query] = []
-    found = tuple([snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in blocks])
+    found = [_find_or_note(snapshot, block_query(prefix), unread) for prefix, _count in blocks]
     if not unread and request.node and None in found:
         owner = host_owner(request.node)
-        for (prefix, _count), record in zip(blocks, found, strict=True):
-            if record is None:
-                affinity = snapshot.find_or_note(Get(affinity_key(owner, prefix)), unread)
+        for place, (prefix, _count) in enumerate(blocks):
+            if found[place] is None:
+                affinity = _find_or_note(snapshot, Get(affinity_key(owner, prefix)), unread)
+                if isinstance(affinity, Malformed):
+                    found[place] = affinity
+                    continue
                 overlap = _find_overlap(snapshot, prefix) if _is_pending(affinity) else None
                 unread.extend(overlap.queries if isinstance(overlap, NeedMore) else ())
-    return NeedMore(tuple(unread)) if unread else found
+    return NeedMore(tuple(unread)) if unread else tuple(found)
+
+
+def _find_or_note(snapshot: Snapshot, query: Get[V], unread: list[Query]) -> Record[V] | Malformed | None:
+    try:
+        return snapshot.find_or_note(query, unread)
+    except Malformed as error:
+        return error
 
 
 def _creation(snapshot: Snapshot, request: ReleaseRequest, prefix: Prefix, now_ns: int) -> tuple[Write, ...]:

@@ -12,11 +12,30 @@ from collections.abc import Iterable
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import excerpt
+from netplug_core.ipam.outcome.trace import RecordTrace
+from netplug_core.records import Record
+from netplug_core.resources.ipreservation import IPReservation
 
-__all__ = ["Reserved"]
+__all__ = ["Reserved", "unread_entries"]
 
 # Both families lie on one line, IPv6 behind IPv4, so that one sorted list serves a mixed set.
 _FIRST_POSITION = {Family.IPV4: 0, Family.IPV6: 1 << Family.IPV4.width}
+
+
+def unread_entries(reservation: Record[IPReservation]) -> tuple[RecordTrace, ...]:
+    """The entries of a reservation that cannot be read; the others are reserved."""
+    return tuple(
+        [
+            RecordTrace(
+                kind=reservation.key.kind.name,
+                record=f"{reservation.key} {entry}",
+                problem=f"{reservation.key} spec.reservedCIDRs: {excerpt(entry)} is neither an address nor a CIDR",
+                instead="it reserves nothing",
+            )
+            for entry in reservation.value.spec.unparsed
+        ]
+    )
 
 
 @frozen

@@ -6,9 +6,10 @@ texts are rendered from the trace of the decision.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ErrorCode, NetplugError, excerpt, quote
@@ -21,7 +22,7 @@ __all__ = [
     "AddressCooling", "AddressOutside", "AddressShortfall", "AddressTaken", "AddressWrongUse", "BlockLimitReached",
     "BlockNotEmpty", "BlockUnavailable", "CommitFull", "HandleMismatch", "NoPoolQualifies", "NoPoolServes",
     "PoolRefused", "PoolUnknown", "PoolsExhausted", "SequenceMismatch", "StrictAffinity", "StrictlyExhausted",
-    "UseMissing", "is_shortfall",
+    "UseMissing", "is_shortfall", "naming",
 ]  # fmt: skip
 
 # --- which pools ----------------------------------------------------------------------------------------------------
@@ -29,13 +30,15 @@ __all__ = [
 
 @frozen
 class PoolUnknown(AllocationError, error_code=ErrorCode.POOL_NOT_FOUND):
-    """The request names a pool that does not exist."""
+    """The request names a pool that does not exist, as far as pools can be read."""
 
     entry: str
     known: tuple[str, ...]
+    passed_over: tuple[TraceEntry, ...] = ()
 
     def __str__(self) -> str:
-        return f"the given pool ({excerpt(self.entry)}) does not exist, or is not enabled; {_listed(self.known)}"
+        known = f"{_listed(self.known)}{_also(self.passed_over)}"
+        return f"the given pool ({excerpt(self.entry)}) does not exist, or is not enabled; {known}"
 
 
 def _listed(pools: tuple[str, ...]) -> str:
@@ -88,12 +91,13 @@ class NoPoolServes(AllocationError, error_code=ErrorCode.NO_POOL_SELECTED):
     node: str
     seen: tuple[PoolTrace, ...]
     is_registered: bool = True
+    passed_over: tuple[TraceEntry, ...] = ()
 
     def __str__(self) -> str:
         reasons = "; ".join(str(entry) for entry in self.seen) or f"there is no {self.family} pool at all"
         labels = "" if self.is_registered else ", which is not registered and so has no labels"
         place = f" for node {self.node}" if self.node else ""
-        return f"no configured netplug pools{place} ({self.family}){labels}: {reasons}"
+        return f"no configured netplug pools{place} ({self.family}){labels}: {reasons}{_also(self.passed_over)}"
 
 
 @frozen
@@ -102,10 +106,12 @@ class NoPoolQualifies(AllocationError, error_code=ErrorCode.POOL_WRONG_USE):
 
     use: AllowedUse
     seen: tuple[PoolTrace, ...]
+    passed_over: tuple[TraceEntry, ...] = ()
 
     def __str__(self) -> str:
         reasons = "; ".join(str(entry) for entry in self.seen)
-        return f"cannot find a qualified ippool for use {self.use.value}: {reasons}: no pools match the required use"
+        found = f"{reasons}: no pools match the required use{_also(self.passed_over)}"
+        return f"cannot find a qualified ippool for use {self.use.value}: {found}"
 
 
 @frozen
@@ -115,6 +121,16 @@ class UseMissing(AllocationError, error_code=ErrorCode.USE_MISSING):
     def __str__(self) -> str:
         uses = ", ".join(use.value for use in AllowedUse)
         return f"must specify the intended use when assigning an IP: one of {uses}"
+
+
+_MAX_PASSED_OVER = 3
+
+
+def _also(passed_over: Sequence[TraceEntry]) -> str:
+    """What a refusal says of records that could not be read or judged: the first ones, and how many more."""
+    more = len(passed_over) - _MAX_PASSED_OVER
+    shown = "".join(f"; {entry}" for entry in passed_over[:_MAX_PASSED_OVER])
+    return f"{shown}; {more} more records are passed over" if more > 0 else shown
 
 
 _MAX_DETAILS = 20  # entries of a trace, which in a full cluster has one for every block
@@ -136,6 +152,7 @@ class AddressShortfall(AllocationError):
     trace: tuple[TraceEntry, ...]
     has_host_reserved: bool = False
     is_refused: bool = False
+    passed_over: tuple[TraceEntry, ...] = ()
 
     def message(self) -> str:
         """The reason in a few words."""
@@ -158,7 +175,7 @@ class AddressShortfall(AllocationError):
         parts.extend(str(entry) for entry in self.trace if isinstance(entry, PoolExhausted))
         if self.has_host_reserved:
             parts.append(f"HostReservedAttr: {RESERVED_HANDLE}")
-        return "; ".join(parts)
+        return "; ".join(parts) + _also(self.passed_over)
 
 
 @frozen
@@ -236,10 +253,12 @@ class AddressOutside(AllocationError, error_code=ErrorCode.ADDRESS_OUTSIDE_POOLS
     named: tuple[str, ...]
     seen: tuple[PoolTrace, ...]
     known: tuple[str, ...]
+    passed_over: tuple[TraceEntry, ...] = ()
 
     def __str__(self) -> str:
         among = f" named ({', '.join(map(excerpt, self.named))})" if self.named else ""
         reasons = "".join(f"; {entry}" for entry in self.seen) or f"; {_listed(self.known)}"
+        reasons += _also(self.passed_over)
         return f"The provided IP address is not in a configured pool{among}: {self.address}{reasons}"
 
 
@@ -358,3 +377,12 @@ def is_shortfall(refusal: NetplugError, *, has_some: bool) -> bool:
     if isinstance(refusal, PoolsExhausted | StrictlyExhausted):
         return True
     return has_some and isinstance(refusal, AddressShortfall | NoPoolServes | NoPoolQualifies)
+
+
+def naming(refusal: NetplugError, passed_over: Sequence[TraceEntry]) -> NetplugError:
+    """The refusal, which also names the records that could not be read or judged, unless its text does already."""
+    if isinstance(refusal, NoPoolServes | NoPoolQualifies):
+        return evolve(refusal, passed_over=tuple(entry for entry in passed_over if entry not in refusal.seen))
+    if isinstance(refusal, PoolUnknown | AddressOutside | AddressShortfall):
+        return evolve(refusal, passed_over=tuple(passed_over))
+    return refusal

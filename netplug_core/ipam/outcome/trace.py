@@ -11,12 +11,22 @@ import enum
 from attrs import define
 
 from netplug_core.addressing import Prefix
-from netplug_core.records import TraceEntry
+from netplug_core.records import Malformed, Snapshot, TraceEntry
 
 __all__ = [
-    "AllocationRule", "BlockOutcome", "BlockTrace", "PoolExhausted", "PoolOutcome", "PoolTrace", "RecordTrace",
+    "UNJUDGED",
+    "AllocationRule",
+    "BlockOutcome",
+    "BlockTrace",
+    "PoolExhausted",
+    "PoolOutcome",
+    "PoolTrace",
+    "RecordTrace",
     "RuleTrace",
+    "left_out",
 ]  # fmt: skip
+
+_PASSED_OVER = "it is passed over"
 
 
 class PoolOutcome(enum.Enum):
@@ -33,6 +43,8 @@ class PoolOutcome(enum.Enum):
     NODE_SELECTOR = "does not select this node"
     NAMESPACE_SELECTOR = "does not select this namespace"
     TOO_SMALL = "has blocks that are too small for what the host keeps back"
+    UNREADABLE_SELECTOR = "is passed over: its selector cannot be read"
+    UNKNOWN_LABELS = "is passed over: it selects nodes, and the record of this node cannot be read"
 
 
 class BlockOutcome(enum.Enum):
@@ -101,12 +113,15 @@ class RuleTrace(TraceEntry):
 
 @define(kw_only=True)
 class RecordTrace(TraceEntry):
-    """A stored record that cannot be understood, and without which the decision was made."""
+    """A stored record that cannot be understood as a whole, and what the decision did instead of using it."""
 
+    kind: str
+    record: str
     problem: str
+    instead: str = _PASSED_OVER
 
     def __str__(self) -> str:
-        return f"{self.problem}; it is passed over"
+        return f"{self.problem}; {self.instead}"
 
 
 @define(kw_only=True)
@@ -128,3 +143,29 @@ class PoolExhausted(TraceEntry):
             f"IPPool {self.pool} ({self.prefix}): {self.prefix.size} addresses, {self.used} used, "
             f"{self.reserved} reserved, {self.cooling} cooling, {self.free_elsewhere} free in blocks of other nodes"
         )
+
+
+_INSTEAD = {
+    ("IPReservation", True): "the addresses and CIDRs in it that can be read stay reserved",
+    ("IPAMConfiguration", True): "the settings that were last known count",
+    ("IPAMConfiguration", False): "affinity is strict, and what is released rests",
+    ("ClusterInformation", False): "the cluster counts as ready",
+}
+
+
+def left_out(snapshot: Snapshot) -> tuple[RecordTrace, ...]:
+    """The records of a snapshot that cannot be understood, each once."""
+    found: dict[str, RecordTrace] = {}
+    for query, result in snapshot.results.items():
+        for error in result.malformed:
+            found[error.key] = _left_out(query.kind.name, error)
+    return tuple(found.values())
+
+
+def _left_out(kind: str, error: Malformed) -> RecordTrace:
+    instead = _INSTEAD.get((kind, error.counts_as is not None), _PASSED_OVER)
+    return RecordTrace(kind=kind, record=error.key, problem=str(error), instead=instead)
+
+
+UNJUDGED = frozenset((PoolOutcome.UNREADABLE_SELECTOR, PoolOutcome.UNKNOWN_LABELS))
+"""What is said of a pool of which it is not known whether it may serve."""

@@ -15,6 +15,8 @@ from typing import TypeAlias
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
+from netplug_core.ipam.allocation.pools import find_selector_problems
+from netplug_core.ipam.allocation.reservations import unread_entries
 from netplug_core.ipam.gc.detect import detect_inconsistencies
 from netplug_core.ipam.gc.handle_counts import HandleTally
 from netplug_core.ipam.gc.model import (
@@ -30,6 +32,8 @@ from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreHandle
 from netplug_core.records import Key, Kind, Malformed, Record
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.ipreservation import IPReservation
 
 __all__ = ["CheckReport", "CheckedRecords", "DamagedRecord", "Repair", "Unrepairable", "check"]
 
@@ -47,12 +51,17 @@ class DamagedRecord:
 
 @frozen(kw_only=True)
 class CheckedRecords:
-    """What is checked: blocks and affinities, the stored handles compared with the blocks, and what is damaged."""
+    """What is checked: blocks and affinities, the stored handles compared with the blocks, and what is damaged.
+
+    Of pools and reservations it is checked whether assignments can use the whole of them.
+    """
 
     blocks: tuple[Record[Block], ...]
     affinities: tuple[Record[Affinity], ...]
     handles: HandleTally
     damaged: tuple[DamagedRecord, ...] = ()
+    pools: tuple[Record[IPPool], ...] = ()
+    reservations: tuple[Record[IPReservation], ...] = ()
 
 
 @frozen
@@ -121,6 +130,7 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
                 if repair in kept
             ),
             *_overlaps(record.value.prefix for record in records.blocks),
+            *_unjudged(records),
         ),
         high_counts=high_counts,
         blocks=len(records.blocks),
@@ -128,6 +138,15 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
         handles=handles.count,
         affinities=len(records.affinities),
     )
+
+
+def _unjudged(records: CheckedRecords) -> Iterator[Unrepairable]:
+    """What assignments pass over because they cannot judge it."""
+    for pool in records.pools:
+        for problem in find_selector_problems(pool):
+            yield Unrepairable(f"{problem}; the pool serves only who names it")
+    for reservation in records.reservations:
+        yield from (Unrepairable(str(entry)) for entry in unread_entries(reservation))
 
 
 def _lost_handles(records: CheckedRecords) -> Iterator[RestoreHandle]:

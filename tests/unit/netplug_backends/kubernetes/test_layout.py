@@ -20,6 +20,7 @@ from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import Key, Kind, Malformed
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, ipreservation_key
 
 PREFIX = Prefix.parse("10.0.0.0/30")
 STORED_BLOCK = Block(
@@ -133,6 +134,15 @@ def test_an_invalid_spec_is_malformed_and_named(kind: Kind[object], spec: object
     assert str(kind) in refusal.value.key
     assert "any" in refusal.value.key
     assert problem in refusal.value.problem
+
+
+def test_the_cidrs_of_an_invalid_reservation_that_can_be_read_still_count() -> None:
+    with pytest.raises(Malformed) as refusal:
+        decoded(CrdMode.V1, IPRESERVATION, {"reservedCIDRs": {"first": "10.0.0.0/30", "second": 7}})
+    part = refusal.value.counts_as
+    assert refusal.value.subject == ipreservation_key("any")
+    assert isinstance(part, IPReservation)
+    assert part.spec.reserved == (PREFIX,)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.feed import follow
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS
+from netplug_core.ipam.outcome.record_memory import FORGOTTEN_AFTER_S
+from netplug_core.ipam.outcome.trace import RecordTrace
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.clock import ManualClock
@@ -55,3 +57,17 @@ def test_the_cache_of_an_ordered_store_is_left_out() -> None:
     with ExitStack() as stack:
         stack.enter_context(caches.used_by(shared))
         assert caches.ages() == caches.range_sizes() == {}
+
+
+def test_records_that_were_passed_over_are_counted_by_kind_on_every_store() -> None:
+    clock = ManualClock()
+    entry = RecordTrace(kind="Node", record="Node(a)", problem="no JSON")
+    for mode in (MemoryMode.ATOMIC, MemoryMode.ORDERED):
+        shared, caches = SharedDatastore.of(MemoryDatastore(mode, clock=clock), clock), OpenCaches(clock)
+        with caches.used_by(shared):
+            assert caches.passed_over() == {}
+            shared.memory.note((entry,), clock.monotonic())
+            assert caches.passed_over() == {(*NAME, "Node"): 1}
+            clock.sleep(FORGOTTEN_AFTER_S + 1)
+            assert caches.passed_over() == {(*NAME, "Node"): 0}
+        assert caches.passed_over() == {}

@@ -12,6 +12,7 @@ from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_k
 from netplug_core.ipam.model.block import FULL, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import handle_key
 from netplug_core.records import Key, Kind, Malformed, NotSupported
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, ipreservation_key
@@ -56,6 +57,47 @@ def test_fields_of_a_newer_release_are_written_back() -> None:
     mapping["spec"]["colour"] = "blue"
     pool = STORED_JSON.decode(POOL_KEY, json.dumps(mapping).encode())
     assert json.loads(STORED_JSON.encode(POOL_KEY, pool)) == mapping
+
+
+@pytest.mark.parametrize(
+    "data, reserved",
+    [
+        (
+            b'{"annotations":{"a":"{\\"b\\":\\"10.9.0.0/16\\"}"},"spec":["10.1.0.7/24","x"]}',
+            ["10.1.0.0/24"],
+        ),
+        (b'["fd00::/64","10.1.0.1", "10.1.0.0/33","12","cafe"', ["fd00::/64", "10.1.0.1/32"]),
+        (b'{"spec":{"reservedCIDRs":"10.1.0.0/30"}}\xff', ["10.1.0.0/30"]),
+    ],
+)
+def test_the_cidrs_of_a_damaged_reservation_that_can_be_read_still_count(data: bytes, reserved: list[str]) -> None:
+    with pytest.raises(Malformed) as caught:
+        STORED_JSON.decode(ipreservation_key("r"), data)
+    part = caught.value.counts_as
+    assert isinstance(part, IPReservation)
+    assert list(map(str, part.spec.reserved)) == reserved
+
+
+@pytest.mark.parametrize(
+    "key, data",
+    [
+        (ipreservation_key("r"), b'{"spec":{"reservedCIDRs":[7'),
+        (CLUSTER_INFORMATION_KEY, b'{"spec":{"datastoreReady":true'),
+        (POOL_KEY, b'{"spec":{"cidr":"10.1.0.0/16"'),
+    ],
+)
+def test_nothing_counts_of_other_damaged_records(key: Key[object], data: bytes) -> None:
+    with pytest.raises(Malformed) as caught:
+        STORED_JSON.decode(key, data)
+    assert caught.value.counts_as is None
+
+
+def test_a_damaged_record_of_a_cluster_still_locks_it() -> None:
+    with pytest.raises(Malformed) as caught:
+        STORED_JSON.decode(CLUSTER_INFORMATION_KEY, b'{"spec":{"datastoreReady" : false')
+    part = caught.value.counts_as
+    assert isinstance(part, ClusterInformation)
+    assert part.is_locked
 
 
 @pytest.mark.parametrize(

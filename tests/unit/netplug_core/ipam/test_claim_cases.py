@@ -6,7 +6,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, ContentionExhausted, Unavailable
+from netplug_core.errors import ContentionExhausted, Unavailable
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import affinities_of, claim, ensure_blocks, relinquish_block
 from netplug_core.ipam.allocation.block_order import block_order, hashed_start
@@ -293,12 +293,12 @@ def test_node_and_namespace_are_both_selected(
     assert harness.assign(evolve(request, handle="named", wanted=(ipv4(1, "main"),)))  # a name overrides both
 
 
-def test_a_selector_that_cannot_be_read_is_an_error_of_the_whole_request(harness: IPAMHarness) -> None:
-    """I-69."""
-    harness.add_pool("other", "11.0.0.0/24")
+def test_a_selector_that_cannot_be_read_takes_its_own_pool_out(harness: IPAMHarness) -> None:
     harness.change_pool("main", namespace_selector="environment == production")
-    with pytest.raises(ConfigurationError, match=r"IPPool\(main\) spec.namespaceSelector: "):
+    with pytest.raises(NoPoolServes, match=r"IPPool main .* its selector cannot be read \(spec.namespaceSelector: "):
         harness.assign_up_to("h")
+    harness.add_pool("other", "11.0.0.0/24")
+    assert harness.assign_up_to("h") == ["11.0.0.0"]
 
 
 @pytest.mark.parametrize("entry", ["fd80:24e2:f998:72d6:0000:0000:0000:0000/120", "FD80:24E2:F998:72D6::/120"])

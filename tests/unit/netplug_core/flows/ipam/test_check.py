@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
@@ -17,7 +17,10 @@ from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.records import Key
+from netplug_core.resources.ippool import IPPOOL, ippool_key
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
+from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
 from tests.harness.collector import CollectorHarness, leave_affinity, leave_block, leave_handle
@@ -266,3 +269,22 @@ def test_kinds_that_came_after_the_release_of_a_cluster_are_no_problem(harness: 
     assert check_of(harness, old).problems == check_of(harness).problems == 0
     with pytest.raises(NotServed):
         check_of(harness, StoreOfOldDefinitions(harness.store, frozenset({AFFINITY})))
+
+
+def test_pools_and_reservations_that_assignments_cannot_judge_are_problems(any_harness: CollectorHarness) -> None:
+    harness = any_harness
+    pool = harness.get(ippool_key("four"))
+    spec = evolve(pool.spec, node_selector="zone = 'a'", namespace_selector="(team == 'b'")
+    harness.put(pool.key, evolve(pool, spec=spec))
+    reservation = IPReservation(metadata=Metadata(name="r"), spec=IPReservationSpec(unparsed=('"10.0.0.1-9"',)))
+    harness.put(ipreservation_key("r"), reservation)
+    node, namespace, entry = (str(each) for each in check_of(harness).unrepairable)
+    assert node.startswith("IPPool(four) spec.nodeSelector: \"zone = 'a'\" is not accepted; position 6: ")
+    assert namespace.startswith("IPPool(four) spec.namespaceSelector: ")
+    assert all(text.endswith("; the pool serves only who names it") for text in (node, namespace))
+    assert entry.startswith('IPReservation(r) spec.reservedCIDRs: "10.0.0.1-9" is neither an address nor a CIDR')
+
+
+def test_a_cluster_without_some_kinds_is_checked(harness: CollectorHarness) -> None:
+    for kind in (IPPOOL, IPRESERVATION):
+        assert check_of(harness, StoreOfOldDefinitions(harness.inner, frozenset({kind}))).problems == 0

@@ -9,8 +9,9 @@ from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decid
 from netplug_core.ipam.allocation.context import POOLS
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.records import Create, Decision, Delete, Require, RequireUnchanged, Update, Write, Written
+from netplug_core.records import Create, Decision, Delete, Malformed, Require, RequireUnchanged, Update, Write, Written
 from netplug_core.resources.ippool import IPPOOL, IPPoolStatus, PoolCondition, ippool_key
+from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness
 
 BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26"
@@ -195,3 +196,11 @@ def test_a_lost_claim_is_deleted_by_the_revision_that_was_read(harness: IPAMHarn
     assert record is not None
     writes = decision(harness, BLOCK_0, BLOCK_2).writes
     assert beyond_conditions(writes)[0] == Delete(record.key, record.revision)
+
+
+def test_a_pool_that_cannot_be_read_matters_where_no_other_has_the_range(harness: IPAMHarness) -> None:
+    harness.add_pool("other", "10.9.0.0/24")
+    harness.store = DamagedDatastore(harness.store, damage={ippool_key("other"): b"{"})  # type: ignore[assignment]
+    assert claim(harness, BLOCK_0) == ([BLOCK_0], [])
+    with pytest.raises(Malformed, match=r"IPPool\(other\)"):
+        decision(harness, "10.9.0.0/26")

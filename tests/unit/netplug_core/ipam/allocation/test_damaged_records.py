@@ -1,23 +1,40 @@
 """Assignments beside damaged records: what is passed over, what the trace says, and what damage still stops."""
 
+from collections.abc import Mapping
+
 import pytest
+from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.feed import follow
 from netplug_core.datastore.paging import read_pages
-from netplug_core.errors import ErrorCode
+from netplug_core.errors import ErrorCode, Unavailable
 from netplug_core.flows.ipam.collect import read_view
+from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key
-from netplug_core.ipam.outcome.refusals import AddressShortfall
-from netplug_core.records import Key, Malformed
+from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.outcome.record_memory import RecordMemory
+from netplug_core.ipam.outcome.refusals import (
+    AddressOutside,
+    AddressShortfall,
+    AddressTaken,
+    NoPoolQualifies,
+    NoPoolServes,
+    PoolsExhausted,
+    PoolUnknown,
+)
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.log import Level
+from netplug_core.records import Create, Key, Malformed
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL, ippool_key
-from netplug_core.resources.ipreservation import ipreservation_key
+from netplug_core.resources.ippool import IPPOOL, AllowedUse, ippool_key
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
+from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import node_key
 from netplug_core.testing.damage import DamagedDatastore
-from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request, specific
 
 BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 
@@ -35,6 +52,10 @@ def damage(harness: IPAMHarness, *keys: Key[object]) -> DamagedDatastore:
     damaged = DamagedDatastore(harness.store, damage=dict.fromkeys(keys, b"null"))
     harness.store = damaged  # type: ignore[assignment]  # the harness only calls what both have
     return damaged
+
+
+def texts(assignment: Assignment) -> list[str]:
+    return [str(assigned.address) for assigned in assignment.addresses]
 
 
 def affinity_of(cidr: str, node: str = NODE) -> Key[object]:
@@ -121,6 +142,147 @@ def test_a_configuration_that_cannot_be_read_is_taken_for_the_cautious_one(harne
     store.damage.clear()
     assert harness.assign_or_refuse("new", node=OTHER_NODE) == ["10.0.0.1"]
     assert harness.block(BLOCK_0).cooling_count == 0
+
+
+def test_what_can_be_read_of_a_damaged_reservation_stays_reserved(harness: IPAMHarness) -> None:
+    store = damage(harness)
+    harness.reserve("r", "10.0.0.0/30", "10.0.0.4/30")
+    store.damage[ipreservation_key("r")] = b'{"spec":{"reservedCIDRs":["10.0.0.0/30",7,"10.0.0.4"], "x'
+    decision = harness.decision(make_request("h"))
+    assert harness.assign_or_refuse("h") == ["10.0.0.5"]
+    assert str(decision.trace[0]).endswith("; the addresses and CIDRs in it that can be read stay reserved")
+
+
+def test_an_entry_of_a_reservation_that_cannot_be_read_is_named(harness: IPAMHarness) -> None:
+    spec = IPReservationSpec(reserved=(Prefix.parse("10.0.0.0/32"),), unparsed=('"10.0.0.1-9"',))
+    harness.commit(Create(ipreservation_key("r"), IPReservation(metadata=Metadata(name="r"), spec=spec)))
+    decision = harness.decision(make_request("h"))
+    assert harness.assign_or_refuse("h") == ["10.0.0.1"]
+    entry = 'IPReservation(r) spec.reservedCIDRs: "10.0.0.1-9" is neither an address nor a CIDR; it reserves nothing'
+    assert str(decision.trace[0]) == entry
+
+
+def test_settings_that_were_known_count_until_they_can_be_read_again(harness: IPAMHarness) -> None:
+    harness.configure(cooldown_s=60)
+    lines: list[str] = []
+
+    def log(level: Level, _message: str, /, **fields: object) -> None:
+        lines.append(f"{level.value} {fields['records']}")
+
+    ipam = evolve(harness.ipam(), log=log, memory=RecordMemory())
+    request = make_request("h")
+    assert texts(ipam.assign(request, NO_ENDPOINT, deadline=harness.deadline)) == ["10.0.0.0"]
+    ipam = evolve(ipam, datastore=damage(harness, IPAM_CONFIGURATION_KEY))
+    ipam.release(ReleaseRequest(handle="h"), NO_ENDPOINT, deadline=harness.deadline)
+    harness.clock.sleep(62)
+    for handle in ("i", "j"):
+        ipam.assign(evolve(request, handle=handle, wanted=(ipv4(),)), NO_ENDPOINT, deadline=harness.deadline)
+    (line,) = lines
+    assert line.startswith("WARNING the stored record IPAMConfiguration(default) is malformed: ")
+    assert line.endswith("; the settings that were last known count")
+    assert harness.block(BLOCK_0).cooling_count == 0, "it cooled for a minute, not for years"
+
+
+def test_a_release_frees_what_it_can_and_then_names_the_block(harness: IPAMHarness) -> None:
+    assert harness.assign_or_refuse("h", ipv4(6)) == [f"10.0.0.{number}" for number in range(6)]
+    store = damage(harness, key_of(BLOCK_0))
+    for _repeated in range(2):
+        with pytest.raises(Malformed, match=r"IPAMBlock\(ipv4/10.0.0.0/30\)"):
+            harness.release("h")
+        assert harness.block(BLOCK_1).is_empty
+    store.damage.clear()
+    assert harness.release("h") == [f"10.0.0.{number}" for number in range(4)]
+    assert harness.handles() == []
+
+
+def test_a_release_of_a_block_that_may_be_about_to_come_waits_for_its_affinity(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h")
+    counts = tuple((Prefix.parse(block), 1) for block in (BLOCK_0, BLOCK_1))
+    harness.put_affinity(BLOCK_1, AffinityState.PENDING)
+    harness.put(handle_key("h"), Handle(blocks=counts))
+    store = damage(harness, affinity_of(BLOCK_1))
+    request = ReleaseRequest(handle="h", node=NODE)
+    with pytest.raises(Malformed, match=r"BlockAffinity\(host/node-a/ipv4/10.0.0.4/30\)"):
+        harness.ipam().release(request, NO_ENDPOINT, deadline=harness.deadline)
+    assert harness.block(BLOCK_0).is_empty
+    store.damage.clear()
+    harness.ipam().release(request, NO_ENDPOINT, deadline=harness.deadline)
+    assert harness.handles() == []
+
+
+def test_more_than_a_few_records_are_one_line(harness: IPAMHarness) -> None:
+    names = [f"extra-{number}" for number in range(5)]
+    for number, name in enumerate(names, start=1):
+        harness.add_pool(name, f"10.{number}.0.0/28", 30)
+    store = damage(harness, *map(ippool_key, names))
+    lines: list[Mapping[str, object]] = []
+
+    def log(_level: Level, _message: str, /, **fields: object) -> None:
+        lines.append(fields)
+
+    ipam = evolve(harness.ipam(), log=log)
+    for handle in ("h", "i"):  # a process that serves one call remembers nothing
+        ipam.assign(make_request(handle), NO_ENDPOINT, deadline=harness.deadline)
+    assert [(str(one["records"]).count("IPPool("), one["further"]) for one in lines] == [(3, 2), (3, 2)]
+    store.damage[ippool_key("main")] = b"{"
+    with pytest.raises(NoPoolServes, match=r"; 3 more records are passed over$"):
+        harness.assign_or_refuse("j")
+
+
+def test_a_named_pool_that_cannot_be_read_is_the_error_of_its_call(harness: IPAMHarness) -> None:
+    harness.add_pool("next", "10.9.0.0/28", 30)
+    damage(harness, ippool_key("main"))
+    with pytest.raises(Malformed, match=r"IPPool\(main\)"):
+        harness.assign_or_refuse("h", ipv4(1, "main"))
+    with pytest.raises(PoolUnknown, match=r"next \(10.9.0.0/28\); the stored record IPPool\(main\) is malformed"):
+        harness.assign_or_refuse("h", ipv4(1, "10.0.0.0/28"))
+    with pytest.raises(AddressOutside, match=r"the stored record IPPool\(main\) is malformed"):
+        harness.assign_or_refuse("h", specific("10.0.0.1"))
+    assert harness.assign_or_refuse("h", ipv4(1, "next")) == ["10.9.0.0"]
+
+
+def test_a_shortfall_names_pools_that_were_passed_over(harness: IPAMHarness) -> None:
+    harness.add_pool("zonal", "10.9.0.0/28", 30)
+    harness.change_pool("zonal", node_selector="zone = 'a'")
+    harness.assign_or_refuse("all", ipv4(16))
+    with pytest.raises(PoolsExhausted, match=r"IPPool zonal .* is passed over: its selector cannot be read"):
+        harness.assign_or_refuse("h")
+
+
+def test_a_qualified_refusal_names_pools_that_were_passed_over(harness: IPAMHarness) -> None:
+    harness.change_pool("main", allowed_uses=(AllowedUse.TUNNEL,))
+    harness.add_pool("other", "10.9.0.0/28", 30)
+    damage(harness, ippool_key("other"))
+    with pytest.raises(NoPoolQualifies, match=r"no pools match the required use; the stored record IPPool\(other\)"):
+        harness.assign_or_refuse("h")
+
+
+def test_an_address_that_is_taken_is_so_whatever_else_is_damaged(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h")
+    damage(harness, ippool_key("other"), node_key(NODE))
+    harness.add_pool("other", "10.9.0.0/28", 30)
+    with pytest.raises(AddressTaken) as refusal:
+        harness.assign_or_refuse("i", specific("10.0.0.0"))
+    assert "malformed" not in str(refusal.value)
+
+
+def test_a_node_that_cannot_be_read_is_not_called_unregistered(harness: IPAMHarness) -> None:
+    harness.change_pool("main", node_selector="!has(zone)")
+    harness.label_node(zone="z")
+    damage(harness, node_key(NODE))
+    with pytest.raises(NoPoolServes) as refusal:
+        harness.assign_or_refuse("h")
+    assert "not registered" not in str(refusal.value)
+    assert "it selects nodes, and the record of this node cannot be read (!has(zone))" in str(refusal.value)
+    assert f"the stored record Node({NODE}) is malformed" in str(refusal.value)
+
+
+def test_a_locked_cluster_stays_locked_if_that_can_be_read(harness: IPAMHarness) -> None:
+    harness.set_ready(is_ready=False)
+    store = damage(harness)
+    store.damage[CLUSTER_INFORMATION_KEY] = b'{"spec": {"datastoreReady": false, "clusterGUID": 7}}'
+    with pytest.raises(Unavailable, match="datastoreReady is false"):
+        harness.assign_or_refuse("h")
 
 
 def test_a_ready_flag_that_cannot_be_read_locks_nothing(harness: IPAMHarness) -> None:

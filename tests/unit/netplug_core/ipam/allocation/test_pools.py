@@ -11,6 +11,7 @@ from netplug_core.ipam.allocation.pools import (
     Choice,
     choose,
     find_pool_of_block,
+    find_selector_problems,
     is_selected,
     pool_of_address,
     selects_some,
@@ -25,7 +26,7 @@ from netplug_core.ipam.outcome.refusals import (
     PoolUnknown,
     UseMissing,
 )
-from netplug_core.ipam.outcome.trace import PoolOutcome
+from netplug_core.ipam.outcome.trace import UNJUDGED, PoolOutcome
 from netplug_core.records import Record, Revision
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec, IPPoolStatus, PoolCondition
 from netplug_core.resources.ippool import ippool_key as key
@@ -210,11 +211,31 @@ def test_a_workload_without_a_namespace_has_one_without_labels() -> None:
 
 
 @pytest.mark.parametrize("field", ["node_selector", "namespace_selector"])
-def test_a_selector_that_cannot_be_read_refuses_the_whole_request(field: str) -> None:  # I-69
-    refusal = asked((evolve(P1, spec=spec(**{field: "zone =="})), P2), ipv4())
-    assert isinstance(refusal, ConfigurationError)
+def test_a_pool_whose_selector_cannot_be_read_is_passed_over(field: str) -> None:
+    broken = evolve(P1, spec=spec(**{field: "zone = 'a'"}))
+    answer = asked((broken, P2), ipv4())
+    assert isinstance(answer, Choice)
+    assert [pool.key.name for pool in answer.pools] == ["p2"]
+    (seen,) = (entry for entry in answer.seen if entry.outcome in UNJUDGED)
     wire = "nodeSelector" if field == "node_selector" else "namespaceSelector"
-    assert str(refusal).startswith(f"IPPool(p1) spec.{wire}: 'zone ==' is not accepted; position ")
+    start = f"IPPool p1 ({broken.spec.prefix}) is passed over: its selector cannot be read (spec.{wire}: "
+    assert str(seen).startswith(start)
+    assert [problem.where for problem in find_selector_problems(stored(broken)[0])] == [f"IPPool(p1) spec.{wire}"]
+    assert find_selector_problems(stored(P2)[0]) == ()
+
+
+def test_a_refusal_names_a_pool_whose_selector_cannot_be_read() -> None:
+    refusal = asked((evolve(P1, spec=spec(node_selector="zone =")),), ipv4())
+    assert isinstance(refusal, NoPoolServes)
+    assert "is passed over: its selector cannot be read (spec.nodeSelector: 'zone =' is not accepted;" in str(refusal)
+
+
+def test_no_pool_that_selects_nodes_serves_one_whose_record_cannot_be_read() -> None:
+    wide = evolve(P1, spec=spec(node_selector="!has(zone)"))
+    answer = choose(stored(wide, P2, ELSEWHERE), make_request(), ipv4(), None)
+    assert isinstance(answer, Choice)
+    assert [pool.key.name for pool in answer.pools] == ["p2"]
+    assert [entry.outcome for entry in answer.seen].count(PoolOutcome.UNKNOWN_LABELS) == 2
 
 
 def test_a_selector_that_cannot_be_read_does_not_matter_to_pools_nobody_asks() -> None:

@@ -11,9 +11,20 @@ from netplug_core.ipam.outcome.trace import (
     PoolOutcome,
     PoolTrace,
     RuleTrace,
+    left_out,
 )
-from netplug_core.records import TraceEntry
+from netplug_core.records import Get, List, Malformed, Query, ReadResult, Snapshot, TraceEntry
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.ipreservation import IPRESERVATION
 
+QUERIES: tuple[Query, ...] = (
+    List(IPRESERVATION),
+    Get(IPAM_CONFIGURATION_KEY),
+    Get(CLUSTER_INFORMATION_KEY),
+    List(IPPOOL),
+)
 POOL = Prefix.parse("192.168.1.0/24")
 BLOCK = Prefix.parse("192.168.1.64/26")
 
@@ -53,3 +64,21 @@ def test_each_outcome_says_something_of_its_own(
     said = [outcome.value for outcome in outcomes]
     assert len(set(said)) == len(said)
     assert all(said)
+
+
+@pytest.mark.parametrize(
+    "query, part, instead",
+    [
+        (QUERIES[0], object(), "the addresses and CIDRs in it that can be read stay reserved"),
+        (QUERIES[0], None, "it is passed over"),
+        (QUERIES[1], object(), "the settings that were last known count"),
+        (QUERIES[1], None, "affinity is strict, and what is released rests"),
+        (QUERIES[2], None, "the cluster counts as ready"),
+        (QUERIES[3], None, "it is passed over"),
+    ],
+)
+def test_what_is_done_instead_of_using_a_damaged_record(query: Query, part: object | None, instead: str) -> None:
+    error = Malformed("X(x)", "no JSON", counts_as=part)
+    snapshot = Snapshot({query: ReadResult((), malformed=(error, error))}, {})
+    (entry,) = left_out(snapshot)
+    assert str(entry) == f"the stored record X(x) is malformed: no JSON; {instead}"
