@@ -223,6 +223,32 @@ def test_a_watch_from_a_number_that_sqlite_does_not_have_has_expired(
         next(store.watch({FRUIT: Revision("9" * 20)}, deadline=deadline))
 
 
+@pytest.mark.parametrize("value", ['"t"', b'"t"', 5, 1.5, "7"])
+def test_a_value_of_any_type_is_read_or_malformed(
+    store: SqliteDatastore, path: Path, deadline: Deadline, value: object
+) -> None:
+    """A person with a SQL client stores text."""
+    store.commit((Create(APPLE, "a"), Create(PEAR, "p")), deadline=deadline)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE record SET value = ? WHERE path LIKE '%apple'", (value,))
+    snapshot = store.read((FRUITS,), deadline=deadline)
+    found = [record.value for record in snapshot.readable(FRUITS)]
+    is_text = value in ('"t"', b'"t"')
+    assert found == (["t", "p"] if is_text else ["p"])
+    assert len(snapshot.malformed(FRUITS)) == (not is_text)
+
+
+def test_a_path_with_too_few_segments_is_malformed(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
+    store.commit((Create(APPLE, "a"), Create(PEAR, "p")), deadline=deadline)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE record SET path = 'apple' WHERE path LIKE '%apple'")
+    snapshot = store.read((FRUITS,), deadline=deadline)
+    assert [record.key for record in snapshot.readable(FRUITS)] == [PEAR]
+    assert [str(error) for error in snapshot.malformed(FRUITS)] == [
+        "the stored record Fruit(apple) is malformed: its path has 1 segments"
+    ]
+
+
 def test_an_invalid_stored_record_is_malformed_and_named(
     store: SqliteDatastore, path: Path, deadline: Deadline
 ) -> None:

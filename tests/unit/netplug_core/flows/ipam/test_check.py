@@ -17,6 +17,7 @@ from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.records import Key
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, ippool_key
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
@@ -276,6 +277,7 @@ def test_pools_and_reservations_that_assignments_cannot_judge_are_problems(any_h
     pool = harness.get(ippool_key("four"))
     spec = evolve(pool.spec, node_selector="zone = 'a'", namespace_selector="(team == 'b'")
     harness.put(pool.key, evolve(pool, spec=spec))
+    harness.put(IPAM_CONFIGURATION_KEY, IPAMConfiguration(metadata=Metadata(name="default")))
     reservation = IPReservation(metadata=Metadata(name="r"), spec=IPReservationSpec(unparsed=('"10.0.0.1-9"',)))
     harness.put(ipreservation_key("r"), reservation)
     node, namespace, entry = (str(each) for each in check_of(harness).unrepairable)

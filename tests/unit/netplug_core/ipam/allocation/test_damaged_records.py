@@ -24,15 +24,15 @@ from netplug_core.ipam.outcome.refusals import (
     PoolsExhausted,
     PoolUnknown,
 )
-from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
-from netplug_core.records import Create, Key, Malformed
+from netplug_core.records import Create, Delete, Get, Key, Malformed, Snapshot, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import node_key
+from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request, specific
 
@@ -195,6 +195,22 @@ def test_a_release_frees_what_it_can_and_then_names_the_block(harness: IPAMHarne
     assert harness.handles() == []
 
 
+def test_a_release_frees_the_addresses_beside_a_damaged_endpoint(harness: IPAMHarness) -> None:
+    harness.label_node(zone="z")
+    harness.assign_or_refuse("h")
+    damage(harness, node_key(NODE))
+    part = EndpointWrites(queries=(Get(node_key(NODE)),), writes=lambda found, _given: _deletes(found, node_key(NODE)))
+    with pytest.raises(Malformed, match=rf"Node\({NODE}\)"):
+        harness.ipam().release(ReleaseRequest(handle="h"), part, deadline=harness.deadline)
+    assert harness.handles() == []
+    assert harness.block(BLOCK_0).is_empty
+
+
+def _deletes(snapshot: Snapshot, key: Key[Node]) -> tuple[Write, ...]:
+    found = snapshot.find(key)
+    return (Delete(found.key, found.revision),) if found else ()
+
+
 def test_a_release_of_a_block_that_may_be_about_to_come_waits_for_its_affinity(harness: IPAMHarness) -> None:
     harness.assign_or_refuse("h")
     counts = tuple((Prefix.parse(block), 1) for block in (BLOCK_0, BLOCK_1))
@@ -259,8 +275,8 @@ def test_a_qualified_refusal_names_pools_that_were_passed_over(harness: IPAMHarn
 
 def test_an_address_that_is_taken_is_so_whatever_else_is_damaged(harness: IPAMHarness) -> None:
     harness.assign_or_refuse("h")
-    damage(harness, ippool_key("other"), node_key(NODE))
     harness.add_pool("other", "10.9.0.0/28", 30)
+    damage(harness, ippool_key("other"))
     with pytest.raises(AddressTaken) as refusal:
         harness.assign_or_refuse("i", specific("10.0.0.0"))
     assert "malformed" not in str(refusal.value)
