@@ -14,6 +14,7 @@ from threading import Lock
 
 from attrs import field, frozen
 
+from netplug_backends.host.atomic_files import memory_file, read_file
 from netplug_core.errors import ConfigurationError, UnusableFile
 from netplug_core.settings.model import DatastoreSettings
 
@@ -26,6 +27,7 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-
 _KEY = re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.+?-----END (?:[A-Z]+ )*PRIVATE KEY-----", re.DOTALL)
 _PEM_NAMES = {_CERTIFICATE: "certificate", _KEY: "private key"}
 _INLINE_PAIR = ("etcd", "inline key and certificate")
+_MAX_ROOTS_BYTES = 1 << 24
 _INLINE_CA = ("etcd", "inline CA certificate")
 
 
@@ -128,8 +130,7 @@ def _pem(where: str, path: str, inline: str, expected: re.Pattern[bytes]) -> byt
     if not path:
         return inline.encode(errors="backslashreplace")  # a text that is not UTF-8 is refused as no PEM text
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        text = read_file(path)
     except OSError as error:
         raise UnusableFile(where, path, f"it cannot be read: {error.strerror}") from error
     except ValueError as error:  # a path with a zero byte
@@ -164,15 +165,9 @@ def _check_material(settings: DatastoreSettings, material: TlsMaterial) -> None:
 def _load_pair(material: TlsMaterial) -> None:
     # Each from its own text, as gRPC does: a certificate file that also contains the key is no key file.
     parts = [*_CERTIFICATE.findall(material.certificate), *_KEY.findall(material.key)]
-    # The standard library only reads files; a memory file writes no key to a disk.
-    descriptor = os.memfd_create("netplug", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(b"\n".join(parts))
+    with memory_file(b"\n".join(parts)) as path:  # the standard library only reads files
         # Without a password, OpenSSL would ask for a passphrase at the terminal.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
-    finally:
-        os.close(descriptor)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(path, password="")
 
 
 def _load_roots(roots: bytes) -> None:
@@ -184,7 +179,4 @@ def _load_roots(roots: bytes) -> None:
 def find_system_roots() -> bytes | None:
     """The roots that this machine trusts; None if it has no file of them."""
     path: str | None = ssl.get_default_verify_paths().cafile  # may be None, contrary to its type
-    if path:
-        with open(path, "rb") as file:
-            return file.read()
-    return None
+    return read_file(path, _MAX_ROOTS_BYTES) if path else None

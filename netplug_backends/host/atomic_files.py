@@ -1,7 +1,8 @@
 """Reads and writes the files of this machine. No other module of backends and executables opens one without a reason.
 
 **Reading** never waits and is bounded, whatever stands at a path: only a regular file is read, and it is opened without
-waiting for the writer of a pipe. What is a pipe, a device, a socket or a folder is an error that says so.
+waiting for the writer of a pipe. What is a pipe, a device, a socket or a folder is an error that says so. ``/dev/null``
+counts as an empty file, as people use it.
 
 **Writing** replaces a file as a whole. The content goes to a new file beside it, whose name cannot be guessed and which
 must not exist (``O_EXCL``, ``O_NOFOLLOW``), with an explicit mode whatever the umask; it is synced and renamed, and
@@ -26,10 +27,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 __all__ = [
-    "FOLDER_MODE", "MAX_BYTES", "OPEN_FILE_MODE", "PRIVATE_FILE_MODE", "PRIVATE_FOLDER_MODE", "PROGRAM_MODE", "Content",
-    "FileContent", "Folder", "NotRegular", "TooLarge", "create_file", "find_file", "make_folder", "open_file",
-    "open_folder", "read_file", "read_input", "read_part", "remove_file", "remove_leftovers", "replace_file",
-    "require_regular", "sync_folder",
+    "FOLDER_MODE", "MAX_BYTES", "MAX_PROGRAM_BYTES", "OPEN_FILE_MODE", "PRIVATE_FILE_MODE", "PRIVATE_FOLDER_MODE",
+    "PROGRAM_MODE", "Content", "FileContent", "Folder", "NotRegular", "TooLarge", "create_file", "find_file",
+    "is_unfinished", "make_folder", "memory_file", "open_file", "open_folder", "open_to_read", "read_file",
+    "read_input", "read_part", "remove_file", "remove_leftovers", "replace_file", "require_regular", "sync_folder",
+    "sync_tree", "write_new_file",
 ]  # fmt: skip
 
 FOLDER_MODE = 0o755
@@ -50,12 +52,16 @@ PROGRAM_MODE = 0o755
 MAX_BYTES = 1 << 20
 """How much of a file is read unless a caller says otherwise: far more than settings, certificates and records have."""
 
+MAX_PROGRAM_BYTES = 1 << 28
+"""The largest program that is copied; the helper plugins have a few MiB each."""
+
 Content = str | bytes | Iterable[bytes]
 """What is written: text as UTF-8, bytes, or parts of them."""
 
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 16
+_NULL_DEVICE = os.makedev(1, 3)
 _UNFINISHED = re.compile(r"\.netplug-[0-9a-f]{32}\.new")
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a symbolic link",
@@ -120,7 +126,7 @@ def read_part(path: str, limit: int, *, is_end: bool = False) -> FileContent:
     Raises:
         OSError, ValueError: as for ``read_file``; a file that is larger is no error.
     """
-    with _closing(_open(path, _READ_FLAGS)) as descriptor:
+    with _closing(open_to_read(path)) as descriptor:
         status = os.fstat(descriptor)
         if is_end and status.st_size > limit:
             os.lseek(descriptor, -limit, os.SEEK_END)
@@ -136,6 +142,15 @@ def read_input(path: str, limit: int) -> bytes:
     """
     with _closing(os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)) as descriptor:
         return _read_whole(path, descriptor, limit)
+
+
+@contextmanager
+def memory_file(content: bytes) -> Iterator[str]:
+    """A path from which a library reads this content until the block ends; it is on no disk."""
+    with _closing(os.memfd_create("netplug", os.MFD_CLOEXEC)) as descriptor:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
 
 
 def require_regular(path: str) -> bool:
@@ -186,6 +201,19 @@ def create_file(path: str, content: Content, mode: int) -> None:
         opened.create(name, content, mode)
 
 
+def write_new_file(path: str, content: bytes, mode: int) -> None:
+    """Write one of many files of a new folder, which is renamed once :func:`sync_tree` has put it on the disk.
+
+    Raises:
+        FileExistsError: something has that name.
+        OSError: it cannot be written; a part of it may be there.
+        ValueError: no file can have that path.
+    """
+    with open(os.open(path, _NEW_FLAGS, PRIVATE_FILE_MODE), "wb") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(content)
+
+
 def open_file(path: str, flags: int, mode: int) -> int:
     """Open a regular file, which is created with that mode if it does not exist; the mode of an existing file stays.
 
@@ -229,6 +257,11 @@ def remove_file(path: str) -> bool:
     return True
 
 
+def is_unfinished(name: str) -> bool:
+    """Whether a name is that of a file which is being written, or whose writer was killed."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
 def remove_leftovers(path: str) -> None:
     """Remove from a folder what processes that were killed while they wrote a file in it have left.
 
@@ -249,6 +282,21 @@ def sync_folder(path: str) -> None:
     """
     with open_folder(path) as folder:
         folder.sync()
+
+
+def sync_tree(path: str) -> None:
+    """Return when a folder with everything in it is on the disk.
+
+    Not sync(2), which waits for every file system of the machine, also for a network disk whose server is gone.
+
+    Raises:
+        OSError: something in it cannot be written.
+    """
+    for folder, _folders, names in os.walk(path):
+        for name in names:
+            with _closing(open_to_read(os.path.join(folder, name))) as descriptor:
+                os.fsync(descriptor)
+        sync_folder(folder)
 
 
 # --- one folder -----------------------------------------------------------------------------------------------------
@@ -275,13 +323,22 @@ class Folder(NamedTuple):
         """
         return _read(name, limit, self)
 
-    def replace(self, name: str, content: Content, mode: int, check: Callable[[str], None] | None = None) -> None:
-        """See :func:`replace_file`."""
-        with self._written(content, mode) as new:
+    def replace(
+        self,
+        name: str,
+        content: Content,
+        mode: int,
+        check: Callable[[str], None] | None = None,
+        *,
+        is_synced: bool = True,
+    ) -> None:
+        """See :func:`replace_file`. What is not synced may be lost, or be empty, after a loss of power."""
+        with self._written(content, mode, is_synced=is_synced) as new:
             if check is not None:
                 check(os.path.join(self.path, new))
             os.rename(new, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-        self.sync()
+        if is_synced:
+            self.sync()
 
     def create(self, name: str, content: Content, mode: int) -> None:
         """See :func:`create_file`."""
@@ -313,7 +370,7 @@ class Folder(NamedTuple):
 
     def remove_leftovers(self) -> None:
         """See :func:`remove_leftovers`."""
-        for name in filter(_UNFINISHED.fullmatch, self.names()):
+        for name in filter(is_unfinished, self.names()):
             with suppress(FileNotFoundError):  # renamed meanwhile
                 self._remove_if_left(name)
 
@@ -322,8 +379,8 @@ class Folder(NamedTuple):
         os.fsync(self.descriptor)
 
     @contextmanager
-    def _written(self, content: Content, mode: int) -> Iterator[str]:
-        """The name of a new file that is on the disk; it is gone when the block ends, unless that has renamed it."""
+    def _written(self, content: Content, mode: int, *, is_synced: bool = True) -> Iterator[str]:
+        """The name of a new file; it is gone when the block ends, unless that has renamed it."""
         with ExitStack() as stack:
             new, descriptor = self._new_file(stack)
             os.fchmod(descriptor, mode)  # the umask may have taken bits away
@@ -334,7 +391,8 @@ class Folder(NamedTuple):
                 _lock(reading)
                 file.writelines(_parts(content))
                 file.flush()
-                os.fsync(descriptor)
+                if is_synced:
+                    os.fsync(descriptor)
             yield new
 
     def _new_file(self, stack: ExitStack) -> tuple[str, int]:
@@ -351,7 +409,7 @@ class Folder(NamedTuple):
         if stat.S_ISLNK(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode):
             self.remove(name)  # a link is made and renamed at once
             return
-        with _closing(_open(name, _READ_FLAGS | os.O_NOFOLLOW, self)) as descriptor:
+        with _closing(open_to_read(name, self)) as descriptor:
             # Without locks on this file system nothing is known about the file, and it stays. A process that has made
             # it and does not have the lock yet sees that it is gone, and makes another one.
             try:
@@ -377,24 +435,43 @@ def open_folder(path: str) -> Iterator[Folder]:
 
 
 def _read(path: str, limit: int, folder: Folder | None = None) -> FileContent:
-    flags = _READ_FLAGS if folder is None else _READ_FLAGS | os.O_NOFOLLOW
-    with _closing(_open(path, flags, folder)) as descriptor:
+    with _closing(open_to_read(path, folder)) as descriptor:
         status = os.fstat(descriptor)
         return FileContent(_read_whole(_shown(path, folder), descriptor, limit), status.st_size, status.st_mtime_ns)
 
 
-def _open(path: str, flags: int, folder: Folder | None = None) -> int:
-    """Open a regular file that exists."""
+def open_to_read(path: str, folder: Folder | None = None) -> int:
+    """A descriptor of a regular file, for a lock on it; below a folder, a link is none.
+
+    Raises:
+        OSError: it is missing, no regular file, or cannot be opened.
+        ValueError: no file can have that path.
+    """
+    return _open(path, _READ_FLAGS if folder is None else _READ_FLAGS | os.O_NOFOLLOW, folder, _is_readable)
+
+
+def _is_readable(status: os.stat_result) -> bool:
+    return _is_regular(status) or (stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL_DEVICE)
+
+
+def _is_regular(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode)
+
+
+def _open(
+    path: str, flags: int, folder: Folder | None = None, accepts: Callable[[os.stat_result], bool] = _is_regular
+) -> int:
+    """Open a file that exists, if it is accepted."""
     below, follows = None if folder is None else folder.descriptor, not flags & os.O_NOFOLLOW
     # Looked at before: to open a device, or the other end of a pipe, already has effects.
-    mode = os.stat(path, dir_fd=below, follow_symlinks=follows).st_mode
-    if stat.S_ISREG(mode):
+    status = os.stat(path, dir_fd=below, follow_symlinks=follows)
+    if accepts(status):
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=below)
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode):
+        status = os.fstat(descriptor)
+        if accepts(status):
             return descriptor
         os.close(descriptor)
-    raise NotRegular(_shown(path, folder), mode)
+    raise NotRegular(_shown(path, folder), status.st_mode)
 
 
 def _open_or_create(path: str, flags: int, mode: int, folder: Folder | None = None) -> int:

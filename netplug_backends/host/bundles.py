@@ -16,9 +16,26 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from netplug_backends.host.atomic_files import make_folder, sync_folder
+from netplug_backends.host.atomic_files import (
+    MAX_PROGRAM_BYTES,
+    OPEN_FILE_MODE,
+    PROGRAM_MODE,
+    NotRegular,
+    make_folder,
+    open_to_read,
+    read_file,
+    sync_folder,
+    sync_tree,
+    write_new_file,
+)
 from netplug_backends.host.install import find_problem
-from netplug_backends.host.placing import place_link, remove_empty_folder, remove_file, remove_leftovers, remove_tree
+from netplug_backends.host.placing import (
+    place_link,
+    remove_empty_folder,
+    remove_file,
+    remove_leftovers,
+    remove_tree,
+)
 from netplug_core.errors import Unavailable
 from netplug_core.installation.bundle import (
     CLIENT,
@@ -36,7 +53,7 @@ __all__ = ["current_bundle", "install_bundle", "read_bundle", "remove_bundles", 
 
 _CURRENT = "current"
 _NEW = ".new"
-_CHUNK = 1 << 20
+_MAX_MANIFEST_BYTES = 1 << 24  # a line for each of some thousand files
 
 Report = Callable[[str], None]
 
@@ -49,8 +66,7 @@ def read_bundle(folder: str) -> Bundle:
         OSError: there is none.
     """
     path = os.path.join(folder, MANIFEST)
-    with open(path, "rb") as file:
-        return parse_bundle(file.read(), path, os.uname().machine)
+    return parse_bundle(read_file(path, _MAX_MANIFEST_BYTES), path, os.uname().machine)
 
 
 def install_bundle(source: str, bundle: Bundle, bin_dir: str, report: Report) -> None:
@@ -122,8 +138,8 @@ def _copies(folder: str) -> Iterator[str]:
 def _remove(copy: str, report: Report) -> None:
     """Remove a copy unless a process runs from it: that one has locked it (flock(2))."""
     try:
-        descriptor = os.open(os.path.join(copy, LOCK), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # damaged: nothing runs from it any more
+        descriptor = open_to_read(os.path.join(copy, LOCK))
+    except (FileNotFoundError, NotRegular):  # damaged: nothing runs from it any more
         remove_tree(copy)
         return
     try:
@@ -147,10 +163,9 @@ def _is_intact(folder: str, name: str, bundle: Bundle) -> bool:
 
 def _digest(path: str, is_executable: bool) -> str:  # noqa: FBT001  # a property of the file
     """The digest of a file; empty if it may not be executed but shall, or may and shall not."""
-    with open(path, "rb") as file:
-        if bool(os.fstat(file.fileno()).st_mode & 0o100) != is_executable:
-            return ""
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    if bool(os.stat(path).st_mode & 0o100) != is_executable:
+        return ""
+    return hashlib.sha256(read_file(path, MAX_PROGRAM_BYTES)).hexdigest()
 
 
 def _copy(source: str, bundle: Bundle, target: str) -> None:
@@ -158,30 +173,13 @@ def _copy(source: str, bundle: Bundle, target: str) -> None:
     for file in bundle.files:
         _copy_file(source, file, target)
     _copy_file(source, BundleFile(MANIFEST, "", is_executable=False), target)
-    # After all of them are written, so that the disk can take many at once. Not sync(2), which waits for every file
-    # system of the machine, also for a network disk whose server is gone.
-    for folder, _folders, names in os.walk(target):
-        for name in names:
-            _sync_file(os.path.join(folder, name))
-        sync_folder(folder)
-
-
-def _sync_file(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_tree(target)  # after all of them are written, so that the disk can take many at once
 
 
 def _copy_file(source: str, file: BundleFile, target: str) -> None:
     path = os.path.join(target, file.path)
     make_folder(os.path.dirname(path))
-    digest = hashlib.sha256()
-    with open(os.path.join(source, file.path), "rb") as read, open(path, "wb") as written:
-        while chunk := read.read(_CHUNK):
-            digest.update(chunk)
-            written.write(chunk)
-        os.fchmod(written.fileno(), 0o755 if file.is_executable else 0o644)
-    if file.digest and digest.hexdigest() != file.digest:
+    content = read_file(os.path.join(source, file.path), MAX_PROGRAM_BYTES)
+    write_new_file(path, content, PROGRAM_MODE if file.is_executable else OPEN_FILE_MODE)
+    if file.digest and hashlib.sha256(content).hexdigest() != file.digest:
         raise Unavailable(os.path.join(source, file.path), "it differs from the manifest; the image is damaged")

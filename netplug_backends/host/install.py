@@ -24,6 +24,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from netplug_backends.host import atomic_files
+from netplug_backends.host.atomic_files import MAX_PROGRAM_BYTES, PROGRAM_MODE
 from netplug_backends.host.static_client import build_client, built_file
 from netplug_backends.host.trust import installing_environment, remove_open_caches, require_trusted
 from netplug_core.cni.node_socket import SOCKET_VARIABLE
@@ -31,18 +33,14 @@ from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.installation.bundle import COPIES
 
 __all__ = [
-    "EXECUTABLES", "EXECUTABLE_MODE", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "compile_package",
-    "find_problem", "install", "last_error_line", "readable_by_all", "render_launcher", "replace_file",
-    "require_trusted_environment", "uninstall",
+    "EXECUTABLES", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "compile_package", "find_problem", "install",
+    "install_file", "last_error_line", "readable_by_all", "render_launcher", "require_trusted_environment", "uninstall",
 ]  # fmt: skip
 
 EXECUTABLES = ("netplug", "netplug-ipam")
 
 STANDALONE = tuple(f"{name}-standalone" for name in EXECUTABLES)
 """What the static client executes where no node process answers; it looks for them beside itself."""
-
-EXECUTABLE_MODE = 0o755
-"""Everybody may execute what is installed, only its owner may change it."""
 
 SHEBANG_LIMIT = 127
 """The length of a ``#!`` line, in bytes, that every Linux kernel reads; older ones cut a longer line silently."""
@@ -129,7 +127,7 @@ def _install(folder: Path, shebang: str, static: bytes | None, report: Callable[
     contents = dict.fromkeys(STANDALONE, standalone) if static is not None else {}
     contents |= dict.fromkeys(EXECUTABLES, python if static is None else static)
     for name, content in contents.items():
-        replace_file(folder / name, content, EXECUTABLE_MODE, find_problem)
+        install_file(folder / name, content, PROGRAM_MODE, find_problem)
         report(f"installed {folder / name}")
     return Installed(files=tuple(str(folder / name) for name in contents), compiled=compiled)
 
@@ -172,7 +170,7 @@ def _static_client(client: Client) -> bytes | None:
             built = Path(folder) / "client"
             build_client(source, built)
         try:
-            return built.read_bytes()
+            return atomic_files.read_file(str(built), MAX_PROGRAM_BYTES)
         except OSError as error:
             raise Unavailable(str(built), error.strerror or str(error)) from error
 
@@ -194,7 +192,7 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
             if not _is_ours(file):
                 report(f"left alone, not written by netplugctl: {file}")
                 continue
-            file.unlink()
+            atomic_files.remove_file(str(file))
         except OSError as error:
             raise Unavailable(str(file), error.strerror or str(error)) from error
         removed.append(str(file))
@@ -205,7 +203,7 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
 def _is_ours(file: Path) -> bool:
     if file.is_symlink() and os.readlink(file).startswith(f"{COPIES}/"):
         return True
-    content = file.read_bytes() if file.exists() else b""
+    content = atomic_files.find_file(str(file), MAX_PROGRAM_BYTES) or b""
     return any(words in content for words in (*_OUR_IMPORTS, _OUR_VARIABLE))
 
 
@@ -256,7 +254,7 @@ def _cache_attrs_methods(start: str, report: Callable[[str], None]) -> None:
         report(f"warning: every call will be slower by a quarter: {problem}")
 
 
-def replace_file(
+def install_file(
     file: Path, content: bytes, mode: int, find_problem: Callable[[Path], str] = lambda _new_file: ""
 ) -> None:
     """Replace a file as a whole, with its mode. What ``find_problem`` finds a problem in replaces nothing.
@@ -266,29 +264,25 @@ def replace_file(
     Raises:
         Unavailable: it cannot be written, or does not run.
     """
-    new_file = file.with_name(f".{file.name}.new")
     if _is_same(file, content, mode) and not find_problem(file):
         return
+
+    def require_running(new_file: str) -> None:
+        if problem := find_problem(Path(new_file)):
+            raise Unavailable(str(file), f"it does not run: {problem}")
+
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new_file.write_bytes(content)
-        new_file.chmod(mode)
-        problem = find_problem(new_file)
-        if not problem:
-            new_file.rename(file)
+        atomic_files.make_folder(str(file.parent))
+        atomic_files.replace_file(str(file), content, mode, require_running)
     except OSError as error:
         raise Unavailable(str(file), error.strerror or str(error)) from error
-    finally:
-        with suppress(OSError):
-            new_file.unlink()
-    if problem:
-        raise Unavailable(str(file), f"it does not run: {problem}")
 
 
 def _is_same(file: Path, content: bytes, mode: int) -> bool:
     with suppress(OSError):  # it is missing, or cannot be read: it is replaced
         status = file.lstat()
-        return stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == mode and file.read_bytes() == content
+        is_alike = stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == mode
+        return is_alike and atomic_files.read_file(str(file), len(content)) == content
     return False
 
 

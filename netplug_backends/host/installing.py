@@ -8,7 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from netplug_backends.host.atomic_files import PRIVATE_FOLDER_MODE, make_folder
+from netplug_backends.host.atomic_files import (
+    MAX_BYTES,
+    MAX_PROGRAM_BYTES,
+    PRIVATE_FOLDER_MODE,
+    make_folder,
+    open_folder,
+    read_file,
+    read_part,
+)
 from netplug_backends.host.bundles import (
     current_bundle,
     install_bundle,
@@ -32,7 +40,6 @@ from netplug_core.installation.installer_settings import CERTIFICATES
 
 __all__ = ["HostFolders", "ProgramsOfBundle", "ProgramsOfEnvironment"]
 
-_MAX_CONF_BYTES = 1 << 20
 _LOCK_S = 120.0
 _LOCK_PAUSE_S = 0.1
 _CONF_ENDINGS = (".conflist", ".conf", ".json")
@@ -74,8 +81,7 @@ class ProgramsOfBundle:
         for name in STANDALONE:
             if place_link(os.path.join(bin_dir, name), f"{COPIES}/current/{LAUNCHER}"):
                 self._report(f"installed {bin_dir}/{name}")
-        with open(os.path.join(self._folder, CLIENT), "rb") as file:
-            client = file.read()
+        client = read_file(os.path.join(self._folder, CLIENT), MAX_PROGRAM_BYTES)
         for name in EXECUTABLES:
             if place_file(os.path.join(bin_dir, name), client, _PROGRAM_MODE):
                 self._report(f"installed {bin_dir}/{name}")
@@ -123,16 +129,13 @@ class HostFolders:
             OSError: the folder cannot be made or opened.
         """
         make_folder(conf_dir)
-        descriptor = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with open_folder(conf_dir) as folder:
             end = time.monotonic() + _LOCK_S
-            while not _try_lock(descriptor):
+            while not _try_lock(folder.descriptor):
                 if time.monotonic() > end:
                     raise Unavailable(conf_dir, f"another netplug-install has been at work for {_LOCK_S:.0f} s")
                 time.sleep(_LOCK_PAUSE_S)
             yield
-        finally:
-            os.close(descriptor)
 
     def find_bin_folder(self, path: str) -> BinFolder:
         """A folder for plugins; one that is missing cannot be written, and nothing is in it."""
@@ -159,8 +162,8 @@ class HostFolders:
         """
         found = {}
         for name in CERTIFICATES:
-            with suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
-                found[name] = file.read()
+            with suppress(FileNotFoundError):
+                found[name] = read_file(os.path.join(folder, name))
         return found
 
     def find_stamps(self, folder: str) -> tuple[tuple[str, int, int, int], ...]:
@@ -239,8 +242,7 @@ def _list_folder(path: str) -> list[str]:
 
 def _find_text(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            return file.read(_MAX_CONF_BYTES).decode(errors="replace")
+        return read_part(path, MAX_BYTES).content.decode(errors="replace")
     except OSError:
         return ""
 

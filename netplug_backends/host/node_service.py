@@ -11,13 +11,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, PROGRAM_MODE, find_file, remove_file
 from netplug_backends.host.install import (
-    EXECUTABLE_MODE,
     compile_package,
+    install_file,
     last_error_line,
     readable_by_all,
     render_launcher,
-    replace_file,
 )
 from netplug_backends.host.units import SERVICE, UNITS, render_units
 from netplug_core.errors import ConfigurationError, Unavailable
@@ -30,7 +30,6 @@ _CALL = "from netplug_cli.wiring.node import main; main()"
 _LIBRARY = "prometheus_client"  # of the node process alone; the others are compiled with the executables
 _HEAD = "# Written by `netplugctl install host --node`; for changes of yours: systemctl edit.\n"
 _RUNNING_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
-_UNIT_MODE = 0o644
 _TRIAL_TIMEOUT_S = 60.0
 
 
@@ -48,10 +47,10 @@ def install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> 
             raise ConfigurationError("unit", str(unit), "it was not written by netplugctl; remove it first")
     with readable_by_all():
         compile_package(_LIBRARY, report)
-        replace_file(program, render_launcher(_CALL), EXECUTABLE_MODE, _find_problem)
+        install_file(program, render_launcher(_CALL), PROGRAM_MODE, _find_problem)
         report(f"installed {program}")
         for unit, text in units.items():
-            replace_file(unit, text.encode(), _UNIT_MODE)
+            install_file(unit, text.encode(), OPEN_FILE_MODE)
             report(f"installed {unit}")
     names = " ".join(UNITS)
     where = "next" if _is_systemd_running() else "systemd does not run here; where it does"
@@ -98,11 +97,10 @@ def _is_systemd_running() -> bool:
 def _find_text(file: Path) -> str | None:
     """The text of a file; None if there is none."""
     try:
-        return file.read_text("utf-8", "replace")
-    except FileNotFoundError:
-        return None
+        content = find_file(str(file))
     except OSError as error:
         raise Unavailable(str(file), error.strerror or str(error)) from error
+    return None if content is None else content.decode(errors="replace")
 
 
 def _enabling_links(unit_dir: Path) -> Iterator[Path]:
@@ -120,7 +118,7 @@ def _remove(file: Path, report: Callable[[str], None], *, is_ours: bool) -> bool
         report(f"left alone, not written by netplugctl: {file}")
         return False
     try:
-        file.unlink()
+        remove_file(str(file))
     except OSError as error:
         raise Unavailable(str(file), error.strerror or str(error)) from error
     report(f"removed {file}")

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from netplug_backends.host import atomic_files
 from netplug_backends.host.atomic_files import (
+    MAX_PROGRAM_BYTES,
     PROGRAM_MODE,
     NotRegular,
     TooLarge,
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 _NEW = ".new"
-_MAX_PROGRAM_BYTES = 1 << 28  # the helper plugins have a few MiB each
 
 
 def place_file(path: str, content: bytes, mode: int, folder_mode: int = 0o755) -> bool:
@@ -58,7 +58,7 @@ def place_copy(source: str, path: str, *, keeps: bool) -> bool:
     """
     if keeps and os.path.lexists(path):
         return False
-    return place_file(path, read_file(source, _MAX_PROGRAM_BYTES), PROGRAM_MODE)
+    return place_file(path, read_file(source, MAX_PROGRAM_BYTES), PROGRAM_MODE)
 
 
 def place_link(path: str, target: str) -> bool:

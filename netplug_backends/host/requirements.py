@@ -14,6 +14,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from netplug_backends.host.atomic_files import read_file
 from netplug_core.addressing import Family
 from netplug_core.dataplane.plan import find_node_problems
 
@@ -120,7 +121,7 @@ class _Host:
 
     def _find_text(self, path: str) -> str | None:
         try:
-            return (self.root / path).read_text(errors="replace").strip()
+            return read_file(str(self.root / path)).decode(errors="replace").strip()
         except OSError:
             return None
 
@@ -131,7 +132,7 @@ class _Host:
 def _parse(parse: Callable[[str], object], text: str) -> Mapping[str, object]:
     try:
         found = parse(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

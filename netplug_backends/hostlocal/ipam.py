@@ -109,7 +109,7 @@ class HostLocalIPAM:
         files = _files(settings.folder)
         files.require_writable()
         folder = files.read(len(range_sets))
-        ended = folder.files_before(self.find_boot())
+        ended = folder.ended_files(self.find_boot())
         reserve(folder, range_sets, Owner("", ""), _requested(request, settings), ended)
         require_ready(self.context.datastore, pace=self._pace(deadline))
 
@@ -156,9 +156,8 @@ class HostLocalIPAM:
         """Choose addresses and make their files, under the lock; if one cannot be made, none stays."""
         files.clean()
         folder = files.read(len(range_sets))
-        boot = self.find_boot()
-        _note_boot(files, folder, boot)
-        made = reserve(folder, range_sets, owner, requested, folder.files_before(boot))
+        boot = _note_boot(files, folder, self.find_boot())
+        made = reserve(folder, range_sets, owner, requested, folder.ended_files(boot))
         with ExitStack() as undo:
             for one in made:
                 if one.is_new:
@@ -205,13 +204,16 @@ def _files(folder: FolderSettings) -> NetworkFiles:
     return NetworkFiles(os.path.join(folder.data_folder, folder.network))
 
 
-def _note_boot(files: NetworkFiles, folder: NetworkFolder, boot: Boot | None) -> None:
-    """Note, once in a boot, which files are older than it."""
+def _note_boot(files: NetworkFiles, folder: NetworkFolder, boot: Boot | None) -> Boot | None:
+    """Note, once in a boot, which files are older than it; None if that is not known.
+
+    Without the note it would be judged anew at each call, and a clock that is set forward would make files of running
+    containers look older than the boot.
+    """
     if boot is None:
-        return
+        return None
     record = folder.record_of(boot)
-    if record != folder.boot_record:
-        files.note_boot(record)
+    return boot if record == folder.boot_record or files.note_boot(record) else None
 
 
 def _owner_of(request: AssignRequest) -> Owner:

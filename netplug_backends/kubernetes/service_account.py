@@ -74,7 +74,7 @@ class ServiceAccount:
         Raises:
             UnusableFile: they cannot be read.
         """
-        return FileReader().read_bytes(f"{self.folder}/{_AUTHORITY}")
+        return FileReader().read_content(f"{self.folder}/{_AUTHORITY}")
 
     def issue(self, account: str, *, deadline: Deadline) -> IssuedToken:
         """A new token of an account of this namespace, or this pod's own token if the server issues none.
@@ -90,7 +90,7 @@ class ServiceAccount:
             self._client.close()  # the next token is hours away
 
     def _issue(self, account: str, deadline: Deadline) -> IssuedToken:
-        namespace = FileReader().read_text(f"{self.folder}/{_NAMESPACE}")
+        namespace = FileReader().read_stripped(f"{self.folder}/{_NAMESPACE}")
         path = f"{namespaced_path(namespace, 'serviceaccounts')}/{path_segment(account)}/token"
         body = {
             "apiVersion": "authentication.k8s.io/v1",

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from attrs import frozen
 
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, read_file, write_new_file
 from netplug_backends.linux import links, netlink, sysctls
 from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
@@ -25,6 +26,7 @@ from netplug_core.errors import DataplaneError, ErrorCode
 __all__ = ["NamespaceRefused", "PinnedNamespaces"]
 
 _CLONE_NEWNET = 0x40000000
+_MAX_TABLE_BYTES = 1 << 26
 _MS_BIND = 0x1000
 _MNT_DETACH = 0x2
 _NOT_MOUNTED = {errno.EINVAL, errno.ENOENT}
@@ -55,7 +57,7 @@ class PinnedNamespaces:
             NamespaceRefused: it cannot be created; the file may exist.
         """
         with _translated("making the network namespace", path), entered_namespace(OWN_NAMESPACE):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            write_new_file(path, b"", PRIVATE_FILE_MODE)
             # From here to the end of the block only this thread is in the new namespace.
             _call("unshare", _CLONE_NEWNET)
             with NetlinkSocket.open() as socket:
@@ -77,8 +79,8 @@ class PinnedNamespaces:
     def find_below(self, folder: str) -> tuple[str, ...]:
         """The files below a folder over which a namespace is pinned, sorted."""
         start = os.path.realpath(folder) + "/"
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-            mounts = [_mount_of(line) for line in table]
+        table = read_file("/proc/self/mountinfo", _MAX_TABLE_BYTES).decode(errors="surrogateescape")
+        mounts = [_mount_of(line) for line in table.split("\n") if line]
         return tuple(sorted({point for point, kind in mounts if kind == "nsfs" and point.startswith(start)}))
 
     def configure_node(self, path: str, addresses: Iterable[Address]) -> None:

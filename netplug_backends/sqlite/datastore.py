@@ -13,6 +13,7 @@ from threading import Lock
 
 from attrs import evolve
 
+from netplug_backends.host.atomic_files import NotRegular
 from netplug_backends.sqlite.schema import file_identity, open_database
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
@@ -162,6 +163,8 @@ class SqliteDatastore:
         except sqlite3.Error as error:
             self._disconnect()
             raise Unavailable(self._what, _cause(error)) from error
+        except NotRegular as error:
+            raise Unavailable(self._what, f"it cannot be opened: {error.strerror}") from error
         except OSError as error:
             raise Unavailable(self._what, f"it cannot be made: {error}") from error
         except BaseException:

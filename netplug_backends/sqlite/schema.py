@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import suppress
 from typing import assert_never
 
-from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, make_folder
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, make_folder, require_regular
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import MissingFile
@@ -47,7 +47,7 @@ def open_database(
         OSError, sqlite3.Error: it cannot be created, opened or read.
     """
     opened = path
-    if not os.path.exists(path):
+    if not require_regular(path):  # sqlite would wait for the writer of a pipe
         match missing_file:
             case MissingFile.REFUSED:
                 raise ConfigurationError("sqlite_path", path, _NO_FILE)

@@ -10,10 +10,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from attrs import frozen
 
+from netplug_backends.host.atomic_files import TooLarge, read_input
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.formatting import format_json
 from netplug_core.errors import ConfigurationError, excerpt, quote
@@ -21,10 +21,13 @@ from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
-    "MANIFEST_SUFFIXES", "NETWORK_SUFFIXES", "STDIN", "Document", "find_files", "parse_json", "parse_text",
-    "read_configuration", "read_documents", "read_manifests", "read_text", "render_json", "render_json_line",
-    "render_yaml", "require_manifests",
+    "MANIFEST_SUFFIXES", "MAX_INPUT_BYTES", "NETWORK_SUFFIXES", "STDIN", "Document", "find_files", "parse_json",
+    "parse_text", "read_configuration", "read_documents", "read_manifests", "read_text", "render_json",
+    "render_json_line", "render_yaml", "require_manifests",
 ]  # fmt: skip
+
+MAX_INPUT_BYTES = 1 << 28
+"""How much of a file, a pipe or standard input is read."""
 
 STDIN = "-"
 """The name of standard input."""
@@ -148,11 +151,18 @@ def read_text(file: str) -> str:
     """
     name = "standard input" if file == STDIN else file
     try:
-        return sys.stdin.read() if file == STDIN else Path(file).read_bytes().decode()
+        return _read_stdin() if file == STDIN else read_input(file, MAX_INPUT_BYTES).decode()
     except OSError as error:
         raise InputError(name, file, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise InputError(name, file, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def _read_stdin() -> str:
+    text = sys.stdin.read(MAX_INPUT_BYTES + 1)
+    if len(text) > MAX_INPUT_BYTES:
+        raise TooLarge("standard input", MAX_INPUT_BYTES)
+    return text
 
 
 def parse_text(text: str, name: str) -> Iterator[object]:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 
 from attrs import define
 
+from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, create_file, read_file, remove_file, replace_file
+from netplug_cli.ctl.documents import MAX_INPUT_BYTES
 from netplug_cli.ctl.errors import InputError
 
 __all__ = ["EditedFile"]
@@ -40,10 +42,10 @@ class EditedFile:
         except ValueError as error:
             raise InputError(name, command, f"{error}: {command}") from error
         try:
-            descriptor, path = tempfile.mkstemp(prefix=prefix, suffix=".yaml")
+            path = os.path.join(tempfile.gettempdir(), f"{prefix}{os.urandom(8).hex()}.yaml")
+            create_file(path, "", PRIVATE_FILE_MODE)
         except OSError as error:
             raise InputError(tempfile.gettempdir(), None, error.strerror or str(error)) from error
-        os.close(descriptor)
         return cls(path, words)
 
     def edit(self, text: str) -> str:
@@ -54,14 +56,12 @@ class EditedFile:
         """
         shown = " ".join(self._editor)
         try:
-            with open(self.path, "w", encoding="utf-8") as file:
-                file.write(text)
+            replace_file(self.path, text, PRIVATE_FILE_MODE)
             with _interrupts_left_to_editor():
                 status = subprocess.run([*self._editor, self.path], check=False).returncode
             if status:
                 raise InputError("editor", shown, f"{shown} ended with status {status}")
-            with open(self.path, encoding="utf-8") as file:
-                return file.read()
+            return read_file(self.path, MAX_INPUT_BYTES).decode()
         except OSError as error:
             problem = error.strerror or str(error)
             raise InputError("editor", shown, f"{shown} cannot edit {self.path}: {problem}; EDITOR names it") from error
@@ -70,8 +70,7 @@ class EditedFile:
 
     def remove(self) -> None:
         """Remove the file, which an editor may have removed already."""
-        if os.path.exists(self.path):
-            os.unlink(self.path)
+        remove_file(self.path)
 
 
 @contextmanager

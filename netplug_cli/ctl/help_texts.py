@@ -10,6 +10,8 @@ import os
 import shutil
 from collections.abc import Sequence
 
+from netplug_backends.host.atomic_files import read_file
+
 __all__ = ["FOLDER", "HELP_WIDTH", "file_name", "find_help"]
 
 FOLDER = os.path.join(os.path.dirname(__file__), "help")
@@ -38,7 +40,6 @@ def find_help(argv: Sequence[str]) -> str | None:
     if shutil.get_terminal_size().columns < HELP_WIDTH:
         return None
     try:
-        with open(os.path.join(FOLDER, file_name(words)), encoding="utf-8") as file:
-            return file.read()
+        return read_file(os.path.join(FOLDER, file_name(words))).decode()
     except FileNotFoundError:
         return None

@@ -1,15 +1,14 @@
-"""Writes a file that a person named: whole or not at all, for its owner alone, and over no file without being asked."""
+"""Writes a file that a person named: whole or not at all. One with secrets replaces nothing without being asked."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, PRIVATE_FILE_MODE, create_file, replace_file
 from netplug_cli.ctl.errors import InputError
 
-__all__ = ["require_free", "write_private_file"]
+__all__ = ["find_target", "require_free", "write_open_file", "write_private_file"]
 
 
 def require_free(path: str, *, is_replacing: bool) -> None:
@@ -31,28 +30,37 @@ def write_private_file(path: str, content: Iterable[bytes], *, is_replacing: boo
         InputError: a file has that name and is not to be replaced, or it cannot be written; nothing is left behind.
     """
     require_free(path, is_replacing=is_replacing)
-    folder, name = os.path.split(os.path.abspath(path))
+    write = replace_file if is_replacing else create_file  # the second refuses a name that was taken meanwhile, too
     try:
-        # A name that cannot be guessed, in a file that is new: in /tmp others may have put a link there.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-    except OSError as error:
-        raise InputError(path, path, error.strerror or str(error)) from error
-    try:
-        with open(descriptor, "wb") as file:
-            file.writelines(content)
-            file.flush()
-            os.fsync(descriptor)
-        if is_replacing:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)  # refuses a name that is taken, also one that was taken meanwhile
+        write(path, content, PRIVATE_FILE_MODE)
     except FileExistsError as error:
         raise _taken(path) from error
     except OSError as error:
         raise InputError(path, path, error.strerror or str(error)) from error
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+
+
+def find_target(path: str) -> str:
+    """The file to which a path leads, over links: it is replaced, and a link stays one.
+
+    Raises:
+        InputError: the path leads to something that is no file, such as a device.
+    """
+    target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise InputError(path, None, "it is not a file")
+    return target
+
+
+def write_open_file(path: str, text: str) -> None:
+    """Write a file that everybody may read, in the place of one that is there.
+
+    Raises:
+        InputError: the path leads to no file, or it cannot be written; nothing is left behind.
+    """
+    try:
+        replace_file(find_target(path), text, OPEN_FILE_MODE)
+    except OSError as error:
+        raise InputError(path, None, error.strerror or str(error)) from error
 
 
 def _taken(path: str) -> InputError:

@@ -18,7 +18,15 @@ from contextlib import contextmanager, suppress
 
 from attrs import define
 
-from netplug_backends.host.atomic_files import OPEN_FILE_MODE, make_folder, replace_file
+from netplug_backends.host.atomic_files import (
+    OPEN_FILE_MODE,
+    is_unfinished,
+    make_folder,
+    read_file,
+    remove_file,
+    remove_leftovers,
+    replace_file,
+)
 from netplug_cli.lab.model import Lab, LabError
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.record import parse_lab, render_lab
@@ -51,9 +59,8 @@ class LockedFolder:
         for part in self.folder.subfolders:
             with suppress(FileNotFoundError):
                 shutil.rmtree(part)
-        for file in (self.folder.partial_record_file, self.folder.record_file):
-            with suppress(FileNotFoundError):
-                os.unlink(file)
+        remove_leftovers(self.folder.path)
+        remove_file(self.folder.record_file)
         return tuple(sorted(os.listdir(self.folder.path)))
 
     def remove(self) -> tuple[str, ...]:
@@ -91,10 +98,9 @@ def find_lab(folder: LabFolder) -> Lab | None:
         LabError: the folder holds something else.
     """
     try:
-        with open(folder.record_file, encoding="utf-8") as file:
-            return parse_lab(file.read(), folder.record_file)
+        return parse_lab(read_file(folder.record_file).decode(), folder.record_file)
     except FileNotFoundError:
-        others = sorted(set(os.listdir(folder.path)) - {os.path.basename(folder.partial_record_file)})
+        others = sorted(name for name in os.listdir(folder.path) if not is_unfinished(name))
     if others:
         raise LabError(f"{folder.path} holds no lab but {', '.join(others)}; choose another folder with --dir")
     return None

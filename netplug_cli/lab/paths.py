@@ -21,11 +21,6 @@ class LabFolder:
         return self._path("lab.json")
 
     @property
-    def partial_record_file(self) -> str:
-        """The record while it is being written."""
-        return self._path(".lab.json.new")
-
-    @property
     def subfolders(self) -> tuple[str, ...]:
         """The folders inside; a lab has only these and its record."""
         return tuple(self._path(part) for part in ("bin", "conf", "log", "netns", "run", "servers", "store"))

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from attrs import frozen
 
+from netplug_backends.host.atomic_files import MAX_BYTES, read_file, read_part
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import LabError
 from netplug_cli.lab.paths import LabFolder
@@ -137,8 +138,7 @@ def _is_running(folder: LabFolder, pid_file: str) -> bool:
 
 def _open_process(folder: LabFolder, pid_file: str) -> int | None:
     """A descriptor of the process whose id is in a file; None if it has ended."""
-    with open(pid_file, encoding="ascii") as file:
-        number = int(file.read())
+    number = int(read_file(pid_file))
     try:
         descriptor = os.pidfd_open(number)
     except ProcessLookupError:
@@ -155,8 +155,8 @@ def _command_line(number: int, descriptor: int) -> bytes:
     ended = select.poll()
     ended.register(descriptor, select.POLLIN)
     for _ in range(_POLLS):
-        with suppress(FileNotFoundError), open(f"/proc/{number}/cmdline", "rb") as file:
-            line = file.read()
+        with suppress(FileNotFoundError):
+            line = read_file(f"/proc/{number}/cmdline")
             if line:
                 return line
         # A process has no arguments while it executes another program. Kernel threads never have any.
@@ -166,6 +166,5 @@ def _command_line(number: int, descriptor: int) -> bytes:
 
 
 def _last_line(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read().splitlines()
+    lines = read_part(path, MAX_BYTES, is_end=True).content.decode(errors="replace").splitlines()
     return lines[-1] if lines else "without a word"

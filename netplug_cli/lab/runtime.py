@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from netplug_backends.host.atomic_files import read_file
 from netplug_cli.lab.conflist import Conflist, PluginCall, parse_conflist, plugin_environment
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import NODE_NETNS, LabError, LabPod
@@ -105,8 +106,7 @@ def open_runtime(namespaces: Namespaces, locked: LockedFolder) -> ContainerRunti
         LabError: the file is not a configuration list.
     """
     path = locked.folder.conflist_file
-    with open(path, encoding="utf-8") as file:
-        conflist = parse_conflist(file.read(), path)
+    conflist = parse_conflist(read_file(path).decode(), path)
     return ContainerRuntime(namespaces=namespaces, conflist=conflist, locked=locked)
 
 

@@ -23,7 +23,6 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
-    write_to_textfile,
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -152,14 +151,6 @@ class NodeMetrics:
     def render(self) -> bytes:
         """All metrics, as :data:`METRICS_TYPE`."""
         return generate_latest(self._registry)
-
-    def write_file(self, path: str) -> None:
-        """Replace a file by all metrics; a reader finds the one before or this one.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        write_to_textfile(path, self._registry)
 
 
 @frozen(kw_only=True, eq=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, remove_file, replace_file
 from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_core.log import Level, Log
@@ -33,12 +33,12 @@ class MetricsFile:
         """Write no more, and remove the file."""
         self._task.stop()
         with suppress(OSError):  # there may be none, or its folder cannot be written
-            os.unlink(self._path)
+            remove_file(self._path)
 
     def _write(self) -> None:
         """Write it; log the first failure, and the first success after one."""
         try:
-            self._metrics.write_file(self._path)
+            replace_file(self._path, self._metrics.render(), OPEN_FILE_MODE)
         except OSError as error:
             cause = error.strerror or str(error)
         else:

@@ -138,7 +138,7 @@ class ApiClient:
         return CredentialsInUse(
             access="kubernetes",
             location=access.server,
-            certificate=FileReader().read_bytes(pem.path, pem.where) if pem.path else pem.data,
+            certificate=FileReader().read_content(pem.path, pem.where) if pem.path else pem.data,
             token=access.token,
             expires_ns=access.expires_ns,
         )

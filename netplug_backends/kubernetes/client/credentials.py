@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from netplug_backends.host.atomic_files import memory_file, read_file
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, UnusableFile
 
@@ -20,6 +21,8 @@ __all__ = [
 
 FileStamp = tuple[int, int, int]
 """Modification time, size and inode of a file: they change with its content."""
+
+_MAX_BYTES = 1 << 24  # a kubeconfig may name hundreds of clusters
 
 
 class TlsVerification(enum.Enum):
@@ -49,14 +52,16 @@ class Pem:
         return describe_file(self.where, self.path)
 
     def open_path(self, stack: ExitStack) -> str:
-        """A path from which a library can read until the stack ends; data is in a memory file, never on a disk."""
-        if not self.data:
-            return self.path
-        number = os.memfd_create("netplug", os.MFD_CLOEXEC)
-        stack.callback(os.close, number)
-        with open(number, "wb", closefd=False) as file:
-            file.write(self.data)
-        return f"/proc/self/fd/{number}"
+        """A path from which a library can read until the stack ends, empty if there are none.
+
+        It is a memory file, never on a disk: the library would wait for ever at a path that is a pipe.
+
+        Raises:
+            UnusableFile: the file cannot be read.
+        """
+        if not self:
+            return ""
+        return stack.enter_context(memory_file(self.data or FileReader().read_content(self.path, self.where)))
 
 
 @frozen(kw_only=True)
@@ -96,10 +101,10 @@ class FileReader:
         return found
 
     def check_pem(self, pem: Pem) -> None:
-        """Record the stamp of a certificate or key file, which must be readable; errors as for ``read_bytes``."""
-        self.read_bytes(pem.path, pem.where)
+        """Record the stamp of a certificate or key file, which must be readable; errors as for ``read_content``."""
+        self.read_content(pem.path, pem.where)
 
-    def read_bytes(self, path: str, where: str = "") -> bytes:
+    def read_content(self, path: str, where: str = "") -> bytes:
         """A file's content; ``where`` is the setting, or the place in a kubeconfig, that names the file.
 
         Raises:
@@ -107,23 +112,22 @@ class FileReader:
         """
         self.record_stamp(path)  # before reading, so that the next call sees a change in between
         try:
-            with open(path, "rb") as file:
-                return file.read()
+            return read_file(path, _MAX_BYTES)
         except (OSError, ValueError) as error:  # ValueError: no file can have that name
             reason = getattr(error, "strerror", "") or str(error)
             raise UnusableFile(where or "file", path, f"it cannot be read: {reason}") from error
 
-    def read_text(self, path: str, where: str = "") -> str:
-        """A file's text without surrounding white space; arguments and errors as for ``read_bytes``."""
+    def read_stripped(self, path: str, where: str = "") -> str:
+        """A file's text without surrounding white space; arguments and errors as for ``read_content``."""
         try:
-            return self.read_bytes(path, where).decode().strip()
+            return self.read_content(path, where).decode().strip()
         except UnicodeDecodeError:
             # Without the cause: its text contains the file's.
             raise UnusableFile(describe_file(where, path), "", "a text file is expected") from None
 
     def read_token(self, path: str, where: str = "") -> str:
-        """The token in a file; arguments and errors as for ``read_text``, and an empty file is refused."""
-        token = self.read_text(path, where)
+        """The token in a file; arguments and errors as for ``read_stripped``, and an empty file is refused."""
+        token = self.read_stripped(path, where)
         if not token:  # it may be half written; without a token the server would take us for an anonymous user
             raise UnusableFile(describe_file(where, path), "", "a token is expected")
         return token

@@ -61,7 +61,7 @@ def _spec(exec_config: KubeconfigEntry, cluster: KubeconfigEntry, access: ApiAcc
         cluster_info["insecure-skip-tls-verify"] = True
     if access.certificate_authority:
         authority = access.certificate_authority
-        data = authority.data or FileReader().read_bytes(authority.path, authority.where)
+        data = authority.data or FileReader().read_content(authority.path, authority.where)
         cluster_info["certificate-authority-data"] = base64.b64encode(data).decode()
     for extension in cluster.entries("extensions"):
         if extension.text("name") == f"{_API_GROUP}/exec":

@@ -35,7 +35,7 @@ def from_files(paths: Sequence[str], context: str, reader: FileReader) -> ApiAcc
     """
     existing = [path for path in paths if reader.record_stamp(path) is not None] or paths[:1]
     parts = (
-        KubeconfigEntry(path, _parse(path, reader.read_text(path)), os.path.dirname(os.path.abspath(path)))
+        KubeconfigEntry(path, _parse(path, reader.read_stripped(path)), os.path.dirname(os.path.abspath(path)))
         for path in existing
     )
     return _context_access(tuple(parts), context, reader)

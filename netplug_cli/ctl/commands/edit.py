@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 from attrs import define, evolve
 
+from netplug_backends.host.atomic_files import read_file
 from netplug_cli.ctl.arguments import parse_key
 from netplug_cli.ctl.commands.options import NAMESPACE, ONE_RESOURCE
 from netplug_cli.ctl.documents import render_yaml, require_manifests
@@ -109,8 +110,7 @@ class _Editing:
     def has_changes(self) -> bool:
         """Whether the file has something that is not stored."""
         try:
-            with open(self.file.path, encoding="utf-8", errors="replace") as file:
-                left = _without_comments(file.read())
+            left = _without_comments(read_file(self.file.path).decode(errors="replace"))
         except FileNotFoundError:
             return False
         return bool(left.strip()) and left != _without_comments(self._text())

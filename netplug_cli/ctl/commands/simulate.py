@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 import click
 
 from netplug_cli.ctl.documents import render_json
-from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.private_files import write_open_file
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.simulation.exports import result_to_csv, result_to_mapping
 from netplug_cli.ctl.simulation.options import (
@@ -246,8 +246,4 @@ def _print(scenario: Scenario, result: SimulationResult, output: str) -> None:
 
 
 def _write_plot(scenario: Scenario, result: SimulationResult, path: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(render_svg(make_plot(scenario, result)))
-    except OSError as error:
-        raise InputError(path, None, error.strerror or str(error)) from error
+    write_open_file(path, render_svg(make_plot(scenario, result)))

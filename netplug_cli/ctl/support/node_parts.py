@@ -11,11 +11,11 @@ from functools import partial
 
 from attrs import frozen
 
+from netplug_backends.host.atomic_files import read_part
 from netplug_cli.ctl.documents import parse_text, read_configuration
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.node_client import NoNodeProcess, ask_node
 from netplug_cli.ctl.session import Session
-from netplug_cli.ctl.support.host_files import read_bytes
 from netplug_cli.ctl.support.parts import absent, failed, read_guarded
 from netplug_cli.node_status import encode_status
 from netplug_core import __version__
@@ -108,7 +108,7 @@ class Machine:
 
     def _read_conflist(self, name: str, path: str, deadline: Deadline) -> Iterator[Part]:
         file = f"{self.configurations}/{name}"
-        found = read_bytes(file, _FILE_LIMIT)
+        found = read_part(file, _FILE_LIMIT)
         if b"netplug" not in found.content:
             yield absent(path, f"{file} is of another program")
             return
@@ -133,7 +133,7 @@ class Machine:
         """Keep what is secret in some files, so that it is found wherever else it is."""
         for path in filter(None, paths):
             try:
-                text = read_bytes(path, _FILE_LIMIT).content.decode("utf-8", "replace")
+                text = read_part(path, _FILE_LIMIT).content.decode("utf-8", "replace")
                 if "-----BEGIN" in text and "apiVersion" not in text:
                     self.redactor.learn_text(text)
                 else:
@@ -151,7 +151,7 @@ class Machine:
 
 def _read_log(log: str, path: str) -> Iterator[Part]:
     try:
-        found = read_bytes(log, _LOG_LIMIT, is_end=True)
+        found = read_part(log, _LOG_LIMIT, is_end=True)
     except FileNotFoundError:
         yield absent(path, f"there is no {log} yet")
         return

@@ -32,6 +32,7 @@ from netplug_core.flows.cni.call import (
     assign,
     assign_request_of,
     attachment_lock,
+    dns_of,
     link_of,
     node_of,
     open_call,
@@ -46,7 +47,7 @@ from netplug_core.flows.cni.call import (
 from netplug_core.flows.cni.release_records import drain, finish_own, has_own, release_request_of
 from netplug_core.flows.locks import ADD_LOCK_S
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import DNS, NO_DNS, AssignedAddress, Assignment, LinkLayer
+from netplug_core.ipam.allocation.request import NO_DNS, AssignedAddress, Assignment, LinkLayer
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -91,7 +92,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     require_supported(world, netconf)
     require_nodename_file(world, netconf)
     call = open_call(request, netconf, node_of(world, netconf))
-    link, previous, dns = link_of(world, call), find_previous_result(request), _dns_of(world, netconf)
+    link, previous, dns = link_of(world, call), find_previous_result(request), dns_of(world, netconf)
     _wait_for_gates(world, netconf)
     wanted = _address_request(world, request, call)
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
@@ -209,26 +210,6 @@ def _assign(world: CNIWorld, call: AttachmentCall, wanted: AddressRequest, upser
         if not release_former_containers(world, call):
             raise
     return assign(world, wanted.assign, upsert)
-
-
-def _dns_of(world: CNIWorld, netconf: NetConf) -> DNS:
-    """The settings of the file that the configuration names, for the result.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-    """
-    path = netconf.ipam.resolv_conf
-    if not path:
-        return NO_DNS
-    from netplug_core.cni.resolv_conf import parse_resolv_conf
-
-    try:
-        text = world.host.find_text(path)
-    except OSError as error:
-        raise ConfigurationError("network configuration.ipam.resolvConf", path, str(error)) from error
-    if text is None:
-        raise ConfigurationError("network configuration.ipam.resolvConf", path, "a file that exists is expected")
-    return parse_resolv_conf(text)
 
 
 def _require_still_held(world: CNIWorld, call: AttachmentCall, assignment: Assignment) -> None:

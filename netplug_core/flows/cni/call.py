@@ -15,6 +15,8 @@ from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, 
 from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S
 from netplug_core.flows.world import CNIWorld, HostWorld
 from netplug_core.ipam.allocation.request import (
+    DNS,
+    NO_DNS,
     Assignment,
     AssignRequest,
     Attachment,
@@ -256,6 +258,26 @@ def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
 def link_of(world: CNIWorld, call: AttachmentCall) -> Link:
     """The link of the call with the MTU of a new interface."""
     return evolve(call.link, mtu=mtu_of(world, call.netconf))
+
+
+def dns_of(world: CNIWorld, netconf: NetConf) -> DNS:
+    """The settings of the file that the configuration names, for the result.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    path = netconf.ipam.resolv_conf
+    if not path:
+        return NO_DNS
+    from netplug_core.cni.resolv_conf import parse_resolv_conf
+
+    try:
+        text = world.host.find_text(path)
+    except OSError as error:
+        raise ConfigurationError("network configuration.ipam.resolvConf", path, str(error)) from error
+    if text is None:
+        raise ConfigurationError("network configuration.ipam.resolvConf", path, "a file that exists is expected")
+    return parse_resolv_conf(text)
 
 
 def mtu_of(world: CNIWorld, netconf: NetConf) -> int:

@@ -11,13 +11,14 @@ from netplug_core.cni.errors import render_message
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import (
     AllocationError,
+    ConfigurationError,
     DatastoreError,
     ErrorCode,
     LimitedConnectivity,
     NetplugError,
     UnhealthyStatus,
 )
-from netplug_core.flows.cni.call import mtu_of, node_of, require_nodename_file, require_supported, wanted_of
+from netplug_core.flows.cni.call import dns_of, mtu_of, node_of, require_nodename_file, require_supported, wanted_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import BLOCK_IPAM, NetConf
@@ -40,6 +41,7 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         ConfigurationError: the configuration itself cannot be served.
     """
     mtu_of(world, netconf)
+    _require_dns(world, netconf)
     deadline = Deadline.after(world.clock, STATUS_S)
     with _as_unhealthy():
         _probe(world, request, netconf, deadline)
@@ -71,6 +73,14 @@ def _as_unhealthy() -> Iterator[None]:
 def _is_of_plugin(error: NetplugError) -> bool:
     """Whether another plugin that keeps the addresses failed. Where it reports an error, its code is passed on."""
     return error.error_code in (ErrorCode.IPAM_PLUGIN_FAILED, ErrorCode.TRY_AGAIN) and error.reported_code == error.code
+
+
+def _require_dns(world: CNIWorld, netconf: NetConf) -> None:
+    """Require the file whose settings each result has: it is one of the host, and may come later."""
+    try:
+        dns_of(world, netconf)
+    except ConfigurationError as error:
+        raise UnhealthyStatus(render_message(error)) from error
 
 
 def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:

@@ -6,7 +6,9 @@ address that range set N gave last, and ``lock`` is locked by every call that ch
 the well-known plugin. Netplug adds ``.netplug-boot``: the files that are older than the current boot of the host.
 
 A file that is called like an address holds it, whatever is in it. Only a text that names a container makes it a
-container's; any other file is never removed.
+container's; any other file is never removed. An empty file is the exception: its writer was killed, or the machine lost
+its power, before the text was there. A program that makes a file holds the lock until the text is written, so under the
+lock an empty file belongs to no container, and its address is given when no other is left.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ __all__ = [
 LOCK_FILE = "lock"
 BOOT_FILE = ".netplug-boot"
 TEMPORARY_PREFIX = ".netplug-new-"
-"""Files under construction; under the lock, every one of them was left by a process that was killed."""
+"""Files under construction, of earlier releases; under the lock, every one was left by a process that was killed."""
 
 _BOOT_HEADER = "boot "
 _CLOCK_MARGIN_NS = SECOND_NS
@@ -51,12 +53,16 @@ class Owner:
 
 @frozen
 class AddressFile:
-    """A file that holds an address. ``owner`` is None if the text names no container, or cannot be read."""
+    """A file that holds an address. ``owner`` is None if the text names no container, or cannot be read.
+
+    ``is_empty``: it is a file without any text.
+    """
 
     name: str
     address: Address
     owner: Owner | None
     modified_ns: int
+    is_empty: bool = False
 
 
 @frozen
@@ -105,12 +111,15 @@ class NetworkFolder:
             boot.boot_id, frozenset((one.name, one.modified_ns) for one in self.files if one.modified_ns < begun)
         )
 
-    def files_before(self, boot: Boot | None) -> frozenset[AddressFile]:
-        """The files of containers that ended with an earlier boot of the host; none if its boot is not known."""
-        if boot is None:
-            return frozenset()
-        older = self.record_of(boot).older_files
-        return frozenset(one for one in self.files if one.owner and (one.name, one.modified_ns) in older)
+    def ended_files(self, boot: Boot | None) -> frozenset[AddressFile]:
+        """The files of no container that runs: empty ones, and those of containers that ended with an earlier boot.
+
+        Of the latter there are none if the boot of the host is not known.
+        """
+        older = frozenset[tuple[str, int]]() if boot is None else self.record_of(boot).older_files
+        return frozenset(
+            one for one in self.files if one.is_empty or (one.owner and (one.name, one.modified_ns) in older)
+        )
 
 
 def find_address(name: str) -> Address | None:

@@ -1,8 +1,8 @@
 """Which addresses an attachment gets: a pure function of the folder of its network.
 
 Each range set gives one address: the one that is held already, the one that is asked for, or the next free one after
-the address that the set gave last. If nothing is free, an address that is held since before the host was booted is
-taken from its container, which no longer runs.
+the address that the set gave last. If nothing is free, an address is taken from a file of no container that runs: an
+empty one, or one that is older than the boot of the host.
 """
 
 from __future__ import annotations
@@ -21,17 +21,26 @@ from netplug_core.ipam.hostlocal.ranges import AddressRange, RangeSet
 __all__ = ["AddressHeld", "AddressOutsideRanges", "RangesExhausted", "Reservation", "reserve"]
 
 
+_MAX_NAMES = 5
+
+
 @frozen
 class RangesExhausted(AllocationError, error_code=ErrorCode.POOLS_EXHAUSTED):
-    """Every address of a range set is held."""
+    """Every address of a range set is held; ``unowned`` are the files among them that name no container."""
 
     range_set: str
     held: int
+    unowned: tuple[AddressFile, ...] = ()
 
     next_step: ClassVar[str] = "add a range, or remove the files of containers that no longer exist"
 
     def __str__(self) -> str:
-        return f"no IP addresses available in range set: {self.range_set}; {self.held} are held"
+        sentence = f"no IP addresses available in range set: {self.range_set}; {self.held} are held"
+        if not self.unowned:
+            return sentence
+        names = ", ".join(one.name for one in self.unowned[:_MAX_NAMES])
+        more = ", …" if len(self.unowned) > _MAX_NAMES else ""
+        return f"{sentence}, {len(self.unowned)} of them by files that name no container ({names}{more})"
 
 
 @frozen
@@ -128,7 +137,9 @@ class _Choice:
             if ended is None and self._has_ended(address):
                 ended = self._reservation(number, address, found)
         if ended is None:
-            raise RangesExhausted(str(range_set), sum(1 for _ in _inside(range_set, self.files)))
+            held = tuple(address for address, _range in _inside(range_set, self.files))
+            files = (one for address in held for one in self.files[address])
+            raise RangesExhausted(str(range_set), len(held), tuple(one for one in files if one.owner is None))
         return ended
 
     def specific(self, number: int, address: Address, found: AddressRange) -> Reservation:

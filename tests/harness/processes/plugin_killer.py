@@ -28,7 +28,7 @@ EFFECTS = {
     "read": {"_read"},
     "send": {"NetlinkSocket.send"},
     "sendall": {"serve_call"},
-    "unlink": {"remove_file", "Folder.remove", "NetworkFiles._unlink"},
+    "unlink": {"remove_file", "Folder.remove"},
     "write": {"write_sysctl", "_write_to_stderr", "LogFile._write", "serve", "_Pipes._write"},
 }
 # What speaks to a server, and has had an effect unless it was to GET something.

@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
     (tmp_path / "netplug").mkdir()
     with pytest.raises(Unavailable) as refusal:
         uninstall(str(tmp_path), print)
-    assert str(refusal.value) == f"{tmp_path}/netplug: Is a directory"
+    assert str(refusal.value) == f"{tmp_path}/netplug: a regular file is expected, and it is a folder"
 
 
 @pytest.mark.parametrize("interpreter", ["/" + "x" * (SHEBANG_LIMIT - 6), "/with a/space"])

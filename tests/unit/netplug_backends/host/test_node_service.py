@@ -154,6 +154,6 @@ def test_what_cannot_be_read_written_or_removed_is_named(bin_dir: Path, unit_dir
     with pytest.raises(Unavailable, match="Not a directory"):
         install_node(str(bin_dir), str(unit_dir), print)
     unit_dir.unlink()
-    (unit_dir / f".{SOCKET}.new").mkdir(parents=True)
-    with pytest.raises(Unavailable, match=f"{SOCKET}: Is a directory"):
+    (unit_dir / SOCKET).mkdir(parents=True)
+    with pytest.raises(Unavailable, match=f"{SOCKET}: a regular file is expected, and it is a folder"):
         install_node(str(bin_dir), str(unit_dir), lambda _line: None)

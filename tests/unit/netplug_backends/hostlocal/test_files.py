@@ -1,5 +1,6 @@
 """The files of a network's folder: what is read, what is made, and what is left alone."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -91,15 +92,85 @@ def test_files_that_cannot_be_read_hold_their_addresses_and_stay(files: NetworkF
     os.mkfifo(folder / "10.0.0.3")
     (folder / "10.0.0.4").write_bytes(b"\xff\xfe")
     (folder / "10.0.0.5").write_bytes(b"")
-    (folder / "10.0.0.6").write_bytes(b"x" * 10_000)
+    (folder / "10.0.0.6").write_bytes(b"x" * ((1 << 20) + 1))
     (folder / "notes").write_text("c1\r\neth0")
     found = files.read().files
     assert [one.name for one in found] == [f"10.0.0.{last}" for last in range(1, 7)]
-    assert {one.owner for one in found[:5]} == {None}
+    assert {one.owner for one in found} == {None}
+    assert [one.name for one in found if one.is_empty] == ["10.0.0.5"]
     for last in range(1, 7):
         with files.locked(pace()), pytest.raises(Unavailable, match="File exists"):
             files.create(Address.parse(f"10.0.0.{last}"), Owner("c1"))
     assert sorted(os.listdir(folder)) == sorted([*(one.name for one in found), "lock", "notes"])
+
+
+def test_a_file_without_text_is_empty_also_if_the_disk_shows_zeros(files: NetworkFiles, folder: Path) -> None:
+    for name, content in (("10.0.0.2", b""), ("10.0.0.3", bytes(40)), ("10.0.0.4", b"c1"), ("10.0.0.5", b" \n")):
+        (folder / name).write_bytes(content)
+    assert [one.name for one in files.read().files if one.is_empty] == ["10.0.0.2", "10.0.0.3"]
+
+
+def test_a_file_is_read_whole(files: NetworkFiles) -> None:
+    """The CNI specification limits no container id."""
+    owner = Owner("c" * 5001, "net1")
+    with files.locked(pace()):
+        files.create(ADDRESS, owner)
+    assert [one.owner for one in files.read().files] == [owner]
+
+
+def test_an_address_that_cannot_be_synced_is_not_given(
+    files: NetworkFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a loss of power, what is not synced may be an empty file."""
+
+    def refuse(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(Unavailable, match="Input/output error"):
+        files.create(ADDRESS, Owner("c1"))
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("name", ["last_reserved_ip.0", ".netplug-boot"])
+@pytest.mark.parametrize("kind", ["folder", "dangling link", "pipe", "device"])
+def test_what_stands_in_the_way_of_a_note_stops_nothing(
+    files: NetworkFiles, folder: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    path = folder / name
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case _:
+            path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "nothing")
+    found = files.read(1)
+    assert (found.last_reserved, found.boot_record) == ({}, None)
+    record = BootRecord("this", frozenset())
+    files.note_last(0, ADDRESS)
+    assert files.note_boot(record) is (name != ".netplug-boot" or kind != "folder")
+    found = files.read(1)
+    assert found.last_reserved == ({} if (name, kind) == ("last_reserved_ip.0", "folder") else {0: ADDRESS})
+    assert found.boot_record == (None if (name, kind) == (".netplug-boot", "folder") else record)
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_a_lock_that_is_no_file_is_an_error_that_names_it(
+    files: NetworkFiles, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    path = folder / "lock"
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case _:
+            path.symlink_to(tmp_path / "nothing")
+    with pytest.raises(Unavailable, match="/lock"), files.locked(pace()):
+        pytest.fail("there is no lock")
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_an_address_is_made_whole_and_can_be_taken_back(files: NetworkFiles) -> None:

@@ -80,15 +80,17 @@ def test_an_invalid_certificate_authority_is_refused(tmp_path: Path) -> None:
 
 def test_the_certificate_of_a_provider_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an authority in the kubeconfig, the package would not verify it and still send its secrets."""
-    seen: list[object] = []
+    (tmp_path / "idp.pem").write_text("certificates")
+    seen: list[str] = []
 
     def load(document: dict[str, Any], **_: object) -> None:
-        seen.append(document["users"][0]["user"]["auth-provider"]["config"]["idp-certificate-authority"])
+        path = document["users"][0]["user"]["auth-provider"]["config"]["idp-certificate-authority"]
+        seen.append(Path(path).read_text())
 
     monkeypatch.setattr("netplug_backends.kubernetes.client.auth_provider.load_kube_config_from_dict", load)
     refusal(kubeconfig(tmp_path, provider()))
     refusal(kubeconfig(tmp_path, provider(**{"idp-certificate-authority": "idp.pem"})))
-    assert seen == [certifi.where(), str(tmp_path / "idp.pem")]
+    assert seen == [Path(certifi.where()).read_text(), "certificates"]
 
 
 def test_a_configuration_error_of_the_package_is_shown(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_network_configurations_of_others_are_only_named(asked: ToolHarness) -> 
         "cni/4.conf": "failed", "cni/5.conf": "written", "cni/7.conf": "failed", "cni/8.conf": "failed",
         "logs/none_cni.log": "absent",
     }  # fmt: skip
-    assert reasons(files)["node/cni/8.conf"] == f"{folder}/8.conf: not a regular file"
+    assert reasons(files)["node/cni/8.conf"] == f"{folder}/8.conf: a regular file is expected, and it is a pipe"
     assert reasons(files)["node/cni/4.conf"] == f"{folder}/4.conf: no JSON: JSONDecodeError"
 
 

@@ -107,15 +107,26 @@ def test_the_routes_and_name_servers_of_the_configuration(harness: CNINodeHarnes
     assert [str(route.destination) for route in both.routes] == ["0.0.0.0/0", "10.0.0.0/8"]
 
 
-@pytest.mark.parametrize("text,reason", [(None, "a file that exists"), (PermissionError("denied"), "denied")])
+@pytest.mark.parametrize(
+    "text,reason",
+    [(None, "a file that exists"), (PermissionError("denied"), "denied")],
+)
 def test_name_servers_that_cannot_be_read(
     harness: CNINodeHarness, folder: Path, text: OSError | None, reason: str
 ) -> None:
+    """STATUS says the same: every ADD would fail, until the file is there."""
     if text is not None:
         harness.host.texts["/etc/pods.conf"] = text
-    with pytest.raises(ConfigurationError, match=rf"ipam\.resolvConf: '/etc/pods\.conf' is not accepted; {reason}"):
-        harness.add(ipam=ipam(folder, subnet="10.9.0.0/24", resolvConf="/etc/pods.conf"))
+    keys = ipam(folder, subnet="10.9.0.0/24", resolvConf="/etc/pods.conf")
+    expected = rf"ipam\.resolvConf: '/etc/pods\.conf' is not accepted; {reason}"
+    with pytest.raises(ConfigurationError, match=expected) as refused:
+        harness.add(ipam=keys)
     assert not folder.exists()
+    with pytest.raises(UnhealthyStatus) as unhealthy:
+        harness.run("STATUS", ipam=keys)
+    assert (unhealthy.value.code, str(refused.value) in str(unhealthy.value)) == (50, True)
+    harness.host.texts["/etc/pods.conf"] = ""
+    harness.run("STATUS", ipam=keys)
 
 
 def test_check_90_91_the_pod_cidrs_of_the_node(harness: CNINodeHarness, folder: Path) -> None:
@@ -173,6 +184,58 @@ def test_full_ranges_leave_nothing(harness: CNINodeHarness, folder: Path) -> Non
     assert sorted(files(folder)) == ["10.9.0.2", "fd09::2"]
     with pytest.raises(UnhealthyStatus, match="pools-exhausted: add a range"):
         harness.run("STATUS", ipam=keys)
+
+
+def test_a_file_that_a_loss_of_power_left_empty_holds_its_address_until_no_other_is_left(
+    harness: CNINodeHarness, folder: Path
+) -> None:
+    harness.config["ipam"] = ipam(folder, subnet="10.9.0.0/29")
+    (folder / "net1").mkdir(parents=True)
+    for last in (2, 4):
+        (folder / "net1" / f"10.9.0.{last}").touch()
+    given: list[str] = []
+    for number in range(1, 6):
+        result = harness.add(ContainerInterface(id=f"c{number}", netns=f"/run/netns/c{number}"))
+        given.extend(str(ip.address) for ip in result.ips)
+    assert given == ["10.9.0.3", "10.9.0.5", "10.9.0.6", "10.9.0.2", "10.9.0.4"]
+    harness.run("STATUS", ipam=ipam(folder, subnet="10.9.0.0/28"))
+
+
+def test_an_empty_file_that_another_program_is_about_to_fill_is_its_address(
+    harness: CNINodeHarness, folder: Path
+) -> None:
+    """It holds the lock until it has written the text."""
+    harness.config["ipam"] = ipam(folder, subnet="10.9.0.0/30")
+    (folder / "net1").mkdir(parents=True)
+    being_made = folder / "net1" / "10.9.0.2"
+    with (folder / "net1" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        being_made.touch()
+        with pytest.raises(Unavailable, match="another call holds the lock"):
+            harness.add()
+        being_made.write_text("other\r\neth0")
+    with pytest.raises(RangesExhausted):
+        harness.add()
+    assert files(folder) == {"10.9.0.2": "other\r\neth0"}
+
+
+def test_a_long_container_id_leaks_nothing(harness: CNINodeHarness, folder: Path) -> None:
+    container = ContainerInterface(id="c" * 5001, netns="/run/netns/c2")
+    harness.add(container)
+    harness.run("DEL", container)
+    assert files(folder) == {}
+
+
+def test_without_the_note_of_the_boot_no_container_loses_its_address(harness: CNINodeHarness, folder: Path) -> None:
+    """A clock that was set forward would make each file look older than the boot."""
+    harness.config["ipam"] = ipam(folder, subnet="10.9.0.0/30")
+    (folder / "net1" / ".netplug-boot").mkdir(parents=True)
+    harness.add()
+    harness.boot = Boot("next", 10_000_000_000_000_000_000)
+    with pytest.raises(RangesExhausted):
+        harness.add(SECOND)
+    harness.run("DEL")
+    harness.add(SECOND)
 
 
 def test_the_address_of_a_container_that_ended_with_an_earlier_boot(harness: CNINodeHarness, folder: Path) -> None:

@@ -69,22 +69,29 @@ def test_the_files_of_an_attachment() -> None:
 def test_the_first_look_in_a_boot_notes_what_is_older() -> None:
     old, new = file("10.0.0.1", Owner("c1"), 98), file("10.0.0.2", Owner("c2"), 100)
     folder = NetworkFolder(files=(old, new, file("10.0.0.3", None, 1)))
-    assert folder.files_before(BOOT) == {old}
+    assert folder.ended_files(BOOT) == {old}
     assert folder.record_of(BOOT).boot_id == "new"
+
+
+def test_an_empty_file_is_of_no_container_whatever_its_age_and_the_boot() -> None:
+    address = Address.parse("10.0.0.1")
+    empty, unreadable = AddressFile("10.0.0.1", address, None, 200, is_empty=True), file("10.0.0.2", None, 1)
+    folder = NetworkFolder(files=(empty, unreadable))
+    assert folder.ended_files(BOOT) == folder.ended_files(None) == {empty}
 
 
 def test_what_is_made_later_in_a_boot_is_never_older_whatever_the_clock_says() -> None:
     record = BootRecord("new", frozenset({("10.0.0.1", SECOND_NS)}))
     old, clock_was_wrong = file("10.0.0.1", Owner("c1"), 1), file("10.0.0.2", Owner("c2"), 2)
     made_again = file("10.0.0.1", Owner("c3"), 3)
-    assert NetworkFolder(files=(old, clock_was_wrong), boot_record=record).files_before(BOOT) == {old}
-    assert NetworkFolder(files=(made_again,), boot_record=record).files_before(BOOT) == frozenset()
+    assert NetworkFolder(files=(old, clock_was_wrong), boot_record=record).ended_files(BOOT) == {old}
+    assert NetworkFolder(files=(made_again,), boot_record=record).ended_files(BOOT) == frozenset()
 
 
 def test_the_record_of_another_boot_counts_no_more() -> None:
     record = BootRecord("old", frozenset())
     old = file("10.0.0.1", Owner("c1"), 1)
-    assert NetworkFolder(files=(old,), boot_record=record).files_before(BOOT) == {old}
+    assert NetworkFolder(files=(old,), boot_record=record).ended_files(BOOT) == {old}
 
 
 def test_a_record_is_read_as_it_was_written() -> None:

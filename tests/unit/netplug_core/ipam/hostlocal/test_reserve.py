@@ -72,6 +72,19 @@ def test_a_full_set_says_so() -> None:
     assert caught.value.next_step == "add a range, or remove the files of containers that no longer exist"
 
 
+def test_a_full_set_names_the_files_that_name_no_container() -> None:
+    with pytest.raises(RangesExhausted) as caught:
+        choose(file("10.0.0.2", None), file("10.0.0.3"), *(file(f"10.0.0.{last}", None) for last in (4, 5, 6)))
+    assert str(caught.value).endswith(
+        "; 5 are held, 4 of them by files that name no container (10.0.0.2, 10.0.0.4, 10.0.0.5, 10.0.0.6)"
+    )
+    with pytest.raises(RangesExhausted) as caught:
+        choose(*(file(f"10.0.0.{last}", None) for last in range(2, 15)), cidrs=("10.0.0.0/28",))
+    assert str(caught.value).endswith(
+        "13 of them by files that name no container (10.0.0.2, 10.0.0.3, 10.0.0.4, 10.0.0.5, 10.0.0.6, …)"
+    )
+
+
 def test_before_a_set_is_full_nothing_is_taken_over() -> None:
     old = file("10.0.0.2")
     assert addresses(choose(old, file("10.0.0.3"), ended=(old,))) == ["10.0.0.4"]
