@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Each worker would compile every test again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test unit property integration faults nightly churn lint bench manifests man site images constraints clean
+.PHONY: help demo test unit property integration faults nightly churn lint bench manifests man site dist images constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
@@ -149,6 +149,11 @@ site:                   ## the documentation as a site, in dist/site; a warning 
 	@tools/prepare dev
 	@rm -rf dist/site
 	@$(MAKE) --no-print-directory sphinx
+
+dist:                   ## build what is published, the source distribution and the wheel, in dist
+	@tools/prepare dev
+	$(step) 'source distribution and wheel'
+	@.venv/bin/hatchling build -d dist
 
 images:                 ## write the image of the nodes to dist/images, from Debian packages and .venv
 	@tools/prepare dev

@@ -23,7 +23,7 @@ from attrs import evolve, frozen
 from netplug_cli.ctl.main import run
 from netplug_cli.wiring.ctl import make_session
 
-__all__ = ["PAGES", "ROOT", "ConsoleBlock", "comparable", "console_blocks", "in_folder", "run_block"]
+__all__ = ["PAGES", "ROOT", "ConsoleBlock", "comparable", "console_blocks", "in_folder", "read_listed", "run_block"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -72,6 +72,20 @@ def console_blocks(page: Path) -> Iterator[ConsoleBlock]:
             block = ConsoleBlock(str(page.relative_to(ROOT)), language, text)
             seen[block.name] += 1
             yield evolve(block, number=seen[block.name])
+
+
+def read_listed(path: Path) -> dict[str, tuple[str, str]]:
+    """The blocks that a list has, by page and name: which test reads them, or ``-`` and the reason why none does."""
+    rows = dict[str, tuple[str, str]]()
+    page = ""
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            page = line.strip("[]")
+        elif line and not line.startswith("#"):
+            block, _bar, told = line.rpartition(" | ")
+            test, _colon, reason = told.partition(": ")
+            rows[f"{page}: {block}"] = (test, reason)
+    return rows
 
 
 def run_block(block: ConsoleBlock) -> str:

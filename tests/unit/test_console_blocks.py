@@ -7,25 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.console_pages import PAGES, ROOT, ConsoleBlock, comparable, console_blocks, in_folder, run_block
+from tests.harness.console_pages import (
+    PAGES,
+    ROOT,
+    ConsoleBlock,
+    comparable,
+    console_blocks,
+    in_folder,
+    read_listed,
+    run_block,
+)
 from tests.harness.console_scenes import SCENES, Scene
 
 BLOCKS = {block.name: block for page in PAGES for block in console_blocks(page)}
-RUN_ELSEWHERE = "tests/unit/console_blocks.txt"
-
-
-def elsewhere() -> dict[str, tuple[str, str]]:
-    """The blocks that this test does not run: by name, which test runs them, or ``-`` and the reason."""
-    rows = dict[str, tuple[str, str]]()
-    page = ""
-    for line in (ROOT / RUN_ELSEWHERE).read_text().splitlines():
-        if line.startswith("["):
-            page = line.strip("[]")
-        elif line and not line.startswith("#"):
-            command, _bar, told = line.rpartition(" | ")
-            test, _colon, reason = told.partition(": ")
-            rows[f"{page}: {command}"] = (test, reason)
-    return rows
+RUN_ELSEWHERE = read_listed(ROOT / "tests" / "unit" / "console_blocks.txt")
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -40,14 +35,14 @@ def test_a_block_prints_what_it_shows(name: str, tmp_path: Path, monkeypatch: py
 
 def test_every_block_is_run_or_listed() -> None:
     """A new block needs a scene, or a line in the list: the test that runs it, or the reason why none does."""
-    listed = elsewhere()
+    listed = RUN_ELSEWHERE
     assert sorted(set(BLOCKS) - set(SCENES) - set(listed)) == []
     assert sorted((set(SCENES) | set(listed)) - set(BLOCKS)) == [], "these are in no page any more"
     assert sorted(set(SCENES) & set(listed)) == []
 
 
 def test_the_list_names_tests_that_read_the_page() -> None:
-    for name, (test, reason) in elsewhere().items():
+    for name, (test, reason) in RUN_ELSEWHERE.items():
         if test == "-":
             assert len(reason.split()) >= 4, f"{name}: a reason in words is expected"
             assert all((ROOT / named).exists() for named in re.findall(r"tests/\S+\.py", reason)), name
