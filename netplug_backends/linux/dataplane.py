@@ -62,6 +62,11 @@ class LinuxDataplane:
         except NamespaceGone:
             return InterfacePresence.NAMESPACE_GONE
 
+    def has_host_end(self, link: Link) -> bool:
+        """Whether the host has this attachment's end."""
+        with NetlinkSocket.open() as host_socket:
+            return links.has_host_end(host_socket, link)
+
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Create what the plan says; after an error, what this call created is removed."""
         try:

@@ -19,7 +19,7 @@ from netplug_core.dataplane.protocol import AttachmentPlan, HostInterfaceTaken, 
 
 __all__ = [
     "AttachContext", "VethPair", "are_peers", "bring_up", "choose_index", "find_host_end_by_name", "find_link",
-    "find_pair", "has_pair", "interface_name", "make_pair", "remove_link",
+    "find_pair", "has_host_end", "has_pair", "interface_name", "make_pair", "remove_link",
 ]  # fmt: skip
 
 _MIN_INDEX, _MAX_INDEX = 1 << 20, (1 << 31) - 1
@@ -81,6 +81,14 @@ def find_host_end_by_name(host_socket: NetlinkSocket, link: Link) -> KernelLink 
     """The interface with the link's host name, if its alias says that it is this attachment's."""
     found = find_link(host_socket, link.host_name)
     return found if found is not None and link.is_host_end(found.alias) else None
+
+
+def has_host_end(host_socket: NetlinkSocket, link: Link) -> bool:
+    """Whether the host has the link's host end; an interface of its former name may be it if it has no alias."""
+    if find_host_end_by_name(host_socket, link) is not None:
+        return True
+    former = find_link(host_socket, link.former_host_name) if link.former_host_name else None
+    return former is not None and not former.alias
 
 
 def find_pair(

@@ -107,6 +107,11 @@ class MemoryDataplane:
         is_own = outer is not None and inner.peer is outer and link.is_pair(outer.alias)
         return InterfacePresence.OWN if is_own else InterfacePresence.FOREIGN
 
+    def has_host_end(self, link: Link) -> bool:
+        """Whether the host has this attachment's end."""
+        named, former = self.interface(link.host_name), self.interface(link.former_host_name)
+        return (named is not None and link.is_host_end(named.alias)) or (former is not None and not former.alias)
+
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Make what the plan says, or leave nothing of it."""
         if plan.link.namespace not in self._namespaces:

@@ -273,6 +273,17 @@ class Dataplane(Protocol):
         """
         ...
 
+    def has_host_end(self, link: Link) -> bool:
+        """Whether the host has this attachment's end, whatever became of its namespace.
+
+        It is the interface of the link's host name with this attachment's alias. An interface of the former host name
+        without an alias may be it.
+
+        Raises:
+            KernelError: the kernel would not say.
+        """
+        ...
+
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Make the plan true; what is true already stays as it is, so it may be repeated.
 

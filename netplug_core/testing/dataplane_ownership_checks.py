@@ -49,6 +49,23 @@ def a_restarted_workload_reuses_its_host_interface_name(harness: DataplaneHarnes
     expect(len(harness.host_routes()) == len(new.host.routes), "routes of the old container are left")
 
 
+def a_host_end_is_known_by_its_alias(harness: DataplaneHarness) -> None:
+    """Also while its namespace is not known; an end without an alias counts only under its former name."""
+    wanted = plan_for(harness, *_DUAL)
+    unnamed = evolve(wanted.link, namespace="", former_host_name="netpformerhosts")
+    restarted = evolve(plan_for(harness, *_DUAL, container="c2").link, former_host_name=unnamed.former_host_name)
+    expect(not harness.dataplane.has_host_end(unnamed), "there is a host end before it is made")
+    apply(harness, wanted)
+    expect(harness.dataplane.has_host_end(unnamed), "the host end is not found")
+    expect(not harness.dataplane.has_host_end(restarted), "the end of another container counts")
+    harness.set_alias("uplink of the rack", wanted.link.host_name)
+    expect(not harness.dataplane.has_host_end(unnamed), "a foreign interface of the name counts")
+    harness.make_link(unnamed.former_host_name)
+    expect(harness.dataplane.has_host_end(unnamed), "an end of the former name without an alias does not count")
+    harness.set_alias("uplink of the rack", unnamed.former_host_name)
+    expect(not harness.dataplane.has_host_end(unnamed), "a foreign interface of the former name counts")
+
+
 def a_host_interface_of_someone_else_is_left_alone(harness: DataplaneHarness) -> None:
     """It has no alias, a foreign one, or that of another workload whose name has the same hash."""
     wanted, other = plan_for(harness, *_DUAL), plan_for(harness, "10.65.0.7", "fd65::7", container="c2", pod="web-1")
@@ -145,6 +162,7 @@ def an_attachment_without_an_alias_is_removed_by_its_former_name(harness: Datapl
 OWNERSHIP_CHECKS = (
     a_leftover_of_the_workload_is_replaced,
     a_restarted_workload_reuses_its_host_interface_name,
+    a_host_end_is_known_by_its_alias,
     a_host_interface_of_someone_else_is_left_alone,
     a_second_container_in_the_namespace_is_refused,
     removing_needs_no_host_name,

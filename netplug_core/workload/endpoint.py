@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodReplaced", "build_endpoint", "endpoint_delete",
-    "endpoint_upsert", "find_replaced", "has_endpoint",
+    "endpoint_upsert", "find_former_container", "find_replaced", "has_endpoint",
 ]  # fmt: skip
 
 
@@ -135,6 +135,13 @@ def _floating(floating_ips: tuple[Address, ...], addresses: tuple[Address, ...])
     for external in floating_ips:
         own = [address for address in addresses if address.family is external.family]
         yield from (IPNAT(internal=internal, external=external) for internal in own[:1])
+
+
+def find_former_container(snapshot: Snapshot, workload: WorkloadIdentity) -> str:
+    """The container that a workload's stored endpoint names, if it is another one; empty if there is none."""
+    stored = snapshot.find(workload.endpoint_key)
+    named = stored.value.spec.container_id if stored is not None else ""
+    return "" if named == workload.container_id else named
 
 
 def endpoint_upsert(

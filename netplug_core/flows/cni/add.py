@@ -4,6 +4,10 @@ Everything is checked before anything is changed. Addresses and endpoint are com
 programmed, and released if it fails; the dataplane itself removes what it could not finish. From before the commit
 until the interface stands, a DEL of the same attachment is kept away. Called by ``netplug_cli.cni``.
 
+A runtime whose DEL fails before it reaches netplug, as where a chained plugin is missing, makes one sandbox after the
+other for a pod. So the addresses of the container that the pod's endpoint named before are released if its interface
+is gone.
+
 A call that resumes another, whose process died, finishes what that one began: the addresses are those of its handle,
 and an interface of this attachment is completed. Any other call refuses an interface that exists.
 
@@ -33,6 +37,7 @@ from netplug_core.flows.cni.call import (
     assign_request_of,
     attachment_lock,
     dns_of,
+    link_between,
     link_of,
     node_of,
     open_call,
@@ -45,12 +50,13 @@ from netplug_core.flows.cni.call import (
     workload_of,
 )
 from netplug_core.flows.cni.release_records import drain, finish_own, has_own, release_request_of
-from netplug_core.flows.locks import ADD_LOCK_S
+from netplug_core.flows.locks import ADD_LOCK_S, AttachmentBusy
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import NO_DNS, AssignedAddress, Assignment, LinkLayer
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
+from netplug_core.records import NeedMore, Snapshot, Write
 from netplug_core.workload.endpoint import (
     NO_OPTIONS,
     EndpointOptions,
@@ -58,7 +64,9 @@ from netplug_core.workload.endpoint import (
     build_endpoint,
     endpoint_delete,
     endpoint_upsert,
+    find_former_container,
 )
+from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["DATAPLANE_S", "DeletedMeanwhile", "add", "assign_addresses"]
 
@@ -157,7 +165,8 @@ def _attach(
     is_begun = _is_begun(world, call)
     storage = world.datastore.description.endpoints
     metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
-    upsert = endpoint_upsert(workload, metadata, storage, wanted.options)
+    former = set[str]()
+    upsert = _noting_former(workload, endpoint_upsert(workload, metadata, storage, wanted.options), former)
     deletion = endpoint_delete(workload, storage)
     if call.is_resumed and call.netconf.ipam.is_delegated:
         # An IPAM plugin may refuse a second ADD of one interface, or return other addresses.
@@ -169,6 +178,8 @@ def _attach(
         assignment = _assign(world, call, wanted, upsert)
         undo.callback(_take_back, world, call, deletion, has_interface=is_begun)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
+        for container_id in sorted(former):
+            _release_former(world, call, evolve(workload, container_id=container_id, pod_uid=""))
         if assignment.routes:
             link = evolve(link, routes=routes_of(call.netconf, assignment.routes))
         attachment = plan(build_endpoint(workload, assignment, metadata, wanted.options), link)
@@ -181,6 +192,46 @@ def _attach(
         _take_back(world, call, deletion, has_interface=True)
         raise
     return _result(attachment, assignment)
+
+
+def _noting_former(workload: WorkloadIdentity, upsert: EndpointWrites, former: set[str]) -> EndpointWrites:
+    """The endpoint's writes; ``former`` gets the container that the endpoint names when they are decided.
+
+    After a lost reply the endpoint names this call's container already, so the names of all attempts count.
+    """
+    if not upsert.queries:
+        return upsert
+
+    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...] | NeedMore | NetplugError:
+        former.update(filter(None, (find_former_container(snapshot, workload),)))
+        return upsert.writes(snapshot, assignment)
+
+    return evolve(upsert, writes=writes)
+
+
+def _release_former(world: CNIWorld, call: AttachmentCall, former: WorkloadIdentity) -> None:
+    """Release what a former container of the pod holds, if its host end is not on this host: no DEL has come for it.
+
+    Another plugin frees its addresses itself. While another call works on the former attachment, that call does what
+    is to be done. An error does not concern the call's own container, so it is only logged.
+    """
+    if call.netconf.ipam.is_delegated:
+        return
+    try:
+        with attachment_lock(world, former, wait_s=0):
+            if world.dataplane.has_host_end(link_between(former, "")):
+                return
+            freed = release(world, release_request_of(former), NO_ENDPOINT).addresses
+    except AttachmentBusy:
+        return
+    except NetplugError as error:
+        text = "addresses of a former container of the pod could not be released"
+        world.log(Level.WARNING, text, **call.fields, former=former.container_id, cause=str(error))
+        return
+    if freed:
+        text = "a former container of the pod, whose interface is gone, still held addresses; they are released"
+        addresses = ",".join(map(str, freed))
+        world.log(Level.WARNING, text, **call.fields, former=former.container_id, addresses=addresses)
 
 
 def _take_back(world: CNIWorld, call: AttachmentCall, deletion: EndpointWrites, *, has_interface: bool) -> None:

@@ -32,6 +32,7 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.outcome.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
 from netplug_core.log import Level
 from netplug_core.names import HOST_MAC, attachment_lock_offset, container_mac, host_interface_alias
+from netplug_core.records import Create
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 from netplug_core.workload.endpoint import PodReplaced
@@ -290,6 +291,85 @@ def test_a_restarted_pod_takes_its_endpoint_over(harness: CNINodeHarness) -> Non
     assert endpoint.spec.addresses == (result.ips[0].address,)
     assert harness.handles() == ["net1.c1", "net1.c2"]
     harness.check(restarted, result)
+
+
+# --- sandboxes that failed, and whose DEL did not come ---------------------------------------------------------------
+
+
+def fail_sandbox(harness: CNINodeHarness, number: int, **changes: object) -> ContainerInterface:
+    """A sandbox of the pod whose next plugin fails: the runtime's DEL does not reach netplug, its namespace goes."""
+    sandbox = ContainerInterface(id=f"c{number}", netns=f"/run/netns/c{number}", args=POD)
+    harness.dataplane.add_namespace(sandbox.netns)
+    harness.add(sandbox, **changes)
+    harness.dataplane.remove_namespace(sandbox.netns)
+    return sandbox
+
+
+@pytest.mark.parametrize("ipam", [DUAL_STACK, ONLY_IPV6])
+def test_the_next_sandbox_releases_what_a_failed_one_held(harness: CNINodeHarness, ipam: dict[str, object]) -> None:
+    for number in range(1, 6):
+        fail_sandbox(harness, number, ipam=ipam)
+        assert harness.handles() == [f"net1.c{number}"]
+        assert set(harness.allocations().values()) == {f"net1.c{number}"}
+    assert sum("whose interface is gone" in text for text in harness.log.of(Level.WARNING)) == 4
+
+
+def test_a_first_sandbox_and_a_repeated_add_cost_no_more(harness: CNINodeHarness) -> None:
+    container = ContainerInterface(args=POD)
+    harness.add(ContainerInterface(id="c9", netns="/run/netns/c2"))
+    harness.memory.calls.reads = harness.memory.calls.commits = 0
+    harness.add(container)
+    assert (harness.memory.calls.reads, harness.memory.calls.commits) == (2, 1)
+    harness.resume("ADD", container)
+    assert (harness.memory.calls.reads, harness.memory.calls.commits) == (4, 1)
+
+
+def test_a_failed_sandbox_costs_the_next_one_a_release(harness: CNINodeHarness) -> None:
+    fail_sandbox(harness, 1)
+    harness.memory.calls.reads = harness.memory.calls.commits = 0
+    harness.add(ContainerInterface(id="c2", netns="/run/netns/c2", args=POD))
+    assert (harness.memory.calls.reads, harness.memory.calls.commits) == (4, 2)
+
+
+def test_a_former_container_whose_interface_is_there_keeps_its_addresses(harness: CNINodeHarness) -> None:
+    """Its DEL comes, or GC."""
+    harness.add(ContainerInterface(args=POD))
+    harness.add(ContainerInterface(id="c2", netns="/run/netns/c2", args=POD))
+    assert harness.handles() == ["net1.c1", "net1.c2"]
+
+
+def test_a_former_container_that_another_call_works_on_is_left_to_it(harness: CNINodeHarness) -> None:
+    """Its ADD may have committed and not have made its interface yet."""
+    fail_sandbox(harness, 1)
+    held = harness.host.try_lock(LOCK_FILE, attachment_lock_offset("net1", "c1", "eth0"))
+    assert held is not None
+    harness.add(ContainerInterface(id="c2", netns="/run/netns/c2", args=POD))
+    assert harness.handles() == ["net1.c1", "net1.c2"]
+
+
+def test_a_failed_sandbox_is_found_after_a_lost_reply(harness: CNINodeHarness) -> None:
+    """The second attempt finds the endpoint of its own container."""
+    fail_sandbox(harness, 1)
+    harness.store = FaultyDatastore(harness.memory, {1: LostReply()})
+    harness.add(ContainerInterface(id="c2", netns="/run/netns/c2", args=POD))
+    assert harness.handles() == ["net1.c2"]
+
+
+def test_an_error_of_that_release_does_not_fail_the_add(harness: CNINodeHarness) -> None:
+    fail_sandbox(harness, 1)
+    harness.store = FaultyDatastore(harness.memory, {2: LostRequest()})
+    harness.add(ContainerInterface(id="c2", netns="/run/netns/c2", args=POD))
+    assert harness.handles() == ["net1.c1", "net1.c2"]
+    assert "addresses of a former container of the pod could not be released" in harness.log.of(Level.WARNING)
+
+
+def test_a_sandbox_that_held_nothing_any_more_is_not_logged(harness: CNINodeHarness) -> None:
+    sandbox = fail_sandbox(harness, 1)
+    endpoint = harness.stored_endpoint()
+    harness.run("DEL", sandbox)
+    harness.commit(Create(endpoint.key, endpoint.value))
+    harness.add(ContainerInterface(id="c2", netns="/run/netns/c2", args=POD))
+    assert (harness.handles(), harness.log.of(Level.WARNING)) == (["net1.c2"], [])
 
 
 def refuse(effect: str) -> Callable[[str], None]:

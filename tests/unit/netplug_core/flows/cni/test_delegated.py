@@ -58,6 +58,14 @@ def assert_nothing_left(harness: CNINodeHarness, plugin: ScriptedPlugin) -> None
     harness.assert_nothing_left()
 
 
+def test_a_failed_sandbox_of_a_pod_is_left_to_the_other_plugin(harness: CNINodeHarness, plugin: ScriptedPlugin) -> None:
+    """Only it knows what it held, and a DEL of it needs the arguments of that container."""
+    harness.add(ContainerInterface(args=POD))
+    harness.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
+    harness.add(evolve(SECOND, args=POD))
+    assert plugin.calls() == ["ADD c1 eth0", "ADD c2 eth0"]
+
+
 def test_an_attachment(harness: CNINodeHarness, plugin: ScriptedPlugin) -> None:
     result = harness.add()
     assert [(str(ip), str(ip.gateway), ip.interface) for ip in result.ips] == [("10.88.0.5/32", "10.88.0.1", 1)]
