@@ -7,6 +7,7 @@ It never builds a list of a range, so a /64 costs as much as a /24.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterator
 from ipaddress import IPv6Address, ip_address
 from typing import NewType
@@ -15,7 +16,9 @@ from attrs import frozen
 
 from netplug_core.errors import InvalidArgument, quote, require_type
 
-__all__ = ["Address", "Family", "Ordinal", "Prefix", "unusable_ranges"]
+__all__ = ["Address", "Family", "Ordinal", "Prefix", "unusable_ranges", "without_ipv4_brackets"]
+
+_BRACKETED = re.compile(r"\[([0-9.]+)\](?=:|,|$)")
 
 Ordinal = NewType("Ordinal", int)
 """Zero-based offset of an address in its block."""
@@ -278,3 +281,22 @@ _UNUSABLE = tuple(
 def unusable_ranges(prefix: Prefix) -> Iterator[tuple[str, Prefix]]:
     """The ranges without addresses of workloads that a prefix overlaps, each with the kind of its addresses."""
     return ((word, reserved) for word, reserved in _UNUSABLE if reserved.overlaps(prefix))
+
+
+def without_ipv4_brackets(url: str) -> str:
+    """A URL without the brackets around an IPv4 address that stands for its host, or for one of several.
+
+    RFC 3986 has brackets around IPv6 addresses only, and libraries differ: some refuse such a URL. But well-known
+    installers write ``https://[10.96.0.1]:443``. Whoever reads a URL calls this first.
+    """
+    head, slashes, rest = url.partition("//")
+    end = min((position for position in map(rest.find, "/?#") if position >= 0), default=len(rest))
+    user, at, hosts = rest[:end].rpartition("@")
+    return f"{head}{slashes}{user}{at}{_BRACKETED.sub(_unbracketed, hosts)}{rest[end:]}"
+
+
+def _unbracketed(found: re.Match[str]) -> str:
+    try:
+        return str(Address.parse(found[1]))
+    except ValueError:
+        return found[0]  # no address: the reader of the URL refuses it

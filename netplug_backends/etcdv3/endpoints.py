@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from attrs import frozen
 
+from netplug_core.addressing import without_ipv4_brackets
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
@@ -107,7 +108,7 @@ def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple
 def _find_endpoint(url: str) -> EtcdEndpoint | None:
     """The address in a URL; None if it is not the URL of a member."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(without_ipv4_brackets(url))
         port = _PORT if parts.port is None else parts.port
     except ValueError:
         return None

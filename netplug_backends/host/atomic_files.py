@@ -137,10 +137,15 @@ def read_input(path: str, limit: int) -> bytes:
     """The content of what a person names as input: a file, but also a pipe or a terminal, which is waited for.
 
     Raises:
-        OSError: it is missing, a folder, larger than ``limit``, or cannot be read.
+        OSError: it is missing, a folder, a device other than a terminal, larger than ``limit``, or cannot be read.
         ValueError: no file can have that path.
     """
+    status = os.stat(path)
+    if stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+        raise NotRegular(path, status.st_mode)
     with _closing(os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)) as descriptor:
+        if stat.S_ISCHR(status.st_mode) and not _is_readable(status) and not os.isatty(descriptor):
+            raise NotRegular(path, status.st_mode)  # such as /dev/zero, which never ends
         return _read_whole(path, descriptor, limit)
 
 

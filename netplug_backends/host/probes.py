@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from netplug_backends.connections import DeadlineSocket, connect_to, start_tls
+from netplug_core.addressing import without_ipv4_brackets
 from netplug_core.clock import Deadline
 from netplug_core.errors import excerpt
 from netplug_core.workload.gates import ProbeResult, redact_url
@@ -33,7 +34,7 @@ def probe(url: str, *, deadline: Deadline) -> ProbeResult:
     """What the URL answers; redirects are followed."""
     try:
         for _redirect in range(MAX_REDIRECTS + 1):
-            status, location = _get(urlsplit(url), deadline)
+            status, location = _get(urlsplit(without_ipv4_brackets(url)), deadline)
             if status not in _REDIRECTS or not location:
                 return ProbeResult(status=status)
             target = _find_target(url, location)
@@ -69,7 +70,7 @@ def _get(address: SplitResult, deadline: Deadline) -> tuple[int, str]:
 def _find_target(url: str, location: str) -> str | None:
     """The URL to which the reply of a URL redirects; None if it is not one of HTTP."""
     try:
-        target = urljoin(url, location)
+        target = without_ipv4_brackets(urljoin(url, without_ipv4_brackets(location)))
         parts = urlsplit(target)
         is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # its text would quote a part of what may be a password

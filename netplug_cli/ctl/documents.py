@@ -74,8 +74,8 @@ def find_files(
 def read_documents(files: Sequence[str]) -> Iterator[Document]:
     """Every object of some files, in order; ``-`` is standard input.
 
-    Empty documents are skipped. An object whose kind ends in ``List`` is replaced by its items. A file with one of
-    ``NETWORK_SUFFIXES`` is one document of JSON.
+    Empty documents are skipped. An object whose kind ends in ``List`` is replaced by its items, and so is a document
+    that is a list. A file with one of ``NETWORK_SUFFIXES`` is one document of JSON.
 
     Raises:
         InputError: a file cannot be read, is not in its format, or holds something other than objects.
@@ -84,8 +84,13 @@ def read_documents(files: Sequence[str]) -> Iterator[Document]:
         name = "standard input" if file == STDIN else file
         parse = parse_json if file.endswith(NETWORK_SUFFIXES) else parse_text
         for number, value in enumerate(parse(read_text(file), name), start=1):
-            if value is not None:
-                yield from _documents_of(value, f"{name}#{number}", file, number)
+            if value is None:
+                continue
+            source = f"{name}#{number}"
+            if isinstance(value, list) and parse is parse_text:
+                yield from _items_of(value, source, file, number, ())
+            else:
+                yield from _documents_of(value, source, file, number)
 
 
 def read_manifests(
@@ -249,5 +254,11 @@ def _documents_of(
         problem = f"there is also {excerpt(', '.join(unknown))}" if unknown else f"items are {quote(items)}"
         accepted = f"a {kind} has apiVersion, kind, metadata and a list of items; {problem}"
         raise InputError(source, items, accepted)
+    yield from _items_of(items, source, file, number, (*path, "items"))
+
+
+def _items_of(
+    items: Sequence[object], source: str, file: str, number: int, path: tuple[str | int, ...]
+) -> Iterator[Document]:
     for index, item in enumerate(items):
-        yield from _documents_of(item, f"{source}[{index}]", file, number, (*path, "items", index))
+        yield from _documents_of(item, f"{source}[{index}]", file, number, (*path, index))

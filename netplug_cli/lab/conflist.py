@@ -103,7 +103,7 @@ def parse_conflist(text: str, where: str) -> Conflist:
     """
     try:
         return _decoder().decode(json.loads(text), Conflist, where)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LabError(f"{where}: not JSON: {error}") from error
     except DecodeError as error:
         raise LabError(f"not a configuration list: {error}") from error

@@ -45,7 +45,7 @@ def parse_lab(text: str, where: str) -> Lab:
         return Lab(
             name=record.name, uid=record.uid, store=record.store.parsed, is_complete=record.is_complete, pods=pods
         )
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LabError(f"{where}: not JSON: {error}") from error
     except DecodeError as error:
         raise LabError(f"not the record of a lab: {error}") from error
@@ -60,7 +60,7 @@ def attached_pod(name: str, add_output: str) -> LabPod:
     try:
         document: object = json.loads(add_output)
         result = parse_result(document, path="result", cni_version=CNI_VERSION)
-    except (ValueError, DecodeError) as error:
+    except (ValueError, RecursionError, DecodeError) as error:
         raise LabError(f"{name}: the plugin's answer is no result: {error}") from error
     return LabPod(name=name, add_output=json.dumps(document), result=result)
 

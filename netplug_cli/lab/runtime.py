@@ -114,7 +114,7 @@ def _error_text(stdout: bytes, stderr: bytes) -> str:
     """The message of the error object; without one, the last line of the log."""
     try:
         error: object = json.loads(stdout)
-    except ValueError:
+    except (ValueError, RecursionError):
         error = None
     if not isinstance(error, Mapping):
         lines = stderr.decode("utf-8", "replace").splitlines()

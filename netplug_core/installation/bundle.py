@@ -81,7 +81,7 @@ def parse_bundle(content: bytes, where: str, machine: str) -> Bundle:
     """
     try:
         bundle = _read(json.loads(content))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(where, "…", f"the manifest of a bundle is expected: {error!r}") from None
     if bundle.machine != machine:
         raise ConfigurationError(where, bundle.machine, f"this machine is {machine}; use the image for it")

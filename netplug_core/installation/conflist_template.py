@@ -120,6 +120,8 @@ def _check(text: str, source: str) -> None:
     except ValueError as error:
         # Its text has a place and never the content.
         raise ConfigurationError(source, "…", f"JSON is expected, with its placeholders filled in: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(source, "…", "JSON is expected, and this is nested too deeply") from None
     if not isinstance(found, dict) or not is_ours(text):
         raise ConfigurationError(source, "…", 'a JSON object with a plugin of type "netplug" is expected')
 

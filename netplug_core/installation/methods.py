@@ -118,7 +118,7 @@ def _is_endpoint_list(text: str) -> bool:
 def _is_flannel_network(text: str) -> bool:
     try:
         found: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and "Network" in found and "Backend" in found
 

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from attrs import frozen
 
+from netplug_core.addressing import without_ipv4_brackets
 from netplug_core.errors import REDACTED, ConfigurationError, quote
 from netplug_core.settings.model import (
     ETCD_DATASTORE,
@@ -133,7 +134,7 @@ def _split(url: str) -> SplitResult:
         raise InvalidURL.of(url, "it has an @ behind a ? or #; write the ones of a password as %3F, %23 and %40")
     found = cast("re.Match[str]", _FORM.fullmatch(url))  # each text has the form
     parts = SplitResult(**found.groupdict(default=""))
-    parts = parts._replace(scheme=parts.scheme.lower())
+    parts = parts._replace(scheme=parts.scheme.lower(), netloc=without_ipv4_brackets(f"//{parts.netloc}")[2:])
     if not parts.scheme:
         raise InvalidURL.of(url, "it does not begin with the name of a datastore and a colon")
     if parts.fragment:

@@ -25,6 +25,7 @@ from netplug_backends.kubernetes.client.credentials import (
     parse_scheme,
 )
 from netplug_backends.kubernetes.client.kubeconfig import from_files, from_text
+from netplug_core.addressing import without_ipv4_brackets
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError, Unavailable, UnusableFile
 from netplug_core.settings.model import KubernetesAccess
@@ -135,6 +136,7 @@ class AccessSource:
         """The access that the settings name, before credentials are fetched."""
         _, load = self._find_origin()
         access = load(reader)
+        access = evolve(access, server=without_ipv4_brackets(access.server))
         if self.settings.skips_tls_verification:
             access = evolve(access, verification=TlsVerification.SKIPPED)
         parse_scheme(access.server)  # refuses a URL with a password before it is shown anywhere

@@ -156,7 +156,8 @@ def parse_scheme(server: str) -> str:
 
 def in_cluster_server(environ: Mapping[str, str]) -> str:
     """The API's URL that the environment of a pod names; empty if it names none."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    host = environ.get("KUBERNETES_SERVICE_HOST", "").removeprefix("[").removesuffix("]")
+    port = environ.get("KUBERNETES_SERVICE_PORT") or "443"
     protocol = environ.get("KUBERNETES_SERVICE_PROTOCOL") or "https"
     shown = f"[{host}]" if ":" in host else host
     return f"{protocol}://{shown}:{port}" if host else ""

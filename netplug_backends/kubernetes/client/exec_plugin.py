@@ -52,7 +52,7 @@ def run_exec_plugin(
 
 
 def _spec(exec_config: KubeconfigEntry, cluster: KubeconfigEntry, access: ApiAccess) -> dict[str, object]:
-    if exec_config.members.get("provideClusterInfo") is not True:
+    if not exec_config.flag("provideClusterInfo"):
         return {"interactive": False}
     cluster_info: dict[str, object] = {"server": access.server}
     if access.tls_server_name:

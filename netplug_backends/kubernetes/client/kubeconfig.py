@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from attrs import evolve
 
@@ -18,6 +18,9 @@ from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader
 from netplug_backends.kubernetes.client.kubeconfig_entry import KubeconfigEntry, describe_type
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, UnusableFile
+
+if TYPE_CHECKING:
+    import yaml
 
 __all__ = ["from_files", "from_text"]
 
@@ -56,7 +59,7 @@ def _context_access(kubeconfigs: Sequence[KubeconfigEntry], context: str, reader
     server = cluster.text("server")
     if not server:
         raise ConfigurationError(f"{cluster.where}.server", "", "the API's URL is expected")
-    skips = cluster.members.get("insecure-skip-tls-verify") is True
+    skips = cluster.flag("insecure-skip-tls-verify")
     anonymous = ApiAccess(
         server=server,
         tls_server_name=_server_name(cluster),
@@ -155,6 +158,7 @@ def _parse_yaml(where: str, text: str) -> object:
         for first, known in parser.yaml_implicit_resolvers.items()
     }
     loader = cast("type[yaml.SafeLoader]", type("Loader", (parser,), {"yaml_implicit_resolvers": resolvers}))
+    loader.add_constructor("tag:yaml.org,2002:binary", _construct_binary)
     try:
         _refuse_depth(text, yaml.parse(text, Loader=parser))
         return yaml.load(text, Loader=loader)  # noqa: S506  # a subclass of SafeLoader
@@ -163,6 +167,11 @@ def _parse_yaml(where: str, text: str) -> object:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "…"
         raise UnusableFile(where, line, "YAML is expected") from None
+
+
+def _construct_binary(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    """What ``!!binary`` stands for, as a text: kubectl makes JSON of a kubeconfig before it reads it."""
+    return loader.construct_yaml_binary(node).decode(errors="replace")
 
 
 def _refuse_depth(text: str, events: Iterator[object]) -> None:

@@ -44,6 +44,13 @@ class KubeconfigEntry:
             raise ConfigurationError(f"{self.where}.{name}", describe_type(value), "a text is expected")
         return value
 
+    def flag(self, name: str) -> bool:
+        """A member that is true or false; false if it is missing. Another type is refused, as ``kubectl`` does."""
+        value = self.members.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise ConfigurationError(f"{self.where}.{name}", describe_type(value), "true or false is expected")
+        return bool(value)
+
     def path(self, name: str) -> str:
         """The path of the file that a member names; empty if it is missing."""
         path = self.text(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netplug_core.addressing import Address, Family, Prefix, unusable_ranges
+from netplug_core.addressing import Address, Family, Prefix, unusable_ranges, without_ipv4_brackets
 from netplug_core.errors import InvalidArgument
 
 
@@ -223,3 +223,22 @@ def test_ranges_that_no_workload_has_an_address_of(text: str, kinds: list[str]) 
     found = list(unusable_ranges(Prefix.enclosing(text)))
     assert [kind for kind, _prefix in found] == kinds
     assert all(prefix.overlaps(Prefix.enclosing(text)) for _kind, prefix in found)
+
+
+@pytest.mark.parametrize(
+    "url, plain",
+    [
+        ("https://[10.96.0.1]:443", "https://10.96.0.1:443"),
+        ("https://[10.96.0.1]", "https://10.96.0.1"),
+        ("https://[10.96.0.1]/path?at=//[10.0.0.1]#[10.0.0.1]", "https://10.96.0.1/path?at=//[10.0.0.1]#[10.0.0.1]"),
+        ("etcd://a:[10.0.0.1]@[10.0.0.2]:2379,[10.0.0.3]", "etcd://a:[10.0.0.1]@10.0.0.2:2379,10.0.0.3"),
+        ("https://[fd00::1]:443", "https://[fd00::1]:443"),
+        ("https://[10.96.0.256]:443", "https://[10.96.0.256]:443"),
+        ("https://[10.96.0.1]x", "https://[10.96.0.1]x"),
+        ("https://10.96.0.1:443", "https://10.96.0.1:443"),
+        ("[10.96.0.1]", "[10.96.0.1]"),
+        ("", ""),
+    ],
+)
+def test_brackets_around_an_ipv4_address_are_taken_off(url: str, plain: str) -> None:
+    assert without_ipv4_brackets(url) == plain

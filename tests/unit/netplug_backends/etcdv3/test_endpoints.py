@@ -18,6 +18,7 @@ ACCEPTED = "give http://host:port or https://host:port, more of them after comma
             "etcd-0.example.org:4001",
         ),
         ("https://[fd00::1]:2379", EtcdEndpoint("https", "fd00::1", 2379), "[fd00::1]:2379"),
+        ("https://[10.0.0.1]:2379", EtcdEndpoint("https", "10.0.0.1", 2379), "10.0.0.1:2379"),
         ("http://etcd", EtcdEndpoint("http", "etcd", 2379), "etcd:2379"),
         ("http://etcd.local.:2379", EtcdEndpoint("http", "etcd.local.", 2379), "etcd.local.:2379"),
         ("http://[::ffff:10.0.0.1]:1", EtcdEndpoint("http", "::ffff:10.0.0.1", 1), "[::ffff:10.0.0.1]:1"),

@@ -178,8 +178,12 @@ def test_input_may_come_from_a_pipe_and_is_bounded(tmp_path: Path) -> None:
     os.close(writing)
     assert read_input(f"/dev/fd/{reading}", 100) == b"kind: IPPool\n"
     os.close(reading)
+    (tmp_path / "large").write_bytes(b"x" * 101)
     with pytest.raises(TooLarge):
-        read_input("/dev/zero", 100_000)
+        read_input(str(tmp_path / "large"), 100)
+    with pytest.raises(NotRegular, match="it is a device"):
+        read_input("/dev/zero", 100)
+    assert read_input("/dev/null", 100) == read_file("/dev/null") == b""
     with pytest.raises(IsADirectoryError):
         read_input(str(tmp_path), 100)
 

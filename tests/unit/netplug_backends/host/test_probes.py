@@ -78,6 +78,16 @@ def test_a_server_on_ipv6_is_asked() -> None:
         assert probe(stub.url).is_ready
 
 
+def test_brackets_around_an_ipv4_address_are_taken_off() -> None:
+    with open_http_stub(lambda request: SendReply(200 if request.path == "/there" else 404)) as stub:
+        bracketed = stub.url.replace("127.0.0.1", "[127.0.0.1]")
+        assert bracketed != stub.url
+        assert probe(f"{bracketed}/there").is_ready
+        moved = SendReply(302, headers=(("Location", f"{bracketed}/there"),))
+        with open_http_stub(lambda _request: moved) as redirecting:
+            assert probe(redirecting.url).is_ready
+
+
 @pytest.mark.parametrize("action", [SendReply(200, "x" * (8 << 20)), SendSlowly()], ids=["huge", "endless"])
 def test_a_body_is_not_waited_for(action: StubAction) -> None:
     assert answer(action) == ProbeResult(status=200)

@@ -1,6 +1,7 @@
 """Files to mappings: formats, positions, lists, and what is refused in which words."""
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,8 @@ def test_every_object_with_its_place(tmp_path: Path, text: str, expected: object
         ("[" * 1200, ": neither YAML nor JSON"),  # deeper than Python recurses; more only takes longer
         (f"a: {'9' * 5000}", ": neither YAML nor JSON: Exceeds the limit"),
         (f"a: 0x{'f' * 5000}", ": neither YAML nor JSON: Exceeds the limit"),
-        ("- a", "#1: expected an object, found ['a']"),
+        ("- a", "#1[0]: expected an object, found 'a'"),
+        ("- [{kind: IPPool}]", "#1[0]: expected an object, found [{'kind': 'IPPool'}]"),
         ("a: 1\n---\nb", "#2: expected an object, found 'b'"),
         (
             "kind: List\nitems: {}",
@@ -81,6 +83,40 @@ def test_what_is_no_document_is_refused_with_its_place(tmp_path: Path, text: str
     with pytest.raises(InputError) as caught:
         read(tmp_path, text)
     assert str(caught.value).removeprefix(str(tmp_path / "in.yaml")).startswith(words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["- kind: A\n- kind: List\n  items: [{kind: B}]\n", '[{"kind": "A"}, {"kind": "BList", "items": [{"kind": "B"}]}]'],
+)
+def test_a_list_of_resources_is_a_list(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == [("#1[0]", {"kind": "A"}), ("#1[1][0]", {"kind": "B"})]
+    found = read_documents([write(tmp_path, text)])
+    assert [one.path for one in found] == [(0,), (1, "items", 0)]
+
+
+def test_a_list_is_no_network_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "10-net.conflist"
+    path.write_text('[{"name": "a"}]')
+    with pytest.raises(InputError, match="expected an object"):
+        list(read_documents([str(path)]))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless device", "folder"])
+def test_a_pipe_is_read_and_what_never_ends_is_refused(tmp_path: Path, kind: str) -> None:
+    match kind:
+        case "pipe":
+            reading, writing = os.pipe()
+            os.write(writing, b"kind: A")
+            os.close(writing)
+            assert [one.mapping for one in read_documents([f"/dev/fd/{reading}"])] == [{"kind": "A"}]
+            os.close(reading)
+        case "endless device":
+            with pytest.raises(InputError, match="a regular file is expected, and it is a device"):
+                list(read_documents(["/dev/zero"]))
+        case _:
+            with pytest.raises(InputError, match="Is a directory"):
+                list(read_documents([str(tmp_path)]))
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

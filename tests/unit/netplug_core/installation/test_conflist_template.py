@@ -77,7 +77,7 @@ def test_49_another_bare_value_is_refused_by_its_variable(value: str) -> None:
     assert str(refusal.value) == f"CNI_MTU: {value!r} {accepted}"
 
 
-@pytest.mark.parametrize("template", ['{"a": ', "", " ", "[]", '{"type": "netplug"} x', "__NOT_KNOWN__"])
+@pytest.mark.parametrize("template", ['{"a": ', "", " ", "[]", '{"type": "netplug"} x', "__NOT_KNOWN__", "[" * 100_000])
 def test_47_a_template_that_is_no_json_is_refused_without_its_text(template: str) -> None:
     facts = HostFacts(host_name="n", token="s3cret")  # noqa: S106  # searched for
     with pytest.raises(ConfigurationError) as refusal:

@@ -286,7 +286,7 @@ def test_the_server_is_known_without_running_the_program(tmp_path: Path) -> None
 
 
 def test_a_value_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
-    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"data": b"\xff"}}
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"data": {"of", "a", "set"}}}
     user = program(tmp_path, TOKEN, provideClusterInfo=True)
     path = kubeconfig(tmp_path, user, {"server": "https://api", "extensions": [extension]})
     expected = f"{path} clusters[c].extensions: '…' is not accepted; what JSON can say is expected"

@@ -277,3 +277,32 @@ def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     assert "embedded null byte" in refusal(path)
     cluster = {"server": "https://api", "certificate-authority": "c\0a.pem"}
     assert "embedded null byte" in refusal(kubeconfig(tmp_path, {}, cluster))
+
+
+def test_brackets_around_an_ipv4_address_are_taken_off(tmp_path: Path) -> None:
+    """Every kubeconfig that a well-known installer writes on a host has them."""
+    cluster: dict[str, object] = {"server": "https://[10.96.0.1]:443"}
+    assert access(kubeconfig(tmp_path, {"token": SECRET}, cluster)).server == "https://10.96.0.1:443"
+    root = AccessSource(KubernetesAccess(api_root="https://[10.96.0.1]"), {})
+    assert root.current(deadline=soon()).server == "https://10.96.0.1"
+    assert root.server == "https://10.96.0.1"
+
+
+def test_what_is_written_as_binary_is_its_text(tmp_path: Path) -> None:
+    """As for kubectl, which makes JSON of a kubeconfig: base64 of the base64 that the member has."""
+    encoded = base64.b64encode(b"PEM")
+    cluster: dict[str, object] = {"server": "https://api", "certificate-authority-data": encoded}
+    path = kubeconfig(tmp_path, {"token": SECRET.encode()}, cluster)
+    assert path.read_text().count("!!binary") == 2
+    found = access(path)
+    assert (found.certificate_authority, found.token) == (Pem(data=b"PEM"), SECRET)
+
+
+@pytest.mark.parametrize("value, kind", [("true", "a text"), (1, "a number"), ([], "a list")])
+def test_a_switch_of_another_type_is_refused(tmp_path: Path, value: object, kind: str) -> None:
+    cluster: dict[str, object] = {"server": "https://api", "insecure-skip-tls-verify": value}
+    path = kubeconfig(tmp_path, {"token": SECRET}, cluster)
+    where = f"{path} clusters[c].insecure-skip-tls-verify"
+    assert refusal(path) == f"{where}: '{kind}' is not accepted; true or false is expected"
+    cluster["insecure-skip-tls-verify"] = None
+    assert access(kubeconfig(tmp_path, {"token": SECRET}, cluster)).verification is TlsVerification.REQUIRED
