@@ -103,8 +103,8 @@ class DelegatedIPAM:
         """Every attachment of the network on a node that has an endpoint, or that still holds addresses of pools.
 
         Where endpoints are objects of pods, they are not looked for: they go with their pods. An endpoint with the
-        profiles of a pod does not name its network. Its MAC does, unless an annotation of the pod chose that: then it
-        is not found, because it may be that of another network.
+        profiles of a pod does not name its network. Its MAC does, unless an annotation of the pod or the runtime chose
+        that: then it is not found, because it may be that of another network.
         """
         of_pools = self._pools.attachments(node=node, network=network, deadline=deadline)
         found = {(one.container_id, one.interface): one for one in self._attached(node, network, deadline)}

@@ -82,6 +82,7 @@ def render_conflist(lab: Lab, folder: LabFolder) -> str:
     """The text of the lab's configuration list."""
     netplug = {
         "type": "netplug",
+        "capabilities": {"ips": True, "mac": True},
         "nodename": lab.node_name,
         "nodename_file": folder.nodename_file,
         **store_netconf_keys(lab.store, folder),

@@ -19,9 +19,9 @@ from netplug_core.errors import quote
 
 __all__ = [
     "ADDRESS", "BOOLEAN", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT", "PREFIX",
-    "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType", "Refused", "WrongType",
-    "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8", "is_utf8_without_nul", "number_in",
-    "unchanged",
+    "REQUESTED_ADDRESS", "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType", "Refused",
+    "WrongType", "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8", "is_utf8_without_nul",
+    "number_in", "unchanged",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=enum.Enum)
@@ -263,6 +263,15 @@ def _address(value: object) -> Address:
         raise ValueError("an IP address") from None
 
 
+def _requested_address(value: object) -> Address:
+    text = _string(value)
+    try:
+        Prefix.enclosing(text)
+        return Address.parse(text.partition("/")[0])
+    except ValueError:
+        raise Refused("an IP address such as 10.22.0.10 is expected", value=text) from None
+
+
 def _prefix(value: object) -> Prefix:
     try:
         text = _text(value)
@@ -323,5 +332,8 @@ TIME: Final = Codec(_time, lambda value: format_time(cast("int", value)))
 """Nanoseconds since the epoch; an RFC 3339 text in JSON."""
 
 ADDRESS: Final = Codec(_address, str)
+REQUESTED_ADDRESS: Final = Codec(_requested_address, str, schema=STRING.schema)
+"""An address that a runtime asks for. A prefix length behind it is ignored: that of its pool or range counts."""
+
 PREFIX: Final = Codec(_prefix, str)
 """A CIDR without host bits, or an address, which means the prefix of just that one."""

@@ -8,7 +8,6 @@ checked.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -17,7 +16,8 @@ from attrs import field, frozen
 from netplug_core.addressing import Address, Family, Prefix, unusable_ranges
 from netplug_core.decoding.codecs import is_utf8_without_nul
 from netplug_core.errors import ConfigurationError, quote
-from netplug_core.names import HOST_MAC, STORED_ANNOTATIONS
+from netplug_core.names import STORED_ANNOTATIONS
+from netplug_core.netconf.codecs import parse_mac
 from netplug_core.orchestrator.model import PodName
 from netplug_core.resources.metadata import Labels
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
@@ -55,16 +55,7 @@ _ADDRESSES_ACCEPTED: Final = (
 )
 _FLOATING_ACCEPTED: Final = "a JSON array of IPv4 and IPv6 addresses without prefix lengths is expected"
 _PREFIXES_ACCEPTED: Final = 'a JSON array of CIDRs is expected, such as ["192.0.2.0/24"]'
-_MAC_ACCEPTED: Final = "the 6 bytes of a unicast address are expected, such as 02:00:5e:10:00:01"
 _FAMILIES: Final = {str(family): family for family in Family}
-_MACS: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        "[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}",
-        "[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5}",
-        r"[0-9A-Fa-f]{4}(\.[0-9A-Fa-f]{4}){2}",
-    )
-)
 
 
 @frozen
@@ -240,14 +231,11 @@ class _Reader:
         text = self.texts.get(HW_ADDR)
         if text is None:
             return ""
-        is_mac = any(pattern.fullmatch(text) for pattern in _MACS)
-        octets = bytes.fromhex(re.sub("[:.-]", "", text)) if is_mac else b""
-        mac = octets.hex(":")
-        # The kernel gives no interface a multicast address or 0, and the host end has its own.
-        if not any(octets) or octets[0] & 1 or mac == HOST_MAC:
+        try:
+            return parse_mac(text)
+        except ValueError as error:
             reason = f"failed to parse MAC address provided via {self.pod.full_name(HW_ADDR)}"
-            raise self._refusal(HW_ADDR, f"{reason}; {_MAC_ACCEPTED}")
-        return mac
+            raise self._refusal(HW_ADDR, f"{reason}; {error}") from None
 
     def _array(self, name: str, accepted: str) -> tuple[str, ...] | None:
         """The members of a JSON array of texts; None if the annotation is not set."""

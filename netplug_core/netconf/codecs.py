@@ -22,12 +22,12 @@ from netplug_core.decoding.codecs import (
 )
 from netplug_core.decoding.tables import find_member
 from netplug_core.log import Level
-from netplug_core.names import RESOURCE_DOMAIN, label_value
+from netplug_core.names import HOST_MAC, RESOURCE_DOMAIN, label_value
 from netplug_core.netconf.model import LINUX_DATAPLANE, MAX_MTU, MAX_QUEUES
 
 __all__ = [
     "AT_LEAST_ZERO", "BOOLEAN_OR_TEXT", "DATAPLANE_TYPE", "DEVICE_TYPE", "GATE", "LABEL_NAME", "LABEL_VALUE", "LEVEL",
-    "MTU", "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE", "STRING_BOOLEAN",
+    "MAC", "MAC_ACCEPTED", "MTU", "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE", "STRING_BOOLEAN", "parse_mac",
 ]  # fmt: skip
 
 _LEVELS: Final = {
@@ -133,6 +133,37 @@ def _any_case(text: str) -> str:
     return "".join(f"[{letter}{letter.lower()}]" for letter in text)
 
 
+def parse_mac(text: str) -> str:
+    """The MAC that a text is, in lower case with colons.
+
+    Raises:
+        ValueError: it is none that an interface of a container can have. The kernel gives no interface a multicast
+            address or 0, and the host end has its own.
+    """
+    octets = bytes.fromhex(re.sub("[:.-]", "", text)) if re.fullmatch(_MAC, text) else b""
+    mac = octets.hex(":")
+    if not any(octets) or octets[0] & 1 or mac == HOST_MAC:
+        raise ValueError(MAC_ACCEPTED)
+    return mac
+
+
+def _read_mac(value: object) -> str:
+    text = cast("str", STRING.decode(value))
+    try:
+        return parse_mac(text) if text else ""
+    except ValueError as error:
+        raise Refused(str(error), value=text) from None
+
+
+MAC_ACCEPTED: Final = "the 6 bytes of a unicast address are expected, such as 02:00:5e:10:00:01"
+"""What an error about a MAC says would be accepted."""
+
+# The three ways to write one. Loader and schema have one pattern; in it, the host end's MAC is left out in each.
+_MAC: Final = (
+    "[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{4}(?:[.][0-9A-Fa-f]{4}){2}"
+)
+_UNICAST: Final = f"(?![0:.-]*$)(?!(?:[eE]{{2}}[:.-]?){{6}}$)(?![0-9A-Fa-f][13579bdfBDF])(?:{_MAC})"
+MAC: Final = Codec(_read_mac, schema={"type": "string", "pattern": exactly(f"|{_UNICAST}")})
 LEVEL: Final = Codec(
     _read_level,
     schema={

@@ -22,6 +22,7 @@ from netplug_core.decoding.codecs import (
     BOOLEAN,
     NONEMPTY_STRING,
     OBJECT,
+    REQUESTED_ADDRESS,
     STRING,
     STRING_MAP,
 )
@@ -38,6 +39,7 @@ from netplug_core.netconf.codecs import (
     LABEL_NAME,
     LABEL_VALUE,
     LEVEL,
+    MAC,
     MTU,
     PLUGIN_NAME,
     POLICY_TYPE,
@@ -53,6 +55,7 @@ from netplug_core.netconf.model import (
     FeatureControl,
     IPAMConfig,
     NetConf,
+    RuntimeParameters,
 )
 from netplug_core.settings.keys import (
     ALL_DATASTORE_KEYS,
@@ -71,6 +74,8 @@ _WHERE = "network configuration"
 _PREVIOUS_RESULT: Final = "prevResult"
 _MAX_KEPT: Final = 32  # a node has a few networks, each with a configuration for ADD and one for DEL
 _ANNOTATIONS_CAPABILITY: Final = "io.kubernetes.cri.pod-annotations"
+_RUNTIME_IPS: Final = ("runtimeConfig", "ips")
+_ARGUMENT_IPS: Final = ("args", "cni", "ips")
 _MESOS_LABELS: Final = ("args", "org.apache.mesos", "network_info", "labels", "labels")
 _NODE_KEYS: Final = ("nodename", "nodename_file", "hostname")
 _COMMON_KEYS = (*_NODE_KEYS, "nodename_file_optional", "datastore_type", "log_level",
@@ -189,12 +194,17 @@ def _teardown_keys_of(members: Mapping[str, object], datastore: str) -> dict[str
 def _keys_for_ipam(mapping: Mapping[str, object], ipam: Mapping[str, object]) -> Mapping[str, object]:
     """The keys for ``netplug-ipam``: those inside ``ipam``, and at the top level those that no main plugin uses.
 
-    If the datastore is Kubernetes, the top level may also say how to reach it.
+    If the datastore is Kubernetes, the top level may also say how to reach it. Of what the runtime asks for, addresses
+    are for the IPAM, and the MAC is for the main plugin.
     """
     is_kubernetes = _datastore_type(mapping, Plugin.IPAM) == KUBERNETES_DATASTORE
     keys = {*_COMMON_KEYS, *ALL_DATASTORE_KEYS}
     keys -= set() if is_kubernetes else set(KUBERNETES_NETCONF_KEYS)
     shared = {key: value for key, value in mapping.items() if key in keys}
+    if (runtime_ips := find_member(mapping, *_RUNTIME_IPS)) is not None:
+        shared["runtimeConfig"] = {"ips": runtime_ips}
+    if (argument_ips := find_member(mapping, *_ARGUMENT_IPS)) is not None:
+        shared["args"] = {"cni": {"ips": argument_ips}}
     # Null counts as absent, so it hides nothing.
     inside = {key: value for key, value in ipam.items() if value is not None}
     return {**shared, **inside, "ipam": ipam}
@@ -359,8 +369,18 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "release_record_dir": _text("release_record_dir"),
             "device_type": Field("device_type", DEVICE_TYPE, is_unset_if_empty=True),
             "dataplane_type": Field(("dataplane_options", "type"), DATAPLANE_TYPE, is_unset_if_empty=True),
+            "runtime": Field((), RuntimeParameters),
             "pod_annotations": Field(("runtimeConfig", _ANNOTATIONS_CAPABILITY), STRING_MAP),
             "labels": Field(_MESOS_LABELS, ListOf(ContainerLabel)),
+        },
+    ),
+    Table(
+        cls=RuntimeParameters,
+        fields={
+            "runtime_ips": Field(_RUNTIME_IPS, ListOf(REQUESTED_ADDRESS)),
+            "argument_ips": Field(_ARGUMENT_IPS, ListOf(REQUESTED_ADDRESS)),
+            "runtime_mac": Field(("runtimeConfig", "mac"), MAC, is_unset_if_empty=True),
+            "argument_mac": Field(("args", "cni", "mac"), MAC, is_unset_if_empty=True),
         },
     ),
     Table(

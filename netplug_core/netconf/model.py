@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Prefix
 from netplug_core.errors import ConfigurationError, redacted_repr
 from netplug_core.log import LogSettings
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
     "BLOCK_IPAM", "HOST_LOCAL_IPAM", "LINUX_DATAPLANE", "MAX_MTU", "MAX_QUEUES", "ContainerLabel", "ContainerSettings",
-    "FeatureControl", "IPAMConfig", "NetConf",
+    "FeatureControl", "IPAMConfig", "NetConf", "Requested", "RequestedAddress", "RuntimeParameters",
 ]  # fmt: skip
 
 BLOCK_IPAM = "netplug-ipam"
@@ -77,6 +77,35 @@ class ContainerLabel:
 
 
 @frozen(kw_only=True)
+class RuntimeParameters:
+    """The addresses and the MAC that a configuration asks for: by capabilities of the runtime, and by ``args.cni``.
+
+    Source: CNI conventions, "Dynamic Plugin specific fields" and "args in network config".
+    """
+
+    runtime_ips: tuple[Address, ...] = ()
+    argument_ips: tuple[Address, ...] = ()
+    runtime_mac: str = ""
+    argument_mac: str = ""
+
+
+@frozen(kw_only=True)
+class RequestedAddress:
+    """An address that the caller of an ADD asks for; ``source`` says where it stands."""
+
+    address: Address
+    source: str
+
+
+@frozen(kw_only=True)
+class Requested:
+    """What the caller of an ADD asks for, wherever it stands: at most one address of a family, and a MAC or none."""
+
+    addresses: tuple[RequestedAddress, ...] = ()
+    mac: str = ""
+
+
+@frozen(kw_only=True)
 class NetConf:
     """One network configuration.
 
@@ -86,7 +115,7 @@ class NetConf:
     the first setting that does not work yet. ``ignored_keys`` are those of a datastore that is not the configured one.
     ``deprecated_keys`` are those that still work, each with the key to use in its place.
     ``pod_annotations`` are those that the runtime sent by its capability; None if the plugin's configuration does not
-    declare that capability, or the runtime does not have it.
+    declare that capability, or the runtime does not have it. ``runtime`` is what the runtime asks for in the same way.
     ``labels`` are for the endpoint of a container without a pod; the last one of a name counts.
     """
 
@@ -114,6 +143,7 @@ class NetConf:
     release_record_dir: str = "/var/lib/netplug/release-records"
     device_type: str = "veth"
     dataplane_type: str = LINUX_DATAPLANE
+    runtime: RuntimeParameters = RuntimeParameters()
     pod_annotations: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
     labels: tuple[ContainerLabel, ...] = field(default=(), repr=False)
     valid_attachments: frozenset[tuple[str, str]] | None = None

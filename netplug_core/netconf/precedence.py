@@ -1,7 +1,9 @@
 """What wins: a pod's annotations over its namespace's, those over the configuration, and that over selectors (spec 4).
 
-``annotations`` has put the pod over its namespace; selectors count only for pools that nothing names. ``flows.cni``
-makes its request of the result. A call without annotations does not come here.
+``annotations`` has put the pod over its namespace; selectors count only for pools that nothing names. What the caller
+asks for, by ``IP`` and ``MAC`` of CNI_ARGS, by ``runtimeConfig`` or by ``args.cni``, belongs to the configuration: no
+place wins over another. ``flows.cni`` makes its request of the result. A call that asks for nothing in particular does
+not come here.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from typing import Final
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family
+from netplug_core.cni.request import CNIArgs
+from netplug_core.errors import ConfigurationError, RequestError, quote
 from netplug_core.ipam.allocation.request import Specific
 from netplug_core.netconf.annotations import (
     ALLOWED_SOURCE_PREFIXES,
@@ -23,9 +27,18 @@ from netplug_core.netconf.annotations import (
     AnnotatedPod,
     PodAnnotations,
 )
-from netplug_core.netconf.model import BLOCK_IPAM, IPAMConfig, NetConf
+from netplug_core.netconf.codecs import parse_mac
+from netplug_core.netconf.model import (
+    BLOCK_IPAM,
+    HOST_LOCAL_IPAM,
+    IPAMConfig,
+    NetConf,
+    Requested,
+    RequestedAddress,
+    RuntimeParameters,
+)
 
-__all__ = ["ResolvedAddresses", "require_allowed", "resolve_addresses"]
+__all__ = ["ResolvedAddresses", "find_requested", "require_allowed", "resolve_addresses"]
 
 _OF_BLOCK_IPAM: Final = (IPV4_POOLS, IPV6_POOLS, IP_FAMILIES, IP_ADDRS, IP_ADDRS_NO_IPAM)
 
@@ -40,6 +53,52 @@ class ResolvedAddresses:
     ipam: IPAMConfig
     specific: tuple[Specific, ...] = ()
     unmanaged: tuple[Address, ...] = ()
+
+
+def find_requested(args: CNIArgs, netconf: NetConf, *, has_interface: bool) -> Requested:
+    """What the caller of an ADD asks for, wherever it stands; the same thing may be said twice.
+
+    host-local and other plugins read ``ips`` themselves: they may have several ranges of a family. ``has_interface``:
+    whether this plugin makes the interface; if not, its MAC is another plugin's concern and may be anything.
+
+    Raises:
+        RequestError: ``MAC`` of CNI_ARGS is none.
+        ConfigurationError: two places ask for different MACs, or for different addresses of one family.
+    """
+    mac = _requested_mac(args, netconf.runtime) if has_interface else ""
+    return Requested(addresses=_requested_addresses(args, netconf), mac=mac)
+
+
+def _requested_addresses(args: CNIArgs, netconf: NetConf) -> tuple[RequestedAddress, ...]:
+    of_arguments: tuple[Address, ...] = () if args.address is None else (args.address,)
+    named = [("IP of CNI_ARGS", of_arguments)]
+    if netconf.ipam.type != HOST_LOCAL_IPAM and not netconf.ipam.is_delegated:
+        named += [("runtimeConfig.ips", netconf.runtime.runtime_ips), ("args.cni.ips", netconf.runtime.argument_ips)]
+    found: dict[Family, RequestedAddress] = {}
+    for source, addresses in named:
+        for address in addresses:
+            first = found.setdefault(address.family, RequestedAddress(address=address, source=source))
+            if first.address != address:
+                accepted = f"{first.source} asks for {first.address}, and one {address.family} address can be asked for"
+                raise ConfigurationError(source, str(address), accepted)
+    return tuple(found[family] for family in Family if family in found)
+
+
+def _requested_mac(args: CNIArgs, runtime: RuntimeParameters) -> str:
+    try:
+        argument = parse_mac(args.mac) if args.mac else ""
+    except ValueError as error:
+        raise RequestError(f"ARGS: MAC: {quote(args.mac)}: {error}") from None
+    named = (
+        ("MAC of CNI_ARGS", argument),
+        ("runtimeConfig.mac", runtime.runtime_mac),
+        ("args.cni.mac", runtime.argument_mac),
+    )
+    (first, mac), *others = [one for one in named if one[1]] or [("", "")]
+    for source, other in others:
+        if other != mac:
+            raise ConfigurationError(source, other, f"{first} asks for {mac}, and the interface has one MAC")
+    return mac
 
 
 def require_allowed(pod: AnnotatedPod, annotations: PodAnnotations, netconf: NetConf) -> None:
@@ -66,28 +125,31 @@ def require_allowed(pod: AnnotatedPod, annotations: PodAnnotations, netconf: Net
 
 
 def resolve_addresses(
-    pod: AnnotatedPod, annotations: PodAnnotations, ipam: IPAMConfig, address: Address | None
+    pod: AnnotatedPod, annotations: PodAnnotations, ipam: IPAMConfig, requested: tuple[RequestedAddress, ...]
 ) -> ResolvedAddresses:
-    """The addresses that a pod gets with these annotations, this configuration and this ``IP`` of CNI_ARGS.
+    """The addresses that a pod gets with these annotations, this configuration and what the caller asks for.
 
     Pools and families of an annotation replace those of the configuration. An annotation with addresses replaces
-    everything else. ``IP`` belongs to the configuration, so annotations restrict it.
+    everything else. What the caller asks for belongs to the configuration, so annotations restrict it.
 
     Raises:
-        AnnotationRefused: ``IP`` is of a family that the pod's annotation switches off.
+        AnnotationRefused: an address that is asked for is of a family that the pod's annotation switches off.
     """
     if annotations.addresses_no_ipam:
         return ResolvedAddresses(ipam=ipam, unmanaged=annotations.addresses_no_ipam)
     if annotations.addresses:
         return ResolvedAddresses(ipam=ipam, specific=tuple(Specific(address=one) for one in annotations.addresses))
     families, pools = annotations.families, dict(annotations.pools)
-    if address is not None:
-        if families is not None and address.family not in families:
+    for one in requested:
+        if families is not None and one.address.family not in families:
             accepted = (
-                f"IP={address} of CNI_ARGS is an {address.family} address, and {IP_FAMILIES} must name its family"
+                f"{one.source} asks for {one.address}, an {one.address.family} address,"
+                f" and {IP_FAMILIES} must name its family"
             )
             raise pod.refusal(IP_FAMILIES, annotations.find_text(IP_FAMILIES), accepted)
-        return ResolvedAddresses(ipam=ipam, specific=(Specific(address=address, pools=pools.get(address.family, ())),))
+    if requested:
+        specific = tuple(Specific(address=one.address, pools=pools.get(one.address.family, ())) for one in requested)
+        return ResolvedAddresses(ipam=ipam, specific=specific)
     return ResolvedAddresses(
         ipam=evolve(
             ipam,

@@ -35,6 +35,7 @@ _NOTHING: Final[Schema] = {"enum": [None, "", False, 0, [], {}]}
 _SOMETHING: Final[Schema] = {"type": "string", "minLength": 1}
 # What is defined for every plugin. Source: CNI specification, "Plugin configuration objects".
 _OF_RUNTIMES: Final = ("args", "capabilities", "dns", "prevResult", "runtimeConfig")
+_CAPABILITIES: Final = ("ips", "mac", "io.kubernetes.cri.pod-annotations")
 _DEPRECATED: Final = (*DEPRECATED_KEYS, "hostname")
 
 
@@ -115,6 +116,7 @@ def _plugin_schema() -> Schema:
     properties = cast("dict[str, Schema]", schema["properties"])
     properties["type"] = {"const": "netplug"}
     properties["ipam"]["type"] = "object"  # null is no configuration
+    properties["capabilities"] = {"properties": {key: {} for key in _CAPABILITIES}}  # it is the runtime that reads it
     # The name of any installed backend is accepted; an editor offers netplug's own.
     own = [ETCD_DATASTORE, KUBERNETES_DATASTORE, SQLITE_DATASTORE]
     properties["datastore_type"] = {"anyOf": [{"enum": own}, properties["datastore_type"]]}

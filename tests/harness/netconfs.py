@@ -38,6 +38,18 @@ def _args_of_mesos(names: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
     )
 
 
+_MACS = st.sampled_from(
+    ("", "02:00:5e:10:00:01", "0A-00-5E-10-00-01", "0200.5e10.00aB", "ee:ee:ee:ee:ee:ee", "EE-EE-EE-EE-EE-EE",
+     "eeee.eeee.eeee", "01:00:5e:10:00:01", "0300.5e10.0001", "00:00:00:00:00:00", "0000.0000.0000", "02:00:5e:10:00",
+     "02:00:5e:10:00:01\n", "02:00-5e:10:00:01", "ee:ee:ee:ee:ee:e0", "eeee.eeee.eee0", "00-00-00-00-00-01")
+)  # fmt: skip
+_IPS = st.lists(st.sampled_from(("10.65.0.9", "10.65.0.9/24", "fd65::9/112", "fd65::9")), max_size=2)
+
+
+def _asked(macs: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, object]]:
+    return st.fixed_dictionaries({}, optional={"ips": _IPS, "mac": macs})
+
+
 GOOD: Mapping[str, st.SearchStrategy[object]] = {
     **dict.fromkeys(("nodename", "hostname", "nodename_file", "sqlite_path"), TEXTS),
     "datastore_type": st.sampled_from(("", "etcdv3", "sqlite", "kubernetes", "of-somebody")),
@@ -67,7 +79,9 @@ GOOD: Mapping[str, st.SearchStrategy[object]] = {
     "container_settings": st.dictionaries(st.just("allow_ip_forwarding"), FLAGS),
     "feature_control": st.dictionaries(st.sampled_from(("ip_addrs_no_ipam", "floating_ips")), FLAGS),
     "dataplane_options": st.dictionaries(st.just("type"), TEXTS),
-    "args": _args_of_mesos(st.sampled_from((*_LABELS, "", "//", _NAMESPACE_LABEL, f"{_NAMESPACE_LABEL}\n", "a\0"))),
+    "args": _args_of_mesos(st.sampled_from((*_LABELS, "", "//", _NAMESPACE_LABEL, f"{_NAMESPACE_LABEL}\n", "a\0")))
+    | _asked(_MACS).map(lambda asked: {"cni": asked}),
+    "runtimeConfig": _asked(_MACS),
 }
 IPAM_KEYS: Mapping[str, st.SearchStrategy[object]] = {
     "type": st.sampled_from(("", "netplug-ipam", "host-local", "a/b")),
@@ -126,7 +140,10 @@ _RIGHT: Mapping[str, st.SearchStrategy[object]] = {
     "feature_control": st.dictionaries(
         st.sampled_from(("ip_addrs_no_ipam", "floating_ips", "allowed_source_prefixes")), FLAGS
     ),
-    "args": _args_of_mesos(st.sampled_from(("a", "/a/b", "_", "x" * 64, "a\nb", f"{_NAMESPACE_LABEL}\n"))),
+    "args": _args_of_mesos(st.sampled_from(("a", "/a/b", "_", "x" * 64, "a\nb", f"{_NAMESPACE_LABEL}\n")))
+    | _asked(st.sampled_from(("", "02:00:5e:10:00:01"))).map(lambda asked: {"cni": asked}),
+    "runtimeConfig": _asked(st.sampled_from(("", "0A-00-5E-10-00-01", "eeee.eeee.eee0"))),
+    "capabilities": st.just({"ips": True, "mac": True}) | st.none() | st.just("of the runtime"),
     "datastore_options": st.dictionaries(st.text("ab", max_size=2), st.text("ab", max_size=2), max_size=2),
 }
 _BLOCKS: Mapping[str, st.SearchStrategy[object]] = {

@@ -84,6 +84,53 @@ def test_check_56_a_named_address(node: NetnsNode, runtime: CNIRuntime, pod: Pod
     assert node.store.is_empty
 
 
+MAC = "02:00:5e:10:00:0a"
+
+
+@pytest.mark.parametrize(
+    "asked,arguments",
+    [
+        ({"runtimeConfig": {"ips": ["10.65.0.20/24", "fd65::20"], "mac": MAC}}, ""),
+        ({"args": {"cni": {"ips": ["fd65::20/112"], "mac": MAC.upper()}}}, "IP=10.65.0.20"),
+        ({"runtimeConfig": {"ips": ["10.65.0.20", "fd65::20"]}}, f"IgnoreUnknown=1;IP=10.65.0.20;MAC={MAC}"),
+    ],
+)
+def test_addresses_and_mac_that_the_runtime_asks_for(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, asked: dict[str, object], arguments: str
+) -> None:
+    """As podman, Multus and nerdctl ask for them; the container has them, and CHECK agrees."""
+    wanted = {**conf(runtime), "cniVersion": "1.0.0", **asked}
+    added = runtime.add(wanted, pod, CNI_ARGS=arguments)
+    assert added.addresses == ("10.65.0.20", "fd65::20")
+    assert MAC in node.run("ip", "link", "show", "eth0", inside=pod.name)
+    assert node.can_ping("10.65.0.20")
+    checked = runtime.check(wanted, pod, added, CNI_ARGS=arguments)
+    assert checked.is_success_without_output, checked
+    runtime.delete(conf(runtime), pod)
+    assert node.store.is_empty
+
+
+def test_what_is_asked_for_twice_has_to_agree(node: NetnsNode, runtime: CNIRuntime) -> None:
+    other = {**conf(runtime), "runtimeConfig": {"ips": ["10.65.0.21"], "mac": "02:00:5e:10:00:0b"}}
+    for argument in ("IP=10.65.0.20", f"MAC={MAC}"):
+        reply = refusal(node, runtime, other, argument)
+        assert reply.code == 7, reply
+        assert argument.partition("=")[2] in reply.text
+        assert "runtimeConfig" in reply.text
+    assert refusal(node, runtime, conf(runtime), "MAC=01:00:5e:00:00:01").code == 4
+    assert node.store.is_empty
+
+
+def test_a_bridge_chooses_its_own_mac(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """``netplug-ipam`` takes the addresses, and leaves the MAC to the plugin that makes the interface."""
+    wanted = runtime.make_netconf(type="bridge", bridge="br0", cniVersion="1.0.0")
+    added = runtime.add({**wanted, "runtimeConfig": {"ips": ["10.65.0.20"], "mac": MAC}}, pod, plugin="bridge")
+    assert added.addresses == ("10.65.0.20",)
+    assert MAC in node.run("ip", "link", "show", "eth0", inside=pod.name)
+    runtime.delete(wanted, pod, plugin="bridge")
+    assert node.store.is_empty
+
+
 def test_check_57_an_address_that_no_pool_gives_to_pods(node: NetnsNode, runtime: CNIRuntime) -> None:
     node.store.add_pool("tunnels", "10.99.0.0/24", uses=(AllowedUse.TUNNEL,))
     reply = refusal(node, runtime, conf(runtime), "IP=10.99.0.9")

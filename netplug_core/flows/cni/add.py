@@ -44,9 +44,11 @@ from netplug_core.flows.cni.call import (
     release,
     release_after_failure,
     remove_interface,
+    requested_of,
     require_nodename_file,
     require_supported,
     routes_of,
+    wanted_of,
     workload_of,
 )
 from netplug_core.flows.cni.release_records import drain, finish_own, has_own, release_request_of
@@ -141,20 +143,23 @@ def _address_request(world: CNIWorld, request: CNIRequest, call: AttachmentCall)
         feature = "network configuration.feature_control.ip_addrs_no_ipam"
         accepted = "requested feature is not supported for this runtime: ip_addrs_no_ipam; CNI_ARGS must name a pod"
         raise ConfigurationError(feature, value=True, accepted=accepted)
+    requested = requested_of(request, netconf, has_interface=True)
     if not call.workload.is_pod or (world.open_orchestrator is None and netconf.pod_annotations is None):
         return AddressRequest(
-            assign=assign_request_of(request, netconf, call.workload), options=_options_of_container(call)
+            assign=assign_request_of(call.workload, wanted_of(netconf, requested)),
+            options=_options_of_container(call, requested.mac),
         )
     from netplug_core.flows.cni.pods import address_request_of_pod  # a plain container does without
 
-    return address_request_of_pod(world, request, call)
+    return address_request_of_pod(world, call, requested)
 
 
-def _options_of_container(call: AttachmentCall) -> EndpointOptions:
-    """The labels that the configuration has for a container without a pod."""
-    if call.workload.is_pod or not call.netconf.labels:
+def _options_of_container(call: AttachmentCall, mac: str) -> EndpointOptions:
+    """The MAC that is asked for, and the labels that the configuration has for a container without a pod."""
+    labels = () if call.workload.is_pod else call.netconf.labels
+    if not labels and not mac:
         return NO_OPTIONS
-    return EndpointOptions(labels=tuple((label.name, label.value) for label in call.netconf.labels))
+    return EndpointOptions(mac=mac, labels=tuple((label.name, label.value) for label in labels))
 
 
 def _attach(
@@ -279,7 +284,8 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
     require_nodename_file(world, netconf)
     workload = workload_of(request, node_of(world, netconf))
     link_layer = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2
-    assign_request = assign_request_of(request, netconf, workload, link_layer)
+    wanted = wanted_of(netconf, requested_of(request, netconf, has_interface=False))
+    assign_request = assign_request_of(workload, wanted, link_layer)
     with attachment_lock(world, workload, wait_s=ADD_LOCK_S):
         finish_own(world, netconf, workload)
         assignment = assign(world, assign_request, NO_ENDPOINT)

@@ -9,7 +9,6 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
-from netplug_core.cni.request import CNIRequest
 from netplug_core.flows.cni.call import (
     AddressRequest,
     AttachmentCall,
@@ -29,8 +28,8 @@ from netplug_core.netconf.annotations import (
     PodAnnotations,
     parse_annotations,
 )
-from netplug_core.netconf.model import BLOCK_IPAM
-from netplug_core.netconf.precedence import require_allowed, resolve_addresses
+from netplug_core.netconf.model import BLOCK_IPAM, Requested
+from netplug_core.netconf.precedence import ResolvedAddresses, require_allowed, resolve_addresses
 from netplug_core.orchestrator.model import PodName
 from netplug_core.workload.endpoint import EndpointOptions
 
@@ -41,9 +40,9 @@ ATTACHMENTS_S = 20.0
 
 
 def annotated_address_request(
-    world: CNIWorld, request: CNIRequest, call: AttachmentCall, found: FoundPod
+    world: CNIWorld, call: AttachmentCall, found: FoundPod, requested: Requested
 ) -> AddressRequest:
-    """What an ADD asks for with the annotations of its pod.
+    """What an ADD asks for with the annotations of its pod, which win over what the caller asks for.
 
     Raises:
         ConfigurationError: an annotation is not accepted.
@@ -61,9 +60,10 @@ def annotated_address_request(
     if annotations.unused:
         _warn(world, call, "annotations of the namespace are not used: only a pod can have them", annotations.unused)
     annotations = _for_interface(world, call, annotations)
-    wanted, unmanaged = _wanted(world, request, call, pod, annotations)
+    resolved = resolve_addresses(pod, annotations, call.netconf.ipam, requested.addresses)
+    wanted, unmanaged = _wanted(world, call, annotations, resolved)
     options = EndpointOptions(
-        mac=annotations.mac,
+        mac=annotations.mac or requested.mac,
         unmanaged=unmanaged,
         floating_ips=annotations.floating_ips,
         allowed_source_prefixes=tuple(map(str, annotations.allowed_source_prefixes)),
@@ -72,9 +72,7 @@ def annotated_address_request(
     if call.netconf.ipam.type == BLOCK_IPAM:  # the ranges of another IPAM are not known here
         _require_families(pod, annotations, {one.family for one in (*wanted, *unmanaged)})
     _log_limits(world, call, options)
-    assign_request = evolve(
-        assign_request_of(request, call.netconf, call.workload, wanted=wanted), namespace_labels=found.namespace_labels
-    )
+    assign_request = evolve(assign_request_of(call.workload, wanted), namespace_labels=found.namespace_labels)
     return AddressRequest(assign=assign_request, options=options, names_addresses=bool(annotations.addresses))
 
 
@@ -112,10 +110,9 @@ def _for_interface(world: CNIWorld, call: AttachmentCall, annotations: PodAnnota
 
 
 def _wanted(
-    world: CNIWorld, request: CNIRequest, call: AttachmentCall, pod: AnnotatedPod, annotations: PodAnnotations
+    world: CNIWorld, call: AttachmentCall, annotations: PodAnnotations, resolved: ResolvedAddresses
 ) -> tuple[tuple[Wanted, ...], tuple[Address, ...]]:
     """The addresses to assign, and those that no IPAM assigns."""
-    resolved = resolve_addresses(pod, annotations, call.netconf.ipam, request.args.address)
     if resolved.unmanaged or resolved.specific:
         return resolved.specific, resolved.unmanaged
     wanted = wanted_of(evolve(call.netconf, ipam=resolved.ipam))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
@@ -31,7 +31,7 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
-from netplug_core.netconf.model import HOST_LOCAL_IPAM, MAX_MTU, NetConf
+from netplug_core.netconf.model import HOST_LOCAL_IPAM, MAX_MTU, NetConf, Requested, RuntimeParameters
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.metadata import Labels
 from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions, endpoint_delete
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AddressRequest", "AttachmentCall", "FoundPod", "NoAddressWanted",
     "assign", "assign_request_of", "attachment_lock", "link_between", "link_of", "mtu_of", "node_of",
-    "node_of_delete", "open_call", "release", "release_after_failure", "remove_interface",
+    "node_of_delete", "open_call", "release", "release_after_failure", "remove_interface", "requested_of",
     "require_nodename_file", "require_supported", "routes_of", "wanted_of", "workload_of",
 ]  # fmt: skip
 
@@ -56,6 +56,8 @@ RELEASE_S = 10.0
 REMOVE_S = 20.0
 """The most time that the removal of an interface may take; some kernels hang on it."""
 
+_NO_PARAMETERS = RuntimeParameters()
+_NOTHING_REQUESTED = Requested()
 _UNSET_MACHINE_NAMES = ("localhost", "(none)")  # what the kernel and installers call a machine without a name
 
 
@@ -304,18 +306,27 @@ def mtu_of(world: CNIWorld, netconf: NetConf) -> int:
     return netconf.mtu or int(digits)
 
 
+def requested_of(request: CNIRequest, netconf: NetConf, *, has_interface: bool) -> Requested:
+    """What the caller asks for by CNI_ARGS, ``runtimeConfig`` and ``args.cni``; a MAC only if there is an interface.
+
+    Raises:
+        RequestError, ConfigurationError: it contradicts itself, or is no MAC.
+    """
+    if request.args.address is None and not request.args.mac and netconf.runtime == _NO_PARAMETERS:
+        return _NOTHING_REQUESTED
+    from netplug_core.netconf.precedence import find_requested  # most calls do without
+
+    return find_requested(request.args, netconf, has_interface=has_interface)
+
+
 def assign_request_of(
-    request: CNIRequest,
-    netconf: NetConf,
-    workload: WorkloadIdentity,
-    link_layer: LinkLayer = LinkLayer.L3,
-    wanted: tuple[Wanted, ...] | None = None,
+    workload: WorkloadIdentity, wanted: tuple[Wanted, ...], link_layer: LinkLayer = LinkLayer.L3
 ) -> AssignRequest:
-    """The addresses that an ADD asks for, all or none; None: those of ``wanted_of``, with its errors."""
+    """The addresses that an ADD asks for, all or none."""
     return AssignRequest(
         handle=workload.handle,
         node=workload.node,
-        wanted=wanted_of(netconf, request.args.address) if wanted is None else wanted,
+        wanted=wanted,
         owner=workload.allocation_attributes,
         link_layer=link_layer,
         use=AllowedUse.WORKLOAD,
@@ -323,16 +334,16 @@ def assign_request_of(
     )
 
 
-def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted, ...]:
-    """One address of each family that the configuration switches on, or only the address that the caller asks for.
+def wanted_of(netconf: NetConf, requested: Requested = _NOTHING_REQUESTED) -> tuple[Wanted, ...]:
+    """One address of each family that the configuration switches on, or only the addresses that the caller asks for.
 
-    With host-local or another plugin, only the address that is asked for is named: what else there is, they know.
+    With host-local or another plugin, only ``IP`` of CNI_ARGS is named: what else there is, they know.
 
     Raises:
         NoAddressWanted: the configuration switches no family on.
     """
-    if address is not None:
-        return (Specific(address=address),)
+    if requested.addresses:
+        return tuple(Specific(address=one.address) for one in requested.addresses)
     if netconf.ipam.type == HOST_LOCAL_IPAM or netconf.ipam.is_delegated:
         return ()
     families = (

@@ -15,7 +15,7 @@ from netplug_core.cni.result import CNIResult, find_previous_result
 from netplug_core.dataplane.plan import next_hop, plan
 from netplug_core.dataplane.protocol import Difference, Link
 from netplug_core.errors import ConfigurationError, DataplaneError, ErrorCode
-from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, wanted_of, workload_of
+from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, requested_of, wanted_of, workload_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
@@ -95,7 +95,7 @@ def check_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> N
     found = world.ipam.held(workload.handle, deadline=_deadline(world))
     held = () if found is None else found.addresses
     missing: list[str] = []
-    for wanted in wanted_of(netconf):
+    for wanted in wanted_of(netconf, requested_of(request, netconf, has_interface=False)):
         candidates = [address for address in reported if address.family is wanted.family]
         if not any(address in held for address in candidates):
             missing += [str(address) for address in candidates] or [f"an {wanted.family} address of the result"]

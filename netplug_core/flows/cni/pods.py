@@ -9,11 +9,11 @@ from __future__ import annotations
 from attrs import evolve
 
 from netplug_core.clock import Deadline
-from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import RequestError
-from netplug_core.flows.cni.call import AddressRequest, AttachmentCall, FoundPod, assign_request_of
+from netplug_core.flows.cni.call import AddressRequest, AttachmentCall, FoundPod, assign_request_of, wanted_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.names import STORED_ANNOTATIONS
+from netplug_core.netconf.model import Requested
 from netplug_core.orchestrator.model import PodName
 from netplug_core.workload.endpoint import EndpointOptions, find_replaced
 from netplug_core.workload.pod import pod_details
@@ -24,8 +24,8 @@ LOOKUP_S = 5.0
 """The most time that the lookup of a pod, or of a namespace, may take."""
 
 
-def address_request_of_pod(world: CNIWorld, request: CNIRequest, call: AttachmentCall) -> AddressRequest:
-    """What an ADD asks for with the annotations and labels that are found.
+def address_request_of_pod(world: CNIWorld, call: AttachmentCall, requested: Requested) -> AddressRequest:
+    """What an ADD asks for with the annotations and labels that are found, and with what the caller asks for.
 
     Raises:
         RequestError: the pod or its namespace does not exist, or another pod has the name now.
@@ -38,10 +38,11 @@ def address_request_of_pod(world: CNIWorld, request: CNIRequest, call: Attachmen
     if names - {start + name for name in STORED_ANNOTATIONS}:
         from netplug_core.flows.cni.annotated import annotated_address_request  # most pods do without
 
-        return annotated_address_request(world, request, call, found)
-    plain = assign_request_of(request, call.netconf, call.workload)
+        return annotated_address_request(world, call, found, requested)
+    plain = assign_request_of(call.workload, wanted_of(call.netconf, requested))
     return AddressRequest(
-        assign=evolve(plain, namespace_labels=found.namespace_labels), options=EndpointOptions(pod=found.details)
+        assign=evolve(plain, namespace_labels=found.namespace_labels),
+        options=EndpointOptions(mac=requested.mac, pod=found.details),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.decoding.codecs import STRING, Codec, Refused, checked
+from netplug_core.decoding.codecs import REQUESTED_ADDRESS, STRING, Codec, Refused, checked
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
 
@@ -162,15 +162,6 @@ def _read_address(value: object) -> Address | str:
         raise Refused("an IP address such as 10.22.0.10 is expected", value=text) from None
 
 
-def _read_requested(value: object) -> Address:
-    """An address that is asked for; a prefix length behind it is ignored, as the range has its own."""
-    text = cast("str", STRING.decode(value))
-    try:
-        return Address.parse(text.partition("/")[0])
-    except ValueError:
-        raise Refused("an IP address such as 10.22.0.10 is expected", value=text) from None
-
-
 @frozen(kw_only=True)
 class _IPAM:
     single: RangeSettings = RangeSettings()
@@ -188,7 +179,7 @@ class _Document:
 
 
 _ADDRESS: Final = Codec(_read_address, schema=STRING.schema)
-_REQUESTED: Final = ListOf(Codec(_read_requested, schema=STRING.schema))
+_REQUESTED: Final = ListOf(REQUESTED_ADDRESS)
 _ABSOLUTE_PATH: Final = checked(
     STRING,
     lambda path: str(path).startswith("/"),

@@ -5,15 +5,23 @@ from __future__ import annotations
 import pytest
 
 from netplug_core.addressing import Address
-from netplug_core.errors import ConfigurationError
+from netplug_core.cni.request import CNIArgs
+from netplug_core.errors import ConfigurationError, RequestError
 from netplug_core.ipam.allocation.request import Specific
 from netplug_core.netconf.annotations import AnnotatedPod, PodAnnotations, parse_annotations
-from netplug_core.netconf.model import FeatureControl, IPAMConfig, NetConf
-from netplug_core.netconf.precedence import ResolvedAddresses, require_allowed, resolve_addresses
+from netplug_core.netconf.model import (
+    FeatureControl,
+    IPAMConfig,
+    NetConf,
+    Requested,
+    RequestedAddress,
+    RuntimeParameters,
+)
+from netplug_core.netconf.precedence import ResolvedAddresses, find_requested, require_allowed, resolve_addresses
 from netplug_core.orchestrator.model import PodName
 
 PREFIX = "cni.projectnetplug.org"
-FOUR, SIX = Address.parse("10.0.0.9"), Address.parse("fd00::9")
+FOUR, SIX, SEVEN = (Address.parse(text) for text in ("10.0.0.9", "fd00::9", "fd00::7"))
 CONFIGURED = IPAMConfig(type="netplug-ipam", ipv4_pools=("configured",), ipv6_pools=("six",))
 
 
@@ -24,7 +32,8 @@ def annotated(**texts: str) -> tuple[AnnotatedPod, PodAnnotations]:
 
 
 def resolve(address: Address | None = None, **texts: str) -> ResolvedAddresses:
-    return resolve_addresses(*annotated(**texts), CONFIGURED, address)
+    requested = () if address is None else (RequestedAddress(address=address, source="IP of CNI_ARGS"),)
+    return resolve_addresses(*annotated(**texts), CONFIGURED, requested)
 
 
 # --- precedence (spec 4) --------------------------------------------------------------------------------------------
@@ -72,8 +81,84 @@ def test_an_address_of_cni_args_whose_family_the_pod_switches_off() -> None:
         resolve(FOUR, ipFamilies='["IPv6"]')
     assert str(caught.value) == (
         f"annotation {PREFIX}/ipFamilies of pod test/web: '[\"IPv6\"]' is not accepted; "
-        "IP=10.0.0.9 of CNI_ARGS is an IPv4 address, and ipFamilies must name its family"
+        "IP of CNI_ARGS asks for 10.0.0.9, an IPv4 address, and ipFamilies must name its family"
     )
+
+
+# --- what the caller asks for -----------------------------------------------------------------------------------------
+
+NOTHING = RuntimeParameters()
+ONE_MAC, OTHER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
+
+
+def requested(args: str = "", runtime: RuntimeParameters = NOTHING, ipam_type: str = "netplug-ipam") -> Requested:
+    ipam = IPAMConfig(type=ipam_type, is_delegated=ipam_type == "my-ipam")
+    return find_requested(CNIArgs.parse(args), NetConf(ipam=ipam, runtime=runtime), has_interface=True)
+
+
+def addresses_of(found: Requested) -> list[tuple[str, str]]:
+    return [(str(one.address), one.source) for one in found.addresses]
+
+
+def test_every_place_that_asks_counts() -> None:
+    assert requested() == Requested()
+    assert addresses_of(requested("IP=10.0.0.9")) == [("10.0.0.9", "IP of CNI_ARGS")]
+    assert addresses_of(requested(runtime=RuntimeParameters(runtime_ips=(SIX, FOUR)))) == [
+        ("10.0.0.9", "runtimeConfig.ips"), ("fd00::9", "runtimeConfig.ips"),
+    ]  # fmt: skip
+    both = requested("IP=10.0.0.9", RuntimeParameters(runtime_ips=(FOUR,), argument_ips=(SIX,)))
+    assert addresses_of(both) == [("10.0.0.9", "IP of CNI_ARGS"), ("fd00::9", "args.cni.ips")]
+    for args, parameters in (
+        ("MAC=02-00-00-00-00-01", RuntimeParameters()),
+        ("", RuntimeParameters(runtime_mac=ONE_MAC)),
+        ("", RuntimeParameters(argument_mac=ONE_MAC)),
+        ("MAC=0200.0000.0001", RuntimeParameters(runtime_mac=ONE_MAC, argument_mac=ONE_MAC)),
+    ):
+        assert requested(args, parameters).mac == ONE_MAC
+
+
+@pytest.mark.parametrize(
+    "args,parameters,where,first",
+    [
+        (
+            "IP=10.0.0.1",
+            RuntimeParameters(runtime_ips=(FOUR,)),
+            "runtimeConfig.ips: '10.0.0.9'",
+            "IP of CNI_ARGS asks for 10.0.0.1",
+        ),
+        ("", RuntimeParameters(argument_ips=(SIX, SEVEN)), "args.cni.ips: 'fd00::7'", "args.cni.ips asks for fd00::9"),
+        (
+            f"MAC={ONE_MAC}",
+            RuntimeParameters(argument_mac=OTHER_MAC),
+            f"args.cni.mac: '{OTHER_MAC}'",
+            f"MAC of CNI_ARGS asks for {ONE_MAC}",
+        ),
+        (
+            "",
+            RuntimeParameters(runtime_mac=ONE_MAC, argument_mac=OTHER_MAC),
+            f"args.cni.mac: '{OTHER_MAC}'",
+            f"runtimeConfig.mac asks for {ONE_MAC}",
+        ),
+    ],
+)
+def test_two_that_disagree_are_named_both(args: str, parameters: RuntimeParameters, where: str, first: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        requested(args, parameters)
+    assert (caught.value.code, str(caught.value).split(", and ")[0]) == (7, f"{where} is not accepted; {first}")
+
+
+@pytest.mark.parametrize("mac", ["x", "01:00:5e:00:00:01", "ee:ee:ee:ee:ee:ee", "00:00:00:00:00:00"])
+def test_a_mac_of_cni_args_that_is_none(mac: str) -> None:
+    with pytest.raises(RequestError, match=rf"^ARGS: MAC: '{mac}': the 6 bytes of a unicast address are expected"):
+        requested(f"MAC={mac}")
+
+
+@pytest.mark.parametrize("ipam_type", ["host-local", "my-ipam"])
+def test_other_ipams_read_the_addresses_of_the_configuration_themselves(ipam_type: str) -> None:
+    several = (FOUR, Address.parse("10.0.0.10"))
+    runtime = RuntimeParameters(runtime_ips=several, argument_ips=several, runtime_mac=ONE_MAC)
+    found = requested("IP=10.0.0.1", runtime, ipam_type)
+    assert (addresses_of(found), found.mac) == ([("10.0.0.1", "IP of CNI_ARGS")], ONE_MAC)
 
 
 # --- what the configuration allows ------------------------------------------------------------------------------------

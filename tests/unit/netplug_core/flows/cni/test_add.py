@@ -491,6 +491,42 @@ def test_a_chosen_address_makes_families_and_pools_of_the_configuration_void(har
     ]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"runtimeConfig": {"ips": ["10.65.0.7/24", "fd00:65::7/112"], "mac": "02-00-00-00-00-0A"}},
+        {"args": {"cni": {"ips": ["10.65.0.7", "fd00:65::7"], "mac": "0200.0000.000a"}}},
+        {
+            "runtimeConfig": {"ips": ["fd00:65::7"], "mac": "02:00:00:00:00:0a"},
+            "args": {"cni": {"ips": ["10.65.0.7/16"]}},
+        },
+    ],
+)
+def test_addresses_and_mac_that_the_runtime_asks_for(harness: CNINodeHarness, changes: dict[str, object]) -> None:
+    """Podman by ``--ip``, ``--ip6`` and ``--mac-address``, Multus and Nomad: they were dropped without a word."""
+    result = harness.add(DEFAULT_CONTAINER, **changes)
+    assert [str(ip.address) for ip in result.ips] == ["10.65.0.7", "fd00:65::7"]
+    assert result.interfaces[1].mac == "02:00:00:00:00:0a"
+    assert harness.stored_endpoint().value.spec.mac == "02:00:00:00:00:0a"
+    harness.check(DEFAULT_CONTAINER, result, Plugin.MAIN, **changes)
+    harness.run("DEL")
+    harness.assert_nothing_left()
+
+
+def test_mac_and_address_of_cni_args_stand_beside_those_of_the_configuration(harness: CNINodeHarness) -> None:
+    asking = ContainerInterface(args="IP=10.65.0.7;MAC=02:00:00:00:00:0a")
+    same = {"ips": ["10.65.0.7", "fd00:65::7"], "mac": "0200.0000.000A"}
+    result = harness.add(asking, runtimeConfig=same)
+    assert [str(ip.address) for ip in result.ips] == ["10.65.0.7", "fd00:65::7"]
+    assert result.interfaces[1].mac == "02:00:00:00:00:0a"
+    harness.run("DEL", asking)
+    with pytest.raises(ConfigurationError, match=r"^runtimeConfig.mac: '.*:0b' .* MAC of CNI_ARGS asks for .*:0a"):
+        harness.add(asking, runtimeConfig={"mac": "02:00:00:00:00:0b"})
+    with pytest.raises(ConfigurationError, match=r"^runtimeConfig.ips: '10.65.0.8' .* IP of CNI_ARGS asks for .*\.7,"):
+        harness.add(asking, runtimeConfig={"ips": ["10.65.0.8"]})
+    harness.assert_nothing_left()
+
+
 def test_a_namespace_that_is_gone_is_refused(harness: CNINodeHarness) -> None:
     with pytest.raises(NamespaceNotFound) as refusal:
         harness.run("ADD")

@@ -170,6 +170,20 @@ def test_the_address_of_cni_args_outside_the_pools_of_the_annotation(
     assert "other" in text
 
 
+def test_the_annotation_wins_over_the_mac_that_the_runtime_asks_for(
+    harness: CNINodeHarness, orchestrator: MemoryOrchestrator
+) -> None:
+    put_pod(orchestrator)
+    asking = ContainerInterface(args=f"{POD};MAC=02:00:00:00:00:0a")
+    assert harness.add(asking).interfaces[1].mac == "02:00:00:00:00:0a"
+    harness.run("DEL", asking)
+    put_pod(orchestrator, ipv4pools='["10.65.0.0/24"]')
+    assert harness.add(asking).interfaces[1].mac == "02:00:00:00:00:0a"
+    harness.run("DEL", asking)
+    put_pod(orchestrator, hwAddr="02:00:00:00:00:0b")
+    assert harness.add(asking).interfaces[1].mac == "02:00:00:00:00:0b"
+
+
 # --- addresses ------------------------------------------------------------------------------------------------------
 
 

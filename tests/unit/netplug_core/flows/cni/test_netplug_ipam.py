@@ -138,6 +138,30 @@ def test_check_56_a_chosen_address_is_had_with_the_length_of_its_pool(harness: C
     assert [(str(ip.address), ip.length) for ip in result.ips] == [("10.65.0.7", 24)]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"runtimeConfig": {"ips": ["10.65.0.7", "fd00:65::7"]}},
+        {"args": {"cni": {"ips": ["fd00:65::7/9", "10.65.0.7"]}}},
+    ],
+)
+def test_addresses_that_the_runtime_asks_for(harness: CNINodeHarness, changes: dict[str, object]) -> None:
+    result = assigned(harness, DEFAULT_CONTAINER, **changes)
+    assert [str(ip.address) for ip in result.ips] == ["10.65.0.7", "fd00:65::7"]
+    harness.check(DEFAULT_CONTAINER, result, Plugin.IPAM, **{"type": "bridge", **changes})
+
+
+def test_a_check_looks_for_the_family_that_was_asked_for(harness: CNINodeHarness) -> None:
+    asking = ContainerInterface(args="IP=fd00:65::7")
+    harness.check(asking, assigned(harness, asking), Plugin.IPAM, type="bridge")
+
+
+def test_the_mac_is_the_main_plugins(harness: CNINodeHarness) -> None:
+    """It may be anything: only who makes the interface can judge it."""
+    changes: dict[str, object] = {"runtimeConfig": {"mac": "x"}, "args": {"cni": {"mac": 1}}}
+    assert assigned(harness, ContainerInterface(args="MAC=none"), **changes).ips
+
+
 @pytest.mark.parametrize("address", ["10.65.0.0", "10.65.0.1", "10.65.0.255"])
 def test_nobody_on_a_link_chooses_the_network_the_gateway_or_the_broadcast_address(
     harness: CNINodeHarness, address: str
