@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import traceback
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Event, Lock
@@ -17,9 +19,9 @@ from netplug_core.datastore.protocol import Atomicity, Datastore, ShowsNodeEndpo
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.ipam.outcome.record_memory import RecordMemory
 from netplug_core.locks import Turn
-from netplug_core.log import Log
+from netplug_core.log import Level, Log
 
-__all__ = ["MAX_SHARED", "SharedDatastore", "SharedOpenings"]
+__all__ = ["MAX_SHARED", "OpeningUse", "SharedDatastore", "SharedOpenings"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -82,30 +84,45 @@ class _Opening(Generic[V]):
     lock: AbstractContextManager[object] = field(factory=Lock)
 
 
+class OpeningUse(enum.Enum):
+    """Who uses what is open: a call, which the next ones are like, or a task of the process itself."""
+
+    CALL = "call"
+    TASK = "task"
+
+
 class SharedOpenings(Generic[K, V]):
     """Opened values by what they were opened with, at most ``limit``. Threads may share it.
 
     A value stays open until ``close``, or until another one needs its place and no call uses it: the one that was
-    used longest ago goes. An opening that takes long delays only calls with the same key.
+    used longest ago goes. An opening that takes long delays only calls with the same key. A value that cannot be
+    closed is a line of the log, and no error of the call that needed its place.
     """
 
-    def __init__(self, limit: int = MAX_SHARED) -> None:
+    def __init__(self, limit: int = MAX_SHARED, *, log: Log | None = None) -> None:
         self._limit = limit
+        self._log = log
         self._openings: dict[K, _Opening[V]] = {}  # the one that was used longest ago is the first
         self._lock = Lock()
 
     @contextmanager
-    def open(self, key: K, opening: Callable[[], AbstractContextManager[V]]) -> Iterator[V]:
+    def open(
+        self, key: K, opening: Callable[[], AbstractContextManager[V]], *, use: OpeningUse = OpeningUse.CALL
+    ) -> Iterator[V]:
         """The value for a key: the one that is open, else a new one by ``opening``, whose errors are raised.
 
-        If ``limit`` values are in use, a new one is the caller's alone.
+        If ``limit`` values are in use, a new one is the caller's alone. So is one that a task opens: it takes no place,
+        and what it uses counts as used no later than by its last call.
         """
-        found, former = self._enter(key)
+        found, former = self._enter(key, use)
         if former is not None:
-            former.stack.close()
+            self._close(former.stack)
         if found is None:
-            with opening() as value:
-                yield value
+            own = ExitStack()
+            try:
+                yield own.enter_context(opening())
+            finally:
+                self._close(own)
             return
         try:
             with found.lock:
@@ -122,22 +139,27 @@ class SharedOpenings(Generic[K, V]):
             openings = tuple(self._openings.values())
             self._openings.clear()
         for each in openings:
-            each.stack.close()
+            self._close(each.stack)
 
     def __len__(self) -> int:
         return len(self._openings)
 
-    def _enter(self, key: K) -> tuple[_Opening[V] | None, _Opening[V] | None]:
-        """What the caller uses from now on, None if there is no place; and what has to be closed for it."""
+    def _enter(self, key: K, use: OpeningUse) -> tuple[_Opening[V] | None, _Opening[V] | None]:
+        """What the caller uses from now on, None if it opens its own; and what has to be closed for it."""
         former = None
         with self._lock:
-            found = self._openings.pop(key, None)
-            if found is None and len(self._openings) >= self._limit:
-                idle = next((each for each, opening in self._openings.items() if not opening.users), None)
-                if idle is None:
+            found = self._openings.get(key)
+            if found is None:
+                if use is OpeningUse.TASK:
                     return None, None
-                former = self._openings.pop(idle)
-            found = self._openings[key] = _Opening() if found is None else found
+                if len(self._openings) >= self._limit:
+                    idle = next((each for each, opening in self._openings.items() if not opening.users), None)
+                    if idle is None:
+                        return None, None
+                    former = self._openings.pop(idle)
+                found = self._openings[key] = _Opening()
+            elif use is OpeningUse.CALL:
+                self._openings[key] = self._openings.pop(key)
             found.users += 1
         return found, former
 
@@ -146,3 +168,10 @@ class SharedOpenings(Generic[K, V]):
             found.users -= 1
             if not found.is_open and not found.users:
                 self._openings.pop(key, None)  # it could not be opened
+
+    def _close(self, stack: ExitStack) -> None:
+        try:
+            stack.close()
+        except Exception:  # noqa: BLE001  what is closed is used no more, whatever happened
+            if self._log is not None:
+                self._log(Level.ERROR, f"a connection could not be closed\n{traceback.format_exc()}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve
@@ -17,7 +18,7 @@ from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.draining import RecordDrain
 from netplug_cli.node.lookups import CachedLookups
-from netplug_cli.node.shared import SharedDatastore, SharedOpenings
+from netplug_cli.node.shared import OpeningUse, SharedDatastore, SharedOpenings
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_core import __version__
@@ -52,8 +53,8 @@ class NodeCalls:
         self._log = log
         self._open_datastores = open_datastores
         self._registry = open_registry()
-        self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings()
-        self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings()
+        self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings(log=log)
+        self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings(log=log)
         self.drain = RecordDrain(self._drain, log=log)
 
     def answer(self, request: WireRequest, namespace: int | None) -> WireReply:
@@ -87,10 +88,12 @@ class NodeCalls:
         self._orchestrators.close()
 
     def _drain(self, netconf: NetConf) -> None:
-        with open_cni_world(netconf, self._log, None, self._backends({}, None)) as world:
+        with open_cni_world(netconf, self._log, None, self._backends({}, None, OpeningUse.TASK)) as world:
             drain(world, netconf, seconds=_DRAIN_S)
 
-    def _backends(self, namespaces: Mapping[str, int], write_stderr: WriteLine | None) -> _CallBackends:
+    def _backends(
+        self, namespaces: Mapping[str, int], write_stderr: WriteLine | None, use: OpeningUse = OpeningUse.CALL
+    ) -> _CallBackends:
         return _CallBackends(
             registry=self._registry,
             open_datastores=self._open_datastores,
@@ -99,6 +102,7 @@ class NodeCalls:
             namespaces=namespaces,
             log=self._log,
             write_stderr=write_stderr,
+            use=use,
         )
 
 
@@ -113,11 +117,13 @@ class _CallBackends:
     namespaces: Mapping[str, int]
     log: Log
     write_stderr: Callable[[bytes], None] | None
+    use: OpeningUse
     shared: SharedDatastore | None = None
 
     @contextmanager
     def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Datastore]:
-        with self.datastores.open(settings, lambda: self._new_datastore(name, settings, clock)) as shared:
+        opening = partial(self._new_datastore, name, settings, clock)
+        with self.datastores.open(settings, opening, use=self.use) as shared:
             self.shared = shared
             yield shared.datastore
 
@@ -147,7 +153,8 @@ class _CallBackends:
     @contextmanager
     def open_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:
         shared = self.shared
-        with self.orchestrators.open(settings, lambda: self._new_orchestrator(name, settings, clock)) as orchestrator:
+        opening = partial(self._new_orchestrator, name, settings, clock)
+        with self.orchestrators.open(settings, opening, use=self.use) as orchestrator:
             if shared is None or shared.datastore.description.endpoints is not EndpointStorage.PODS:
                 yield orchestrator
                 return

@@ -10,9 +10,10 @@ import pytest
 from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.node.shared import SharedDatastore, SharedOpenings
+from netplug_cli.node.shared import OpeningUse, SharedDatastore, SharedOpenings
 from netplug_core.errors import UnusableFile
 from netplug_core.testing.clock import ManualClock
+from tests.harness.node_server import Lines
 
 
 @define
@@ -103,3 +104,64 @@ def test_what_cannot_be_opened_is_tried_again() -> None:
     assert len(shared) == 0
     with shared.open("a", lambda: openings.open("a")):
         assert openings.opened == ["a"]
+
+
+@contextmanager
+def breaking(name: str) -> Iterator[str]:
+    """A value whose closing fails."""
+    yield name
+    raise RuntimeError("it cannot be closed")
+
+
+def test_a_value_that_cannot_be_closed_makes_no_other_call_fail_and_gives_up_its_place() -> None:
+    lines = Lines()
+    shared, openings = SharedOpenings[str, str](limit=1, log=lines), Openings()
+    with shared.open("a", lambda: breaking("a")):
+        pass
+    for name in ("b", "c"):
+        with shared.open(name, partial(openings.open, name)) as value:
+            assert value == name
+    assert (openings.opened, openings.closed) == (["b", "c"], ["b"])
+    assert [line.partition("\n")[0] for line in lines.texts] == ["ERROR a connection could not be closed"]
+    with shared.open("c", lambda: openings.open("c")), shared.open("own", lambda: breaking("own")) as value:
+        assert value == "own"
+    shared.close()
+    assert openings.closed == ["b", "c"]
+
+
+def test_one_that_cannot_be_closed_in_the_end_leaves_no_other_open() -> None:
+    shared, openings = SharedOpenings[str, str](), Openings()
+    for name, opening in (("a", breaking), ("b", openings.open)):
+        with shared.open(name, partial(opening, name)):
+            pass
+    shared.close()
+    assert openings.closed == ["b"]
+
+
+def test_an_error_of_a_call_is_raised_to_it_also_where_it_has_its_own() -> None:
+    shared, openings = SharedOpenings[str, str](limit=0), Openings()
+    with pytest.raises(ValueError, match="call"), shared.open("a", lambda: openings.open("a")):
+        raise ValueError("call")
+    assert openings.closed == ["a"]
+
+
+def test_a_task_takes_no_place_of_a_call() -> None:
+    """Nine configurations in the life of a process: the task of eight that no call uses leaves the ninth open."""
+    shared, openings = SharedOpenings[str, str](limit=2), Openings()
+    with shared.open("live", lambda: openings.open("live")):
+        pass
+    for name in ("dead 1", "dead 2", "dead 3"):
+        with shared.open(name, partial(openings.open, name), use=OpeningUse.TASK) as value:
+            assert value == name
+    assert openings.closed == ["dead 1", "dead 2", "dead 3"]
+    with shared.open("live", lambda: openings.open("live"), use=OpeningUse.TASK):
+        assert openings.opened.count("live") == 1
+    assert len(shared) == 1
+
+
+def test_a_use_by_a_task_keeps_nothing_open_for_longer() -> None:
+    shared, openings = SharedOpenings[str, str](limit=2), Openings()
+    for name, use in (("a", OpeningUse.CALL), ("b", OpeningUse.CALL), ("a", OpeningUse.TASK), ("c", OpeningUse.CALL)):
+        with shared.open(name, partial(openings.open, name), use=use):
+            pass
+    assert openings.closed == ["a"]
