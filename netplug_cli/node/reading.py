@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -54,7 +55,7 @@ class RequestReading:
         """
         while missing := self._missing():
             try:
-                data, ancillary, _flags, _address = self.connection.recvmsg(
+                data, ancillary, flags, _address = self.connection.recvmsg(
                     min(missing, _CHUNK), socket.CMSG_LEN(_DESCRIPTOR), socket.MSG_CMSG_CLOEXEC
                 )
             except BlockingIOError:
@@ -62,6 +63,9 @@ class RequestReading:
             for level, kind, content in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     self._descriptors += [number for (number,) in struct.iter_unpack("i", content)]
+            if flags & socket.MSG_CTRUNC:
+                # Without the descriptor the call would open a path that may be another one here.
+                raise OSError(errno.EMFILE, "no descriptor is left for the one that came with the request")
             if not data:
                 raise EOFError("the client has closed the connection")
             self._data += data

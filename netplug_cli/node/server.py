@@ -28,15 +28,50 @@ MAX_READING = 128
 """How many requests are read at once."""
 
 _LOOK_S = 1.0  # between two looks at calls that wait
-_NO_ROOM_S = 0.1  # a wait for descriptors or memory
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0  # for descriptors or memory; a client waits for 10 s
+
+
+@define
+class _Exhaustion:
+    """Whether connections can be accepted; while descriptors or memory are short, that is tried after a pause.
+
+    It is over when nothing failed for ``settled_s``: where descriptors come and go, that is one line and not hundreds.
+    """
+
+    log: Log
+    settled_s: float
+    again_at: float = 0.0
+    _cause: str = ""
+    _began_at: float = 0.0
+    _failed_at: float = 0.0
+    _pause_s: float = _FIRST_PAUSE_S
+
+    def fail(self, error: OSError) -> None:
+        """One could not be accepted."""
+        now = time.monotonic()
+        self._began_at = self._began_at if self._cause else now
+        if str(error) != self._cause:
+            self._cause = str(error)
+            self.log(Level.ERROR, "no connection can be accepted", cause=self._cause)
+        self._failed_at, self.again_at = now, now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def succeed(self) -> None:
+        """One was accepted."""
+        self._pause_s = _FIRST_PAUSE_S
+        if self._cause and time.monotonic() - self._failed_at >= self.settled_s:
+            seconds = round(self._failed_at - self._began_at, 1)
+            self.log(Level.INFO, "connections are accepted again", after_s=seconds)
+            self._cause = ""
 
 
 @define(kw_only=True)
 class Server:
     """Puts the requests that come over a socket into a queue; ``refuse`` answers those for which there is no room.
 
-    Only processes of ``uid`` are served. ``is_serving``: between the beginning and the end of ``run``. ``busy_since``:
-    when it began what it is doing (monotonic seconds); None while it waits for clients.
+    Only processes of ``uid`` are served. While there are no descriptors for further connections, clients wait to be
+    accepted, and those that are connected are served. ``is_serving``: between the beginning and the end of ``run``.
+    ``busy_since``: when it began what it is doing (monotonic seconds); None while it waits for clients.
     """
 
     listening: socket.socket
@@ -47,11 +82,17 @@ class Server:
     read_s: float = READ_S
     max_reading: int = MAX_READING
     acknowledge_s: float = ACKNOWLEDGE_S
+    settled_s: float = 5.0
     is_serving: bool = field(default=False, init=False)
     busy_since: float | None = field(default=None, init=False)
     _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector, init=False, repr=False)
     _readings: dict[int, RequestReading] = field(factory=dict, init=False)  # the one that began first comes first
     _is_accepting: bool = field(default=False, init=False)
+    _exhaustion: _Exhaustion = field(init=False, repr=False)
+
+    @_exhaustion.default
+    def _new_exhaustion(self) -> _Exhaustion:
+        return _Exhaustion(self.log, self.settled_s)
 
     def run(self, wakeup: socket.socket) -> None:
         """Serve until ``wakeup`` is readable. Then requests that have not come as a whole are given up."""
@@ -59,7 +100,7 @@ class Server:
             self._selector.register(wakeup, selectors.EVENT_READ)
             self.is_serving = True
             while True:
-                self._set_accepting(len(self._readings) < self.max_reading)
+                self._set_accepting(self._may_accept())
                 self.busy_since = None
                 ready = self._selector.select(self._timeout())
                 self.busy_since = time.monotonic()
@@ -78,6 +119,9 @@ class Server:
                 self._close(reading)
             self._selector.close()
 
+    def _may_accept(self) -> bool:
+        return len(self._readings) < self.max_reading and time.monotonic() >= self._exhaustion.again_at
+
     def _set_accepting(self, is_accepting: bool) -> None:  # noqa: FBT001
         if is_accepting and not self._is_accepting:
             self._selector.register(self.listening, selectors.EVENT_READ)
@@ -90,6 +134,8 @@ class Server:
         timeouts = [_LOOK_S] if len(self.queue) else []
         if first is not None:
             timeouts.append(max(0.0, first.ends_at - time.monotonic()))
+        if len(self._readings) < self.max_reading and not self._is_accepting:
+            timeouts.append(max(0.0, self._exhaustion.again_at - time.monotonic()))
         return min(timeouts, default=None)
 
     def _accept_all(self) -> None:
@@ -99,9 +145,9 @@ class Server:
             except (BlockingIOError, ConnectionError):
                 return
             except OSError as error:
-                self.log(Level.ERROR, "no connection can be accepted", cause=str(error))
-                time.sleep(_NO_ROOM_S)
+                self._exhaustion.fail(error)
                 return
+            self._exhaustion.succeed()
             if self._is_allowed(connection):
                 self._begin(connection)
             else:

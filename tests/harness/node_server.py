@@ -49,9 +49,11 @@ def pending_call(
 
 
 @contextmanager
-def served(path: str, queue: CallQueue, log: Lines, **settings: float) -> Iterator[str]:
+def served(
+    path: str, queue: CallQueue, log: Lines, *, kind: type[socket.socket] = socket.socket, **settings: float
+) -> Iterator[str]:
     """A server that listens at a path and fills a queue, for as long as the context lasts."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+    with kind(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(path)
         listening.listen()
         listening.settimeout(0)

@@ -1,9 +1,13 @@
 """What the server reads from clients, and what it does with those that send something else, or nothing."""
 
 import os
+import resource
 import socket
-from contextlib import closing
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -166,22 +170,83 @@ def test_a_client_that_is_answered_reads_the_byte_that_says_so(path: str) -> Non
         assert client.recv(1) == TAKEN
 
 
-def test_it_goes_on_when_no_connection_can_be_accepted(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the process has no descriptors left: then it waits for some."""
-    import resource
+STANDARD_STREAMS = 3  # with a limit below the descriptors that one waits for, the kernel refuses to wait
 
-    log, queue = Lines(), CallQueue(1)
+
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    """This process gets no further descriptor as long as the context lasts."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with served(path, queue, log), closing(connect(path)) as first:
-        first.sendall(DATA)
-        taken(queue).close()
-        with closing(socket.socket(socket.AF_UNIX)) as client:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-            try:
-                client.connect(path)
-                wait_until(lambda: bool(log.texts), "it cannot accept")
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            client.sendall(DATA)
-            taken(queue).close()
-    assert "ERROR no connection can be accepted cause=[Errno 24] Too many open files" in log.texts
+    resource.setrlimit(resource.RLIMIT_NOFILE, (STANDARD_STREAMS, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class CountingSocket(socket.socket):
+    """A listening socket that notes when a connection was to be accepted."""
+
+    attempts: ClassVar[list[float]] = []
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.attempts.append(time.monotonic())
+        return super().accept()
+
+
+ACCEPTED = 2  # attempts, of which the second finds that there is no further one
+CANNOT_ACCEPT = "ERROR no connection can be accepted cause=[Errno 24] Too many open files"
+
+
+def test_it_goes_on_when_no_connection_can_be_accepted(path: str) -> None:
+    """As when the process has no descriptors left: clients wait for some, and the log has a line for each change."""
+    log, queue, attempts = Lines(), CallQueue(4), CountingSocket.attempts
+    attempts.clear()
+    with served(path, queue, log, kind=CountingSocket, settled_s=0.0), closing(connect(path)) as begun:
+        begun.sendall(DATA[:1])
+        wait_until(lambda: len(attempts) >= ACCEPTED, "it is accepted")
+        with ExitStack() as late:
+            clients = [late.enter_context(closing(socket.socket(socket.AF_UNIX))) for _ in range(3)]
+            attempts.clear()
+            with without_descriptors():
+                for client in clients:
+                    client.connect(path)
+                    client.sendall(DATA)
+                wait_until(lambda: len(attempts) >= 4, "it has tried again")
+                begun.sendall(DATA[1:])
+                taken(queue).close()
+                assert log.texts == [CANNOT_ACCEPT]
+            assert attempts[3] - attempts[0] >= 0.05 + 0.1 + 0.2
+            for _ in clients:
+                taken(queue).close()
+    assert len(log.texts) == 2
+    assert log.texts[1].startswith("INFO connections are accepted again after_s=")
+
+
+def test_descriptors_that_come_and_go_are_one_line(path: str) -> None:
+    log, queue = Lines(), CallQueue(1)
+    with served(path, queue, log):
+        for _ in range(3):
+            with closing(socket.socket(socket.AF_UNIX)) as client:
+                with without_descriptors():
+                    client.connect(path)
+                    wait_until(lambda: bool(log.texts), "it cannot accept")
+                client.sendall(DATA)
+                taken(queue).close()
+    assert log.texts == [CANNOT_ACCEPT]
+
+
+def test_a_namespace_for_which_no_descriptor_is_left_is_not_forgotten(path: str, tmp_path: Path) -> None:
+    """The client learns that its request is not taken, and serves itself."""
+    log, queue, namespace = Lines(), CallQueue(1), os.open(tmp_path, os.O_RDONLY)
+    CountingSocket.attempts.clear()
+    with served(path, queue, log, kind=CountingSocket), closing(connect(path)) as client:
+        client.sendall(DATA[:1])
+        wait_until(lambda: len(CountingSocket.attempts) >= ACCEPTED, "it is accepted")
+        with without_descriptors():
+            socket.send_fds(client, [DATA[1:]], [namespace])
+            assert receive_all(client) == b""
+    os.close(namespace)
+    cause = "[Errno 24] no descriptor is left for the one that came with the request"
+    assert log.texts == [f"WARNING a request cannot be served cause={cause}"]
+    assert len(queue) == 0
