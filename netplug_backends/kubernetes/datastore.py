@@ -333,23 +333,14 @@ class _Watch:
 
     def __init__(self, changes: Iterator[WatchEvent[object]], state: StreamState) -> None:
         self._changes = changes
-        self._state = state
-        self._is_waiting = False
         self.close = state.close
+        self.current_until_s = state.current_until_s
 
     def __iter__(self) -> Iterator[WatchEvent[object]]:
         return self
 
     def __next__(self) -> WatchEvent[object]:
-        self._is_waiting = True  # what was returned before is applied
-        try:
-            return next(self._changes)
-        finally:
-            self._is_waiting = False
-
-    def find_connection(self) -> object | None:
-        """See :class:`~netplug_core.datastore.protocol.LiveWatch`."""
-        return self._state.find_connection() if self._is_waiting else None
+        return next(self._changes)
 
 
 def _sources(queries: Sequence[Query]) -> tuple[List[object], ...]:

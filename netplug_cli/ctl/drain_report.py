@@ -10,8 +10,8 @@ from attrs import define
 
 from netplug_cli.formatting import format_columns, format_json, print_error, truncate
 from netplug_core.clock import format_time
+from netplug_core.datastore.transaction import LATEST_COMMIT_S
 from netplug_core.flows.resources.drain import DrainProgress
-from netplug_core.flows.resources.pools import STALENESS_S
 from netplug_core.flows.resources.resize import ResizePlan
 from netplug_core.ipam.reporting.drain_plan import DrainStep, DrainView, HeldAddress, is_draining
 
@@ -99,10 +99,10 @@ class DrainReport:
 
     def _settle(self) -> None:
         if self.is_json:
-            self._event("settling", seconds=STALENESS_S)
+            self._event("settling", seconds=LATEST_COMMIT_S)
         else:
             self.close()
-            print_error(f"waiting {STALENESS_S:g} s, until every ADD that began before has ended")
+            print_error(f"waiting {LATEST_COMMIT_S:g} s, until every ADD that began before has ended")
 
     def _wait(self, view: DrainView) -> None:
         before, self._waiting = self._waiting, view

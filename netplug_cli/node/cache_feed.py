@@ -1,4 +1,4 @@
-"""Keeps the cache of a shared datastore true by a watch, in a thread of its own."""
+"""Keeps the cache of a shared datastore true by a watch, and by reading again what calls use; each in a thread."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.feed import follow, follow_endpoints
 from netplug_core.datastore.protocol import Atomicity, Datastore, LiveWatch, ShowsNodeEndpoints
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
 from netplug_core.records import Kind, NotSupported, WatchExpired
 
-__all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "CacheFeed", "EndpointFeed"]
+__all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "CacheFeed", "CacheRefresh", "EndpointFeed"]
 
 FOLLOW_S = 30.0
 """How long one watch lasts at most; the next one goes on where it ended."""
 
 LIVE_FOLLOW_S = 600.0
-"""The same for one that can say whether changes arrive: each new one costs a request for every kind."""
+"""The same for one that says how far it has come: each new one costs a request for every kind."""
 
 _FIRST_FOLLOW_S = 5.0  # after a failure, so that a line soon says that it is over
 _PAUSE_S = 1.0  # after a failure; twice as long after each further one
@@ -190,3 +191,41 @@ class EndpointFeed(CacheFeed):
 
     def _forget(self) -> None:
         """Nothing: the endpoints are forgotten already."""
+
+
+class CacheRefresh:
+    """Reads again what calls use of an ordered datastore when it is too old for them, so that they need not.
+
+    Nothing is read while there are no calls: what no call has used since it was read is read by the next one.
+    """
+
+    def __init__(self, datastore: Datastore, cache: DatastoreCache, *, log: Log) -> None:
+        self._datastore = datastore
+        self._cache = cache
+        self._log = log
+        self._stopping = Event()
+        self._used = Event()
+        self._thread = Thread(target=self._run, name="cache refresh", daemon=True)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Read again as long as the context lasts."""
+        self._cache.on_use = self._used.set
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            self._used.set()
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        clock = _StoppableClock(self._cache.clock, self._stopping)
+        while not self._stopping.is_set():
+            self._used.clear()
+            wait_s: float | None = None
+            try:
+                wait_s = self._cache.refresh(self._datastore, deadline=Deadline.after(clock, CALL_TIMEOUT_S))
+            except Exception as error:  # noqa: BLE001  the next call reads it itself, and says what is wrong
+                self._log(Level.DEBUG, "what calls use could not be read again", cause=str(error))
+            self._used.wait(wait_s)

@@ -21,8 +21,8 @@ class CachedLookups:
     """An :class:`~netplug_core.orchestrator.protocol.Orchestrator` on a datastore that shows pods and namespaces.
 
     A pod is read each time, because other programs change pods until they are attached. The answer has the pod's
-    endpoint too, which the cache keeps for the commit, and it confirms what the cache follows. A namespace comes from
-    the cache while it is followed and confirmed. One that the cache lacks may have been made a moment ago, and is read.
+    endpoint too, which the cache keeps for the commit. A namespace comes from the cache while what that knows counts.
+    One that the cache lacks may have been made a moment ago, and is read.
     ``orchestrator`` looks up nodes, and ``follow_node`` gets the node of each pod.
     """
 
@@ -44,8 +44,8 @@ class CachedLookups:
     def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
         """The namespace of that name; None if there is none."""
         wanted = Get(NAMESPACE.key(name))
-        known, missing = self.cache.lookup((wanted,))
-        record = None if missing else known.find(wanted)
+        known = self.cache.lookup((wanted,))
+        record = None if known.missing else known.snapshot.find(wanted)
         if record is None:
             record = self.cache.read(self.datastore, (wanted,), deadline=deadline).find(wanted)
         return None if record is None else record.value

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
-from netplug_cli.node.cache_feed import CacheFeed, EndpointFeed
+from netplug_cli.node.cache_feed import CacheFeed, CacheRefresh, EndpointFeed
 from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.cache import DatastoreCache
@@ -55,6 +55,7 @@ class SharedDatastore:
         cache = make_node_cache(datastore, clock=clock, guard=Lock())
         turn = Turn(guard=Lock(), make_signal=Event)
         if datastore.description.atomicity is not Atomicity.ATOMIC:
+            cache.refreshing = Turn(guard=Lock(), make_signal=Event).taken
             return cls(datastore, cache, None, shown, turn=turn)
         return cls(datastore, cache, RequestQueue(store=datastore, cache=cache, turn=turn))
 
@@ -65,6 +66,8 @@ class SharedDatastore:
             stack.enter_context(
                 CacheFeed(self.datastore, self.cache, followed_kinds(self.datastore), log=log).running()
             )
+            if self.queue is None:
+                stack.enter_context(CacheRefresh(self.datastore, self.cache, log=log).running())
             if self.shown is None:
                 yield self
                 return

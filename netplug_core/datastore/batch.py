@@ -112,9 +112,10 @@ class _Batch:
         self.read_at_s = self.requests[0].transaction.pace.clock.monotonic()
         if self.cache is not None:
             absent = [query for request in self.requests for query in request.transaction.assume_absent]
-            snapshot, wanted = self.cache.begin(wanted, absent, self._read)
+            known = self.cache.begin(wanted, absent, self._read, deadline=self._deadline(self.requests))
+            snapshot, wanted = known.snapshot, known.missing
             is_from_cache = bool(snapshot.results)
-            self.read_at_s -= (self.cache.max_age_s or 0.0) if is_from_cache else 0.0
+            self.read_at_s = min(self.read_at_s, known.at_s)
         while True:
             if wanted:
                 snapshot = snapshot.merged(self._read(wanted))
@@ -123,8 +124,9 @@ class _Batch:
             if not wanted:
                 return plan
             if is_from_cache and self.cache is not None:
-                known, wanted = self.cache.lookup(wanted)
-                snapshot = snapshot.merged(known)
+                known = self.cache.lookup(wanted)
+                snapshot, wanted = snapshot.merged(known.snapshot), known.missing
+                self.read_at_s = min(self.read_at_s, known.at_s)
 
     def _read(self, queries: tuple[Query, ...]) -> Snapshot:
         reading = self.store.read if self.cache is None else partial(self.cache.read, self.store)
@@ -136,10 +138,11 @@ class _Batch:
 
     def _commit(self, plan: BatchPlan) -> dict[int, Outcome]:
         served = plan.decisions.keys()
-        if plan.writes and is_too_old(self.store, self.requests[0].transaction.pace.clock, self.read_at_s):
+        clock = self.requests[0].transaction.pace.clock
+        if plan.writes and is_too_old(self.store, clock, self.read_at_s):
             return {}
         if plan.writes:
-            began = self.cache.state if self.cache is not None else None
+            began, began_s = self.cache.state if self.cache is not None else None, clock.monotonic()
             try:
                 deadline = self._deadline([self.requests[number] for number in served])
                 revisions = self.store.commit(plan.writes, deadline=deadline)
@@ -153,7 +156,7 @@ class _Batch:
                 raise
             self._note_commit(plan, None)
             if self.cache is not None:
-                self.cache.apply_writes(plan.writes, revisions, began=began)
+                self.cache.apply_writes(plan.writes, revisions, began=began, at_s=began_s)
         return {
             number: decision.result if isinstance(decision.result, NetplugError) else decision
             for number, decision in plan.decisions.items()

@@ -2,23 +2,26 @@
 
 A transaction looks here first, and adds what it reads and writes. Correctness does not depend on the cache: a commit
 carries conditions for everything that its decision depends on, so an outdated record costs a conflict and a new read,
-never a wrong address. For a store that does not check such conditions the age of cached records is limited instead,
-but for those that are used only as the condition of a write on themselves (``Lasting``).
+never a wrong address. For a store that does not check such conditions the age of what is known is limited instead
+(``FRESH_S``), but for records that are used only as the condition of a write on themselves (``Lasting``).
 
 ``cached_state`` is a pure value. :class:`DatastoreCache` holds the current one and replaces it whole. ``feed``
-keeps some kinds true by a watch; the other kinds are as the process last read or wrote them.
+keeps some kinds true by a watch, and reads again what calls use before it is too old for them; the other kinds are as
+the process last read or wrote them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.cached_state import NOTHING_LASTS, CachedState, Lasting
-from netplug_core.datastore.protocol import Atomicity, Datastore, LiveWatch
+from netplug_core.datastore.cached_state import NOTHING_LASTS, CachedState, CachePolicy, Known, Lasting
+from netplug_core.datastore.protocol import FRESH_S, Atomicity, Datastore, LiveWatch
+from netplug_core.locks import no_lock
 from netplug_core.records import (
     Kind,
     Query,
@@ -29,10 +32,11 @@ from netplug_core.records import (
     Write,
 )
 
-__all__ = ["ORDERED_MAX_AGE_S", "DatastoreCache"]
+__all__ = ["DatastoreCache"]
 
-ORDERED_MAX_AGE_S = 0.5
-"""How old a cached record may be if the store does not check requirements."""
+
+def _do_nothing() -> None:
+    pass
 
 
 @define
@@ -44,8 +48,12 @@ class DatastoreCache:
     through ``guard``: a process with threads gives a lock, so that no change is lost. When there are more than
     ``max_results`` answers, the cache starts anew, so that records which others deleted do not stay for ever.
     ``max_age_s`` limits the age of what is not in ``lasting``; None: there is no need to. ``watch`` is the one that
-    keeps the watched kinds true, if it can say whether changes arrive. ``endpoint_watch`` is the one that keeps those
+    keeps the watched kinds true, if it says how far it has come. ``endpoint_watch`` is the one that keeps those
     endpoints true that are views of the node's pods; while there is none, they are read for each call.
+
+    What is too old is read by one caller, while others wait for ``refreshing``, at most until their deadline.
+    ``used`` has what calls have relied on since it was read: who reads in the background reads that again, and nothing
+    while there are no calls. ``on_use`` is called when there is more of it.
     """
 
     clock: Clock
@@ -55,6 +63,9 @@ class DatastoreCache:
     max_results: int | None = None
     guard: AbstractContextManager[object] = field(factory=nullcontext)
     lasting: Lasting = NOTHING_LASTS
+    refreshing: Callable[[Deadline], AbstractContextManager[object]] = no_lock
+    on_use: Callable[[], None] = _do_nothing
+    used: set[Query] = field(factory=set, init=False)
     state: CachedState = field(factory=CachedState, init=False)
     watch: LiveWatch | None = field(default=None, init=False)
     endpoint_watch: LiveWatch | None = field(default=None, init=False)
@@ -75,108 +86,139 @@ class DatastoreCache:
         return cls(
             clock=clock,
             uncached_kinds=uncached_kinds,
-            max_age_s=None if is_atomic else ORDERED_MAX_AGE_S,
+            max_age_s=None if is_atomic else FRESH_S,
             uncached_absent_kinds=uncached_absent_kinds,
             max_results=max_results,
             guard=nullcontext() if guard is None else guard,
         )
 
-    def lookup(
-        self, queries: Sequence[Query], assume_absent: Sequence[Query] = ()
-    ) -> tuple[Snapshot, tuple[Query, ...]]:
+    @property
+    def policy(self) -> CachePolicy:
+        """What it keeps, and for how long."""
+        return CachePolicy(
+            uncached=self.uncached_kinds,
+            uncached_absent=self.uncached_absent_kinds,
+            max_age_s=self.max_age_s,
+            lasting=self.lasting,
+        )
+
+    def lookup(self, queries: Sequence[Query], assume_absent: Sequence[Query] = ()) -> Known:
         """What is known, and which of the queries have to be read.
 
         ``assume_absent`` are queries that are taken to find nothing if other answers are known, but not theirs: the
         call is about to create these records. If one exists after all, the create fails.
         """
         if self.max_age_s is None:
-            return self.state.lookup(queries, assume_absent, ignore=frozenset())
+            return self.state.lookup(queries, assume_absent)
         oldest_s = self.clock.monotonic() - self.max_age_s
-        if self.state.read_at_s < oldest_s:
-            self.change(lambda state: state.without(state.unwatched_kinds() - self.lasting.kinds))
-        state = self.state
-        too_old = frozenset(kind for kind, at_s in state.watched.items() if at_s < oldest_s)
-        return state.lookup(queries, assume_absent, ignore=too_old)
+        known = self.state.lookup(queries, assume_absent, oldest_s=oldest_s)
+        if known.missing and self.note_progress():
+            known = self.state.lookup(queries, assume_absent, oldest_s=oldest_s)
+        if not self.used.issuperset(known.aging):
+            self.used.update(known.aging)
+            self.on_use()
+        return known
 
     def begin(
         self,
         queries: Sequence[Query],
         assume_absent: Sequence[Query],
         read: Callable[[tuple[Query, ...]], Snapshot],
-    ) -> tuple[Snapshot, tuple[Query, ...]]:
+        *,
+        deadline: Deadline,
+    ) -> Known:
         """What a decision may begin with, and which of the queries have to be read; see ``lookup``.
 
-        If watched kinds were not confirmed for a while, what else is missing is read at once: its answer confirms them.
-        If nothing else is missing, one record is read for it. ``read`` is the caller's, and calls that of the cache.
+        What was known, and is too old by now, is read at once, unless another caller is about to. ``read`` is the
+        caller's, and calls that of the cache.
         """
-        snapshot, missing = self.lookup(queries, assume_absent)
-        watched = self.state.watched
-        if self.find_connection() is None or not any(query.kind in watched for query in missing):
-            return snapshot, missing
-        found = read(tuple(query for query in missing if query.kind not in watched) or missing[:1])
-        # Meanwhile another call may have forgotten what was known, so what is missing is asked for again.
-        known, missing = self.lookup(queries, assume_absent)
-        snapshot = known.merged(found)
-        return snapshot, tuple(query for query in missing if query not in snapshot.results)
+        known = self.lookup(queries, assume_absent)
+        if not self._outdated(known.missing):
+            return known
+        with self.refreshing(deadline):
+            known = self.lookup(queries, assume_absent)
+            outdated = self._outdated(known.missing)
+            if not outdated:
+                return known
+            at_s = self.clock.monotonic()
+            snapshot = known.snapshot.merged(read(outdated))
+            missing = tuple(query for query in known.missing if query not in snapshot.results)
+            return evolve(known, snapshot=snapshot, missing=missing, at_s=min(known.at_s, at_s))
 
-    def begin_unconfirmed(self, queries: Sequence[Query]) -> Snapshot | None:
-        """What is known if it answers all queries, but is not confirmed; None otherwise, or if no changes arrive."""
-        if not self.lasting.proving or self.find_connection() is None or not self.lookup(queries)[1]:
+    def refresh(self, store: Datastore, *, deadline: Deadline) -> float | None:
+        """Read again what calls have used, as far as it is too old by now; in how many seconds something will be.
+
+        None: nothing that was used since it was read.
+        """
+        if self.max_age_s is None:
             return None
-        snapshot, missing = self.state.lookup(queries, ignore=frozenset())
-        return None if missing else snapshot
+        self.note_progress()
+        with self.guard:
+            used, self.used = self.used, set()
+        state, now_s = self.state, self.clock.monotonic()
+        times = ((query, state.find_time(query)) for query in used)
+        ends_s = {query: at_s + self.max_age_s for query, at_s in times if at_s is not None}
+        due = {query: None for query, end_s in ends_s.items() if end_s <= now_s}
+        self.used.update(ends_s.keys() - due.keys())
+        if due:
+            with self.refreshing(deadline):
+                oldest_s = now_s - self.max_age_s
+                again = [query for query in due if (self.state.find_time(query) or -inf) <= oldest_s]
+                if again:
+                    self.read(store, again, deadline=deadline)
+        return min((max(0.0, end_s - now_s) for query, end_s in ends_s.items() if query not in due), default=None)
 
-    def confirms(self, queries: Sequence[Query], snapshot: Snapshot) -> bool:
-        """Whether the answers of a snapshot, but for those that last, are those that are known, and confirmed, now."""
-        known = self.lookup(queries)[0].results
-        aged = (query for query in queries if query.kind not in self.lasting.kinds)
-        return all(query in known and known[query] == snapshot.results.get(query) for query in aged)
+    def _outdated(self, queries: Sequence[Query]) -> tuple[Query, ...]:
+        """Those of some unanswered queries to which there is an answer that is too old."""
+        if self.max_age_s is None:
+            return ()
+        state = self.state
+        return tuple(query for query in queries if state.find_time(query) is not None)
 
     def read(self, store: Datastore, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Read from the store, keep what was read, and confirm the watched kinds if their changes arrive."""
-        with self.confirming():
-            found = store.read(queries, deadline=deadline)
-            self.add_snapshot(found)
+        """Read from the store, and keep what was read.
+
+        If something has changed of which a watch has said nothing for so long that it does not count, the watch ends:
+        it will be opened anew.
+        """
+        at_s = self.clock.monotonic()
+        found = store.read(queries, deadline=deadline)
+        watch = self.watch
+        if watch is not None and self.max_age_s is not None:
+            self.note_progress()
+            if self.state.contradicts(found, oldest_s=at_s - self.max_age_s):
+                watch.close()
+        self.add_snapshot(found, at_s=at_s)
         return found
 
-    @contextmanager
-    def confirming(self) -> Iterator[None]:
-        """A request to the store, whose answer confirms the watched kinds if their changes arrive."""
-        connection, sent_s = self.find_connection(), self.clock.monotonic()
-        yield
-        if connection is not None and connection == self.find_connection():
-            self.change(lambda state: state.confirmed(state.watched, now_s=sent_s))
+    def note_progress(self) -> bool:
+        """Note how far the watch has come; whether that is further than was known."""
+        watch, watched = self.watch, self.state.watched
+        if watch is None:
+            return False
+        times_s = {kind: watch.current_until_s(kind) for kind in watched}
+        later = {kind: at_s for kind, at_s in times_s.items() if at_s is not None and at_s > watched[kind]}
+        if later:
+            self.change(lambda state: state.confirmed(later))
+        return bool(later)
 
-    def find_connection(self) -> object | None:
-        """The connection through which changes of the watched kinds arrive now; None if that is not known."""
-        watch = self.watch
-        return None if watch is None else watch.find_connection()
-
-    def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep what was read."""
-        now_s = self.clock.monotonic()
-        uncached, uncached_absent = self.uncached_kinds, self.uncached_absent_kinds
-        self.change(
-            lambda state: state.with_snapshot(
-                snapshot, uncached=uncached, uncached_absent=uncached_absent, now_s=now_s, lasting=self.lasting
-            )
-        )
+    def add_snapshot(self, snapshot: Snapshot, *, at_s: float | None = None) -> None:
+        """Keep what was read, and asked for at a time (None: now)."""
+        asked_s = self.clock.monotonic() if at_s is None else at_s
+        self.change(lambda state: state.with_snapshot(snapshot, self.policy, at_s=asked_s))
 
     def apply_writes(
-        self, writes: Sequence[Write], revisions: Sequence[Revision], *, began: CachedState | None = None
+        self,
+        writes: Sequence[Write],
+        revisions: Sequence[Revision],
+        *,
+        began: CachedState | None = None,
+        at_s: float | None = None,
     ) -> None:
-        """Keep what a commit wrote, which began at a state (None: at the present one)."""
-        uncached, uncached_absent = self.uncached_kinds, self.uncached_absent_kinds
-        self.change(
-            lambda now: now.with_writes(
-                writes,
-                revisions,
-                uncached=uncached,
-                uncached_absent=uncached_absent,
-                began=began or now,
-                lasting=self.lasting,
-            )
-        )
+        """Keep what a commit wrote, which began at a state and a time (None: at the present ones)."""
+        began_s = self.clock.monotonic() if at_s is None else at_s
+        policy = self.policy
+        self.change(lambda now: now.with_writes(writes, revisions, policy, began=began or now, at_s=began_s))
 
     def may_rely_on(self, writes: Sequence[Write]) -> bool:
         """Whether a decision from the cache with these writes requires only what the store checks, or is not old."""
@@ -190,14 +232,14 @@ class DatastoreCache:
 
     def invalidate(self) -> None:
         """Forget what was read and written; the next call reads. Watched kinds stay: their watch corrects them."""
-        self.change(lambda state: state.without(state.unwatched_kinds()))
+        self.change(CachedState.without_reads)
 
     def change(self, change: Callable[[CachedState], CachedState]) -> None:
         """Replace the state by a function of it."""
         with self.guard:
             state = change(self.state)
             if self.max_results is not None and len(state.snapshot.results) > self.max_results:
-                state = state.without(state.unwatched_kinds())
+                state = state.without_reads()
             self.state = state
 
 

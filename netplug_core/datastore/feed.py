@@ -23,9 +23,8 @@ __all__ = ["follow", "follow_endpoints"]
 def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> None:
     """List the kinds that are not watched yet, then apply each change until the deadline.
 
-    Call it again after it returned or raised. On a store that does not check requirements, and whose watch is no
-    :class:`~netplug_core.datastore.protocol.LiveWatch`, it must be called at least as often as
-    :data:`~netplug_core.datastore.cache.ORDERED_MAX_AGE_S`, because its return confirms that the kinds are up to date.
+    Call it again after it returned or raised. The return of a watch that is no
+    :class:`~netplug_core.datastore.protocol.LiveWatch` confirms that the kinds are up to date.
 
     Raises:
         WatchExpired: changes were forgotten before they were delivered; the next call lists the kinds again.
@@ -44,16 +43,18 @@ def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]
         events = store.watch(_positions(cache, kinds), deadline=deadline)
         live = cache.watch = events if isinstance(events, LiveWatch) else None
         for event in events:
-            # After an interruption, older changes may follow: then only an answer of the store proves anything.
+            # After an interruption, older changes may follow: a live watch says how far it has come.
             now_s = clock.monotonic() if live is None else 0.0
             cache.change(partial(CachedState.with_event, event=event, now_s=now_s))
     except BaseException:
         cache.watch = None
         cache.change(lambda state: state.without(frozenset(kinds)))
         raise
+    cache.note_progress()
     cache.watch = None
     if live is None:
-        cache.change(lambda state: state.confirmed(kinds, now_s=clock.monotonic()))
+        now_s = clock.monotonic()
+        cache.change(lambda state: state.confirmed(dict.fromkeys(kinds, now_s)))
 
 
 def follow_endpoints(store: ShowsNodeEndpoints, cache: DatastoreCache, node: str, *, deadline: Deadline) -> None:
@@ -68,7 +69,7 @@ def follow_endpoints(store: ShowsNodeEndpoints, cache: DatastoreCache, node: str
             cache.change(partial(CachedState.with_record_event, event=event))
     finally:
         cache.endpoint_watch = None
-        cache.change(lambda state: state.without(cache.lasting.proving))
+        cache.change(lambda state: state.without(cache.lasting.views))
 
 
 def _positions(cache: DatastoreCache, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:

@@ -17,9 +17,13 @@ from netplug_core.errors import DatastoreError
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
 __all__ = [
-    "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials",
-    "LiveWatch", "RefusesWrites", "ShowsNodeEndpoints",
+    "FRESH_S", "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage",
+    "HasCredentials", "LiveWatch", "RefusesWrites", "ShowsNodeEndpoints",
 ]  # fmt: skip
+
+
+FRESH_S = 5.0
+"""How long what is known of an ordered store counts: from the moment when it was asked for, or its watch last spoke."""
 
 
 class Atomicity(enum.Enum):
@@ -85,17 +89,16 @@ class HasCredentials(Protocol):
 
 @runtime_checkable
 class LiveWatch(Protocol):
-    """A watch whose reader can see whether changes arrive; the watch of an ordered store may be one.
+    """A watch that says how far it has come; the watch of an ordered store may be one.
 
-    While it has a connection, a change arrives within the time that a cache of the store may be old, as long as the
-    store answers requests at all. So an answer to another request proves that nothing older is missing. Changes from
-    before an interruption have arrived when there is a connection again.
+    A stream that is open and says nothing proves nothing: what lies between may swallow its bytes. An answer to another
+    request does not prove anything about it either.
     """
 
-    def find_connection(self) -> object | None:
-        """What changes arrive through now, another value after each interruption.
+    def current_until_s(self, kind: Kind[object]) -> float | None:
+        """When the store last spoke of a kind (monotonic seconds); its reader has applied all that was said until then.
 
-        None while there is no connection, or while a change that has arrived is not yet applied by the reader.
+        None: it has not yet, or nothing but what may be older than other changes that are still on their way.
         """
         ...
 

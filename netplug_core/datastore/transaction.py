@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from attrs import define, field
 
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.datastore.write_set import rest_of_commit
+from netplug_core.datastore.protocol import FRESH_S, Atomicity, Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
 from netplug_core.locks import no_lock
 from netplug_core.records import (
@@ -30,7 +29,6 @@ from netplug_core.records import (
     NeedMore,
     OutcomeUnknown,
     Query,
-    Revision,
     Snapshot,
     Update,
     Write,
@@ -40,12 +38,20 @@ from netplug_core.records import (
 if TYPE_CHECKING:
     from netplug_core.datastore.cache import DatastoreCache
 
-__all__ = ["CALL_TIMEOUT_S", "CommitObserver", "Transaction", "Transactor", "decide_behind", "is_too_old"]
+__all__ = [
+    "CALL_TIMEOUT_S", "LATEST_COMMIT_S", "CommitObserver", "Transaction", "Transactor", "decide_behind", "is_too_old",
+]  # fmt: skip
 
 R = TypeVar("R")
 
 CALL_TIMEOUT_S = 5.0
 """The longest time that one call to a store may take."""
+
+LATEST_COMMIT_S = FRESH_S + CALL_TIMEOUT_S
+"""How long a commit to an ordered store may still be made that rests on what is not true any more.
+
+It begins at most ``FRESH_S`` after that was true, and takes at most one call's time.
+"""
 
 _NOTHING_READ = Snapshot.empty()
 
@@ -83,11 +89,11 @@ class Transactor(Protocol):
 def is_too_old(store: Datastore, clock: Clock, read_at_s: float) -> bool:
     """Whether a decision from what was read then has to be made again before its commit.
 
-    An ordered store does not check whether what was read still holds. So a commit begins at most one call's time after
-    its first read. Who has to wait for such commits, as the deletion of a pool does, waits twice that long.
+    An ordered store does not check whether what was read still holds. So a commit begins at most ``FRESH_S`` after the
+    oldest of it was known to be true, and takes at most one call's time; see ``LATEST_COMMIT_S``.
     """
     is_ordered = store.description.atomicity is Atomicity.ORDERED
-    return is_ordered and clock.monotonic() - read_at_s > CALL_TIMEOUT_S
+    return is_ordered and clock.monotonic() - read_at_s > FRESH_S
 
 
 class CommitObserver(Protocol):
@@ -111,11 +117,8 @@ class Transaction:
     queries that the first attempt takes to find nothing if the cache knows anything, because the call is about to
     create these records. A decision from the cache that commits nothing, or does not create what was assumed to be
     absent, is not confirmed by any condition. It is made again from a read, like every later attempt. So is one that
-    met a damaged record, or that does not write a cached record of the kinds that confirm (``Lasting.proving``). One
-    that says what it rests on stands if that was read for it (``Decision.rests_on``).
-
-    If all is known but was not confirmed for a while, and the first change of the decision is the deletion of such a
-    record, that is made first. The rest follows if its answer confirms that nothing else has changed.
+    met a damaged record, or that does not write a cached record of a kind that others change all the time
+    (``Lasting.views``). One that says what it rests on stands if that was read for it (``Decision.rests_on``).
 
     ``may_use_cache`` is false if the caller knows already that the first attempt has to be made from a read.
     ``turn`` is held from a read to its commit, so that calls which would only make each other's commits fail go one
@@ -197,10 +200,10 @@ class Transaction:
                 attempt.require_time()
                 continue
             try:
-                if attempt.commit(decision.writes):
-                    return decision, None, number
+                attempt.commit(decision.writes)
             except (CommitError, OutcomeUnknown) as error:
                 return decision, error, number
+            return decision, None, number
 
     def _wait_before_retry(self, error: CommitError | OutcomeUnknown, attempt: int, decision: Decision[R]) -> None:
         """Wait before the next attempt, or raise if there can be none."""
@@ -223,7 +226,6 @@ class _Attempt:
     may_use_cache: bool
     is_from_cache: bool = False
     read_at_s: float = 0.0
-    unconfirmed: Snapshot | None = None
     queries: tuple[Query, ...] = ()
     read: set[Query] = field(factory=set)
 
@@ -233,33 +235,23 @@ class _Attempt:
         snapshot, missing = _NOTHING_READ, queries
         self.read_at_s = self.of.pace.clock.monotonic()
         if cache is not None and self.may_use_cache:
-            snapshot, missing = self._begin(cache)
+            known = cache.begin(queries, self.of.assume_absent, self._read, deadline=self.of.pace.deadline)
+            snapshot, missing = known.snapshot, known.missing
             self.is_from_cache = bool(snapshot.results)
-            self.read_at_s -= (cache.max_age_s or 0.0) if self.is_from_cache else 0.0
+            self.read_at_s = min(self.read_at_s, known.at_s)
         while True:
             if missing:
                 snapshot = snapshot.merged(self._read(missing))
             decision = decide_behind(self.of.gate, snapshot, decide)
             if isinstance(decision, Decision):
-                if cache is None or self.unconfirmed is None or cache.lasting.count_proving(decision.writes):
-                    return decision
-                self.unconfirmed = None
-                snapshot, missing = cache.begin(self.queries, self.of.assume_absent, self._read)
-                continue
+                return decision
             self.require_time()
             missing = decision.queries
             self.queries = (*self.queries, *missing)
             if cache is not None and self.is_from_cache:
-                known, missing = cache.lookup(missing)
-                snapshot = snapshot.merged(known)
-
-    def _begin(self, cache: DatastoreCache) -> tuple[Snapshot, tuple[Query, ...]]:
-        """What the cache knows, and what has to be read. What it knows may have to be confirmed by the commit."""
-        if not self.of.assume_absent:
-            self.unconfirmed = cache.begin_unconfirmed(self.queries)
-        if self.unconfirmed is not None:
-            return self.unconfirmed, ()
-        return cache.begin(self.queries, self.of.assume_absent, self._read)
+                known = cache.lookup(missing)
+                snapshot, missing = snapshot.merged(known.snapshot), known.missing
+                self.read_at_s = min(self.read_at_s, known.at_s)
 
     def is_confirmed(self, decision: Decision[object]) -> bool:
         """Whether the commit of a decision proves what it takes from the cache, or that was read for it."""
@@ -268,23 +260,20 @@ class _Attempt:
         return self.of.is_confirmed_by_commit(decision) or self._has_read_all(decision.rests_on)
 
     def _does_write_views(self, writes: Sequence[Write]) -> bool:
-        """Whether each cached record of the kinds that confirm is written, under the revision that is cached."""
-        proving = None if self.of.cache is None else self.of.cache.lasting.proving
-        if not proving:
+        """Whether each cached record that others change all the time is written, under the revision that is cached."""
+        views = None if self.of.cache is None else self.of.cache.lasting.views
+        if not views:
             return True
-        cached = {query for query in self.queries if query.kind in proving and query not in self.read}
+        cached = {query for query in self.queries if query.kind in views and query not in self.read}
         return cached <= {Get(write.key) for write in writes if isinstance(write, (Update, Delete))}
 
     def _has_read_all(self, rests_on: tuple[Query, ...]) -> bool:
-        """Whether what a decision rests on was read for it, and what its gate asks was too or is confirmed.
+        """Whether what a decision rests on was read for it. What its gate asks may be as old as anything that counts.
 
-        Where the store checks requirements, what is watched is not confirmed but by a commit.
+        Where the store checks requirements, what is known is not confirmed but by a commit.
         """
-        cache, gate = self.of.cache, self.of.gate
-        if not rests_on or cache is None or cache.max_age_s is None or self.unconfirmed is not None:
-            return False
-        asked = () if gate is None or gate.query.kind in cache.state.watched else (gate.query,)
-        return self.read.issuperset((*rests_on, *asked))
+        cache = self.of.cache
+        return bool(rests_on) and cache is not None and cache.max_age_s is not None and self.read.issuperset(rests_on)
 
     def require_time(self) -> None:
         """Raise if no time is left to read again."""
@@ -299,26 +288,12 @@ class _Attempt:
         of.note_read(found)
         return found
 
-    def commit(self, writes: tuple[Write, ...]) -> bool:
-        """Write, if there is anything to write; false if the decision turned out to be out of date meanwhile."""
-        cache, unconfirmed = self.of.cache, self.unconfirmed
-        if cache is None or unconfirmed is None:
-            self._commit(writes)
-            return True
-        number = cache.lasting.count_proving(writes)
-        with cache.confirming():
-            revisions = self._commit(writes[:number])
-        if not cache.confirms(self.queries, unconfirmed):
-            self.invalidate_cache()
-            return False
-        self._commit(rest_of_commit(writes, revisions))
-        return True
-
-    def _commit(self, writes: tuple[Write, ...]) -> tuple[Revision, ...]:
+    def commit(self, writes: tuple[Write, ...]) -> None:
+        """Write, if there is anything to write."""
         if not writes:
-            return ()
+            return
         cache = self.of.cache
-        began = cache.state if cache is not None else None
+        began, began_s = cache.state if cache is not None else None, self.of.pace.clock.monotonic()
         try:
             revisions = self.of.store.commit(writes, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
         except BaseException as error:  # an interrupt too: writes may be applied that the cache does not know of
@@ -327,8 +302,7 @@ class _Attempt:
             raise
         self.of.note_commit(writes, None)
         if cache is not None:
-            cache.apply_writes(writes, revisions, began=began)
-        return revisions
+            cache.apply_writes(writes, revisions, began=began, at_s=began_s)
 
     def invalidate_cache(self) -> None:
         """Forget what was cached: it was out of date, or may be."""

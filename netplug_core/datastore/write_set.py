@@ -41,7 +41,7 @@ from netplug_core.records import (
 
 __all__ = [
     "Condition", "KeyCondition", "KindCondition", "Mutation", "WriteSet", "apply_writes", "condition_error",
-    "fold_writes", "requirement_revision", "rest_of_commit",
+    "fold_writes", "requirement_revision",
 ]  # fmt: skip
 
 
@@ -232,15 +232,3 @@ def _change_list(
 
 def _path(record: Record[object]) -> tuple[str, ...]:
     return record.key.path
-
-
-def rest_of_commit(writes: Sequence[Write], made: Sequence[Revision]) -> tuple[Write, ...]:
-    """The writes that are left of a commit to an ordered store once the first ones are made, with their revisions."""
-
-    def moved(write: Write) -> Write:
-        if not isinstance(write, (Update, Delete)) or not isinstance(write.revision, Written):
-            return write
-        index = write.revision.index
-        return evolve(write, revision=made[index] if index < len(made) else Written(index - len(made)))
-
-    return tuple(moved(write) for write in writes[len(made) :])

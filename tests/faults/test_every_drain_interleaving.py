@@ -20,9 +20,9 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.transaction import LATEST_COMMIT_S
 from netplug_core.flows.resources.drain import DrainCancelled, Drainer, cancel_drain, drain
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.pools import STALENESS_S
 from netplug_core.ipam.allocation.request import Assignment, Released, ReleaseRequest
 from netplug_core.ipam.outcome.refusals import NoPoolServes
 from netplug_core.ipam.protocol import NO_ENDPOINT
@@ -57,7 +57,7 @@ class DrainClock:
         return self.clock.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        if seconds >= STALENESS_S:
+        if seconds >= LATEST_COMMIT_S:
             self.waits()  # what it waits for has ended; a clock that jumps would stop the others' calls
         else:
             self.clock.sleep(seconds)

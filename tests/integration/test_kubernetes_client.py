@@ -730,27 +730,50 @@ def test_a_watch_that_ends_leaves_nobody_waiting() -> None:
             time.sleep(0.01)
 
 
-# --- whether changes arrive -------------------------------------------------------------------------------------------
+# --- how far a watch has come ---------------------------------------------------------------------------------------
+
+BOOKMARK: dict[str, object] = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
 
 
-@pytest.mark.parametrize("later", [SendSlowly(), NeverReply()])
-def test_a_watch_has_a_connection_while_its_stream_is_open_and_its_reader_waits(later: StubAction) -> None:
-    """None before, between two streams, and while a change is applied; closing it ends the wait."""
-    with store_on(in_turn(SendStream([watch_event("ADDED", "8")]), later)) as (store, server):
+def read_on(watch: Iterator[object], into: list[object]) -> threading.Thread:
+    """Read a watch to its end in a thread."""
+    reader = threading.Thread(target=lambda: into.extend(watch), daemon=True)
+    reader.start()
+    return reader
+
+
+def test_a_bookmark_says_that_nothing_is_missing_and_an_event_just_after_the_opening_does_not() -> None:
+    """Not before the reader has applied what came before it; and a stream that is open and silent says nothing."""
+    began_s = time.monotonic()
+    actions = in_turn(SendStream([watch_event("ADDED", "8")]), SendStream([BOOKMARK]), SendSlowly())
+    with store_on(actions) as (store, server):
         watch = store.watch({HANDLE: Revision("7")}, deadline=soon(60))
         assert isinstance(watch, LiveWatch)
-        assert watch.find_connection() is None
+        assert watch.current_until_s(HANDLE) is None
         assert next(watch).revision == "u/8"
-        assert watch.find_connection() is None
+        assert watch.current_until_s(HANDLE) is None
         rest: list[object] = []
-        reader = threading.Thread(target=lambda: rest.extend(watch), daemon=True)
-        reader.start()
-        wait_until(lambda: len(server.calls) == 2, "the watch goes on")
-        if isinstance(later, SendSlowly):
-            wait_until(lambda: watch.find_connection() is not None, "the second stream is open")
-            assert watch.find_connection() == watch.find_connection()
-        else:
-            assert watch.find_connection() is None
+        reader = read_on(watch, rest)
+        wait_until(lambda: watch.current_until_s(HANDLE) is not None, "the bookmark has arrived")
+        wait_until(lambda: len(server.calls) == 3, "the watch goes on")
+        current_until_s = watch.current_until_s(HANDLE)
+        assert current_until_s is not None
+        assert began_s < current_until_s <= time.monotonic()
         watch.close()
         reader.join(60)
-        assert (rest, reader.is_alive(), watch.find_connection()) == ([], False, None)
+        assert (rest, reader.is_alive(), watch.current_until_s(HANDLE)) == ([], False, current_until_s)
+
+
+def test_of_two_kinds_each_says_how_far_it_has_come() -> None:
+    def script(received: ReceivedRequest) -> StubAction:
+        return SendStream([BOOKMARK]) if "ipamhandles" in received.path else NeverReply()
+
+    kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
+    with store_on(script) as (store, _):
+        watch = store.watch(kinds, deadline=soon(60))
+        assert isinstance(watch, LiveWatch)
+        reader = read_on(watch, [])
+        wait_until(lambda: watch.current_until_s(HANDLE) is not None, "a bookmark has arrived")
+        assert watch.current_until_s(IPPOOL) is None
+        watch.close()
+        reader.join(60)

@@ -112,7 +112,7 @@ def cached(api_server: ApiServer) -> Iterator[KubernetesOrchestratorHarness]:
     with open_store(api_server, CrdMode.V1) as store:
         cache = make_node_cache(store, clock=clock, guard=Lock())
         with CacheFeed(store, cache, (NAMESPACE,), log=RecordingLog()).running():
-            wait_until(lambda: cache.find_connection() is not None, "the namespaces are followed")
+            wait_until(lambda: cache.watch is not None, "the namespaces are followed")
             lookups = CachedLookups(orchestrator=orchestrator, datastore=store, cache=cache)
             yield KubernetesOrchestratorHarness(api_server, lookups)
     orchestrator.close()

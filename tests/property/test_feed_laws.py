@@ -104,12 +104,13 @@ def test_a_fed_cache_is_true_or_empty(mode: MemoryMode, steps: list[tuple[object
                 fed.write(index, value.strip() or "", is_own=is_own, is_late=is_late)
             case ("follow", limit, bool(is_failing)):
                 if not fed.follow(limit if isinstance(limit, int) else None, is_failing=is_failing):
-                    assert fed.cache.lookup(QUERIES)[1] == QUERIES
+                    assert fed.cache.lookup(QUERIES).missing == QUERIES
             case _:
                 fed.tell()
     fed.tell()
     if not fed.follow(None, is_failing=False):
         fed.follow(None, is_failing=False)  # its history was lost: it has listed everything again
-    known, missing = fed.cache.lookup(QUERIES)
+    looked_up = fed.cache.lookup(QUERIES)
+    known, missing = looked_up.snapshot, looked_up.missing
     assert missing == ()
     assert {query: known.results[query] for query in QUERIES} == store.read(QUERIES, deadline=fed.deadline).results

@@ -1,7 +1,8 @@
 """Watches several collections at once and yields their events.
 
 ``datastore`` calls it. Each collection is one long request, read by a thread of its own. A request that ends is sent
-again from the last resourceVersion; bookmarks keep that recent in a collection where nothing changes.
+again from the last resourceVersion; bookmarks keep that recent in a collection where nothing changes, and say that
+nothing is missing.
 """
 
 from __future__ import annotations
@@ -56,23 +57,36 @@ class WatchPositions:
         return evolve(change, revision=collections_revision(*self.resource_versions))
 
 
-_Item: TypeAlias = "tuple[WatchedCollection, Json] | BaseException | None"
+@frozen
+class _Arrival:
+    """What a stream said at a time. ``is_proof``: everything that the server had said before has arrived too."""
+
+    watcher: _CollectionWatcher
+    event: Json
+    at_s: float
+    is_proof: bool
+
+    @property
+    def is_bookmark(self) -> bool:
+        return self.event.get("type") == "BOOKMARK"
+
+
+_Item: TypeAlias = "_Arrival | BaseException | None"
 
 
 class StreamState:
-    """Whether the events of a watch arrive now. The thread that reads them, and others, look at it."""
+    """How far the events of a watch have come. The thread that reads them, and others, look at it."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._watchers: list[_CollectionWatcher] = []
         self._is_closed = False
 
-    def find_connection(self) -> object | None:
-        """A value that changes with each interruption; None unless all streams are settled and no event waits."""
-        watchers = self._watchers
-        if not watchers or not self._queue.empty() or not all(watcher.is_settled for watcher in watchers):
-            return None
-        return (id(self), *(watcher.openings for watcher in watchers))
+    def current_until_s(self, kind: Kind[object]) -> float | None:
+        """See :class:`~netplug_core.datastore.protocol.LiveWatch`: the collection that spoke longest ago counts."""
+        times_s = [watcher.current_until_s for watcher in self._watchers if watcher.collection.kind == kind]
+        known_s = [at_s for at_s in times_s if at_s is not None]
+        return min(known_s) if known_s and len(known_s) == len(times_s) else None
 
     def close(self) -> None:
         """End the watch."""
@@ -84,15 +98,17 @@ class StreamState:
     ) -> Iterator[tuple[WatchedCollection, Json]]:
         """Every event of every collection once, in the order of its collection, until the deadline.
 
+        Who asks for the next one has applied the one before.
+
         Raises:
             WatchExpired: the server no longer has the state to watch from.
             Unavailable: the server does not answer, or refuses.
         """
         watchers = [_CollectionWatcher(client, collection, self._queue, deadline) for collection in collections]
         try:
+            self._watchers = watchers
             for watcher in watchers:
                 watcher.start()
-            self._watchers = watchers
             running = len(watchers)
             while running and not self._is_closed:
                 item = _next_item(self._queue, deadline)
@@ -101,9 +117,11 @@ class StreamState:
                 if item is None:
                     running -= 1
                 else:
-                    yield item
+                    if not item.is_bookmark:
+                        yield item.watcher.collection, item.event
+                    if item.is_proof:
+                        item.watcher.current_until_s = item.at_s
         finally:
-            self._watchers = []
             for watcher in watchers:
                 watcher.stop()
 
@@ -118,7 +136,10 @@ def _next_item(queue: SimpleQueue[_Item], deadline: Deadline) -> _Item:
 
 @define(eq=False)
 class _CollectionWatcher:
-    """Watches one collection, in a thread. ``openings`` counts how often its stream was opened, last at ``at_s``."""
+    """Watches one collection, in a thread. Its stream was opened last at ``opened_s``.
+
+    ``current_until_s``: the reader of the queue has applied all that the server said until then.
+    """
 
     client: ApiClient
     collection: WatchedCollection
@@ -126,14 +147,8 @@ class _CollectionWatcher:
     deadline: Deadline
     connection: ApiConnection | None = None
     stopped: Event = field(factory=Event)
-    is_open: bool = False
-    openings: int = 0
-    at_s: float = 0.0
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the stream has been open for so long that the changes from before its opening have arrived."""
-        return self.is_open and self.deadline.clock.monotonic() - self.at_s >= _SETTLING_S
+    opened_s: float = 0.0
+    current_until_s: float | None = None
 
     def start(self) -> None:
         Thread(target=self._run, name=f"watch {self.collection.kind}", daemon=True).start()
@@ -167,8 +182,7 @@ class _CollectionWatcher:
                 if event.get("type") == "ERROR":
                     raise self._error_of_event(found)
                 reached = str(metadata_of(found).get("resourceVersion") or reached)
-                if event.get("type") != "BOOKMARK":
-                    self.queue.put((self.collection, event))
+                self.queue.put(self._arrival(event))
             if reached == before:  # a pause before the next request to a server that ends streams at once
                 self.stopped.wait(min(_RETRY_S, self.deadline.remaining_s))
 
@@ -187,13 +201,16 @@ class _CollectionWatcher:
                 raise WatchExpired(self.collection.revision)
             if not stream.reply.is_success:
                 raise error_of_reply(self.client, request, stream.reply)
-            self.openings += 1
-            self.at_s = self.deadline.clock.monotonic()
-            self.is_open = True
+            self.opened_s = self.deadline.clock.monotonic()
             yield from stream.events()
         finally:
-            self.is_open = False
             stream.close()
+
+    def _arrival(self, event: Json) -> _Arrival:
+        """An event that has arrived now. Just after the stream was opened, older changes may follow it."""
+        at_s = self.deadline.clock.monotonic()
+        is_bookmark = event.get("type") == "BOOKMARK"
+        return _Arrival(self, event, at_s, is_proof=is_bookmark or at_s - self.opened_s >= _SETTLING_S)
 
     def _error_of_event(self, status: Json) -> Exception:
         if status.get("code") == _GONE:

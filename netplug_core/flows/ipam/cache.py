@@ -41,11 +41,9 @@ _LASTING = Lasting(records=frozenset((BLOCK, HANDLE)), lists=frozenset((AFFINITY
 """What a store without requirements still checks: a block or a handle that is used is written, under its revision, and
 affinities that matter are read again."""
 
-_LASTING_VIEWS = evolve(
-    _LASTING, records=_LASTING.records | {WORKLOAD_ENDPOINT}, proving=frozenset((WORKLOAD_ENDPOINT,))
-)
+_LASTING_VIEWS = evolve(_LASTING, records=_LASTING.records | {WORKLOAD_ENDPOINT}, views=frozenset((WORKLOAD_ENDPOINT,)))
 """The same where an endpoint is a view of its pod. Its deletion empties an annotation of the pod, if the pod has not
-changed: it depends on no pool, no reservation and no setting."""
+changed."""
 
 _MAX_RESULTS = 16_384  # some ten times what a full node has
 

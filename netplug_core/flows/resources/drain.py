@@ -15,12 +15,12 @@ from attrs import define, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, LATEST_COMMIT_S, Transaction
 from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, excerpt
 from netplug_core.flows.ipam.affinities import delete_if_unused, relinquish
 from netplug_core.flows.ipam.ranges import read_within
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.pools import POOLS, STALENESS_S
+from netplug_core.flows.resources.pools import POOLS
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY
@@ -176,7 +176,7 @@ class _Rounds:
 
     def settle(self, progress: DrainProgress) -> None:
         """Wait until no assignment that read the pool as enabled can be under way any more."""
-        self.drainer.clock.sleep(STALENESS_S)
+        self.drainer.clock.sleep(LATEST_COMMIT_S)
         self.settled = None if progress.view is None else progress.view.pool.revision
 
 

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, LATEST_COMMIT_S, Transaction
 from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_pool
 from netplug_core.flows.resources.outcome import DeletionCancelled, ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
@@ -34,18 +34,12 @@ from netplug_core.resources.kinds import Resource
 from netplug_core.resources.validation import validate_pool_overlaps
 
 __all__ = [
-    "POOLS", "STALENESS_S", "conditions_of_creation", "confirm_creation", "held_warnings", "prepare_creation",
+    "POOLS", "conditions_of_creation", "confirm_creation", "held_warnings", "prepare_creation",
     "prepare_deletion", "require_disabled",
 ]  # fmt: skip
 
 POOLS = List(IPPOOL)
 """What a decision about a pool reads first."""
-
-STALENESS_S = 2 * CALL_TIMEOUT_S
-"""How long an assignment on an ordered store may still write to a pool that it read as enabled.
-
-Its commit begins at most one call's time after it read the pool, and takes at most another.
-"""
 
 
 def conditions_of_creation(
@@ -139,7 +133,7 @@ def prepare_deletion(store: Datastore, pool: Record[IPPool], *, revision: str, p
     prefix = pool.value.spec.prefix
     # An atomic store refuses every assignment that read the pool as enabled. An ordered store does not.
     if store.description.atomicity is Atomicity.ORDERED:
-        pace.clock.sleep(min(STALENESS_S, pace.deadline.remaining_s))
+        pace.clock.sleep(min(LATEST_COMMIT_S, pace.deadline.remaining_s))
     # Looked at again after the last commit: while it ran, an unfinished request may have claimed another block.
     while relinquish_pool(store, prefix, Emptiness.NOT_REQUIRED, pace=pace).relinquished:
         require_disabled(store.read((Get(pool.key),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).find(pool.key))

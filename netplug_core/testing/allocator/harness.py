@@ -13,7 +13,7 @@ from typing import TypeAlias
 from attrs import Factory, define, evolve, field
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import FRESH_S, Atomicity, Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam import collect
 from netplug_core.ipam.allocation.request import Released
@@ -62,7 +62,7 @@ from netplug_core.testing.late_writes import LateWrite
 
 __all__ = ["AllocatorHarness", "OpenIPAM"]
 
-MAX_CACHE_AGE_S = 0.5
+MAX_CACHE_AGE_S = FRESH_S
 """The highest age of records that a client of an ordered store may use from its cache."""
 
 LATEST_S = 5.0

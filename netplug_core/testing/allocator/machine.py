@@ -49,11 +49,11 @@ __all__ = ["allocator_machine"]
 
 OptionalFault: TypeAlias = CallFault | strategies.ConcurrentOperation | None
 
-_CACHE_EXPIRY = AdvanceClock(seconds=1)
-"""A resident process may use its cache for half a second on a store that checks no requirements."""
+_CACHE_EXPIRY = AdvanceClock(seconds=6)
+"""A resident process may use its cache for ``FRESH_S`` on a store that checks no requirements."""
 
 _DECISIONS_END = AdvanceClock(seconds=11)
-"""What a call has read on an ordered store is not written any more after the time of two calls."""
+"""What a call has read on an ordered store is not written any more after ``LATEST_COMMIT_S``."""
 
 
 def allocator_machine(open_store: OpenStore, open_ipam: OpenIPAM) -> type[RuleBasedStateMachine]:

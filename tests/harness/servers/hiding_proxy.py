@@ -1,6 +1,6 @@
 """A proxy in front of an API server that answers one client, for some paths, as if nothing was there.
 
-It speaks plain HTTP, and sends on what it gets as it comes, watches too.
+It speaks plain HTTP, and sends on what it gets as it comes, watches too; or it keeps what a watch says to itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _CHUNK = 65_536
 class HidingProxy:
     """Paths without queries that are ``hidden`` from those whose ``User-Agent`` begins with ``client``.
 
-    ``asked`` counts its requests for each hidden path.
+    ``asked`` counts its requests for each hidden path. While ``swallows_watches`` is set, watches stay open and say
+    nothing: what the server sends is lost.
     """
 
     server: ApiServer
@@ -37,6 +38,7 @@ class HidingProxy:
     port: int = 0
     hidden: set[str] = field(factory=set)
     asked: Counter[str] = field(factory=Counter)
+    swallows_watches: bool = False
 
     def write_kubeconfig(self) -> str:
         """A file that leads to the proxy."""
@@ -102,6 +104,8 @@ def _make_handler(proxy: HidingProxy) -> type[BaseHTTPRequestHandler]:
                 self.end_headers()
                 try:
                     while chunk := reply.read1(_CHUNK):
+                        if "watch=1" in self.path and proxy.swallows_watches:
+                            continue
                         self.wfile.write(chunk)
                         self.wfile.flush()
                 except (OSError, http.client.HTTPException):

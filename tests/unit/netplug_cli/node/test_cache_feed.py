@@ -9,11 +9,11 @@ from typing import NoReturn
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.node.cache_feed import CacheFeed, EndpointFeed
+from netplug_cli.node.cache_feed import CacheFeed, CacheRefresh, EndpointFeed
 from netplug_cli.node.shared import SharedDatastore
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent, WatchExpired
@@ -74,7 +74,7 @@ class Scene:
     @property
     def cached(self) -> str | None:
         """The value of the fruit that the cache knows."""
-        snapshot, _missing = self.cache.lookup((Get(APPLE),))
+        snapshot = self.cache.lookup((Get(APPLE),)).snapshot
         record = snapshot.find(APPLE) if snapshot.has(Get(APPLE)) else None
         return None if record is None else record.value
 
@@ -101,7 +101,7 @@ def test_after_a_failure_everything_is_forgotten_and_followed_again() -> None:
         wait_until(lambda: scene.cached == "green", "the list is read")
         scene.store.cut.set()
         wait_until(lambda: scene.log.texts != [], "the failure is logged")
-        assert scene.cache.lookup((Get(SAW),))[1] == (Get(SAW),)
+        assert scene.cache.lookup((Get(SAW),)).missing == (Get(SAW),)
         scene.change("red")
         scene.store.failure = None
         wait_until(lambda: len(scene.log.texts) > 1, "the watch goes on")
@@ -195,8 +195,8 @@ def test_a_live_watch_is_closed_with_the_process() -> None:
             self.closed.wait(60)
             raise StopIteration
 
-        def find_connection(self) -> object | None:
-            return self
+        def current_until_s(self, kind: Kind[object]) -> float | None:
+            raise AssertionError(kind)
 
         def close(self) -> None:
             self.closed.set()
@@ -211,7 +211,7 @@ def test_a_live_watch_is_closed_with_the_process() -> None:
     cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
     feed = CacheFeed(store, cache, (FRUIT,), log=Lines())
     with feed.running():
-        wait_until(lambda: cache.find_connection() is watch, "the watch is open")
+        wait_until(lambda: cache.watch is watch, "the watch is open")
     assert watch.closed.is_set()
     thread = feed._thread  # noqa: SLF001  nothing else says that it has ended
     wait_until(lambda: not thread.is_alive(), "the thread has ended")
@@ -226,6 +226,72 @@ def test_a_shared_store_is_followed_while_it_is_open() -> None:
         wait_until(lambda: len(cache.state.watched) == 4, "pools, reservations, configuration and readiness are known")
         store.cut.set()
     assert log.texts == []
+
+
+# --- what calls use is read again ----------------------------------------------------------------------------------
+
+
+class RefreshScene:
+    """An ordered store, and a process that reads again what calls use of it."""
+
+    def __init__(self) -> None:
+        self.clock, self.log = ManualClock(), Lines()
+        self.store = MemoryDatastore(MemoryMode.ORDERED, clock=self.clock)
+        self.store.commit((Create(APPLE, "green"),), deadline=self.deadline)
+        self.cache = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
+        self.refresh = CacheRefresh(self.store, self.cache, log=self.log)
+
+    @property
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 5)
+
+    def read(self) -> None:
+        self.cache.read(self.store, (Get(APPLE),), deadline=self.deadline)
+
+    def use(self) -> str | None:
+        """What a call decides on: the fruit that it knows; None if it has to read it."""
+        known = self.cache.lookup((Get(APPLE),))
+        record = None if known.missing else known.snapshot.find(APPLE)
+        return None if record is None else record.value
+
+
+def test_what_a_call_has_used_is_read_again_in_the_background() -> None:
+    scene = RefreshScene()
+    scene.read()
+    reads = scene.store.calls.reads
+    assert scene.use() == "green"
+    scene.clock.sleep(FRESH_S)
+    with scene.refresh.running():
+        wait_until(lambda: scene.store.calls.reads > reads, "it is read again")
+        wait_until(lambda: scene.use() == "green", "the next call knows it")
+
+
+def test_what_no_call_uses_is_never_read_and_the_process_ends_at_once() -> None:
+    scene = RefreshScene()
+    scene.read()
+    scene.clock.sleep(FRESH_S)
+    reads, thread = scene.store.calls.reads, scene.refresh._thread  # noqa: SLF001  nothing else says that it has ended
+    with scene.refresh.running():
+        wait_until(thread.is_alive, "it waits for calls")
+    wait_until(lambda: not thread.is_alive(), "the thread has ended")
+    assert scene.store.calls.reads == reads
+
+
+def test_what_cannot_be_read_again_is_left_to_the_next_call() -> None:
+    scene = RefreshScene()
+
+    class Away(MemoryDatastore):
+        def read(self, queries: Sequence[Query], *, deadline: Deadline) -> NoReturn:
+            del queries, deadline
+            raise Unavailable("the store", "away")
+
+    scene.read()
+    scene.use()
+    scene.clock.sleep(FRESH_S + 1)
+    with CacheRefresh(Away(clock=scene.clock), scene.cache, log=scene.log).running():
+        wait_until(lambda: scene.log.texts != [], "it is tried")
+    assert scene.log.texts[0].startswith("DEBUG what calls use could not be read again")
+    assert scene.use() is None
 
 
 # --- the endpoints of a node -------------------------------------------------------------------------------------
@@ -250,8 +316,8 @@ class EndpointWatch:
             raise event
         return event
 
-    def find_connection(self) -> object | None:
-        return self
+    def current_until_s(self, kind: Kind[object]) -> float | None:
+        raise AssertionError(kind)
 
     def close(self) -> None:
         self.events.put(None)
@@ -287,7 +353,7 @@ class PodScene:
     @property
     def known(self) -> tuple[object, Revision] | None:
         """The endpoint that the cache knows, and its revision."""
-        snapshot, _missing = self.cache.lookup((Get(WEB),))
+        snapshot = self.cache.lookup((Get(WEB),)).snapshot
         record = snapshot.find(Get(WEB)) if snapshot.has(Get(WEB)) else None
         return None if record is None else (record.value, record.revision)
 

@@ -29,7 +29,7 @@ def test_the_age_is_that_of_the_last_confirmation() -> None:
         follow(shared.datastore, cache, FOLLOWED_KINDS, deadline=Deadline.after(clock, 30))
         clock.sleep(7)
         assert caches.ages() == {NAME: 7}
-        cache.change(lambda state: state.confirmed(FOLLOWED_KINDS[1:], now_s=clock.monotonic()))
+        cache.change(lambda state: state.confirmed(dict.fromkeys(FOLLOWED_KINDS[1:], clock.monotonic())))
         assert caches.ages() == {NAME: 7}, "one kind is not confirmed"
         cache.change(lambda state: state.without(frozenset(FOLLOWED_KINDS)))
         assert caches.ages() == {}

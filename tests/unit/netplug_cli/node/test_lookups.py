@@ -11,9 +11,9 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_cli.node.lookups import CachedLookups
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.feed import follow
-from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, PodFacts
 from netplug_core.records import Create, Get, Update
@@ -92,7 +92,7 @@ def test_a_namespace_that_is_followed_and_was_not_confirmed_is_read(harness: Loo
     harness.follow()
     changed = evolve(SPACE, annotations=(("a", "2"),))
     harness.put(changed)
-    harness.clock.sleep(ORDERED_MAX_AGE_S + 0.1)
+    harness.clock.sleep(FRESH_S + 0.1)
     assert (harness.find_namespace(), harness.store.asked) == (changed, 1)
 
 
@@ -104,11 +104,11 @@ def test_a_namespace_that_was_made_a_moment_ago_is_read(harness: LookupHarness) 
     assert (harness.find_namespace("late"), harness.store.asked) == (made, 2)
 
 
-def test_without_a_watch_a_namespace_is_read_at_most_every_half_second(harness: LookupHarness) -> None:
+def test_without_a_watch_a_namespace_counts_for_a_limited_time(harness: LookupHarness) -> None:
     assert (harness.find_namespace(), harness.find_namespace(), harness.store.asked) == (SPACE, SPACE, 1)
     changed = evolve(SPACE, annotations=(("a", "2"),))
     harness.put(changed)
-    harness.clock.sleep(ORDERED_MAX_AGE_S + 0.1)
+    harness.clock.sleep(FRESH_S + 0.1)
     assert (harness.find_namespace(), harness.store.asked) == (changed, 2)
 
 

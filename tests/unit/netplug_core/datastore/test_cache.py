@@ -1,11 +1,15 @@
 """What a resident process remembers of a store: how much, how long, and that it follows what is committed."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.cached_state import Lasting
+from netplug_core.datastore.protocol import FRESH_S
 from netplug_core.records import (
     ABSENT,
     Create,
@@ -64,12 +68,13 @@ class CacheHarness:
 
     def recalled(self, *queries: Query) -> Snapshot:
         """What is known of these, all of which must be known."""
-        snapshot, unknown = self.warm.lookup(queries, ())
+        looked_up = self.warm.lookup(queries, ())
+        snapshot, unknown = looked_up.snapshot, looked_up.missing
         assert unknown == ()
         return snapshot
 
     def is_known(self, query: Query) -> bool:
-        return self.warm.lookup((query,), ())[1] == ()
+        return self.warm.lookup((query,), ()).missing == ()
 
 
 @pytest.fixture
@@ -85,14 +90,16 @@ def titles(records: tuple[Record[str], ...]) -> list[str]:
 
 
 def test_who_has_seen_nothing_presumes_nothing(library: CacheHarness) -> None:
-    snapshot, unknown = library.warm.lookup((BOOKS, Get(SOME_LOAN)), (Get(SOME_LOAN),))
+    looked_up = library.warm.lookup((BOOKS, Get(SOME_LOAN)), (Get(SOME_LOAN),))
+    snapshot, unknown = looked_up.snapshot, looked_up.missing
     assert dict(snapshot.results) == {}
     assert unknown == (BOOKS, Get(SOME_LOAN))
 
 
 def test_what_was_read_is_known_and_the_rest_is_to_be_read(library: CacheHarness) -> None:
     read = library.read(BOOKS, Get(BIBLE))
-    snapshot, unknown = library.warm.lookup((Get(BIBLE), UPPER, BOOKS), ())
+    looked_up = library.warm.lookup((Get(BIBLE), UPPER, BOOKS), ())
+    snapshot, unknown = looked_up.snapshot, looked_up.missing
     assert unknown == (UPPER,)
     assert snapshot.list(BOOKS) == read.list(BOOKS)
     assert snapshot.find(BIBLE) is None
@@ -101,7 +108,8 @@ def test_what_was_read_is_known_and_the_rest_is_to_be_read(library: CacheHarness
 
 def test_an_assumed_record_is_absent_until_it_is_read(library: CacheHarness) -> None:
     library.read(BOOKS)
-    snapshot, unknown = library.warm.lookup((BOOKS, Get(SOME_LOAN)), (Get(SOME_LOAN),))
+    looked_up = library.warm.lookup((BOOKS, Get(SOME_LOAN)), (Get(SOME_LOAN),))
+    snapshot, unknown = looked_up.snapshot, looked_up.missing
     assert unknown == ()
     assert snapshot.find(SOME_LOAN) is None
     assert not library.is_known(Get(SOME_LOAN))  # an assumed record is in no cache
@@ -208,7 +216,8 @@ def test_requirements_are_no_records(library: CacheHarness) -> None:
 def test_what_is_forgotten_is_read_again(library: CacheHarness) -> None:
     library.read(BOOKS)
     library.warm.invalidate()
-    snapshot, unknown = library.warm.lookup((BOOKS,), ())
+    looked_up = library.warm.lookup((BOOKS,), ())
+    snapshot, unknown = looked_up.snapshot, looked_up.missing
     assert unknown == (BOOKS,)
     assert (dict(snapshot.results), dict(snapshot.revisions)) == ({}, {})
 
@@ -219,39 +228,89 @@ def test_a_store_that_judges_conditions_is_remembered_however_long_ago_it_was_re
     assert library.is_known(BOOKS)
 
 
-def test_a_store_that_judges_none_is_remembered_for_half_a_second() -> None:
+def test_a_store_that_judges_none_is_remembered_for_a_limited_time() -> None:
     library = CacheHarness(MemoryMode.ORDERED)
     library.read(BOOKS)
-    library.clock.sleep(ORDERED_MAX_AGE_S)
+    library.clock.sleep(FRESH_S)
     assert library.is_known(BOOKS)
     library.clock.sleep(0.001)
     assert not library.is_known(BOOKS)
     library.read(BOOKS)
-    library.clock.sleep(ORDERED_MAX_AGE_S)
+    library.clock.sleep(FRESH_S)
     assert library.is_known(BOOKS)  # the time counts from the next reading
 
 
-def test_the_oldest_answer_is_what_counts_and_a_commit_of_ours_is_no_reading() -> None:
+def test_each_answer_has_its_own_age_which_no_commit_changes() -> None:
     library = CacheHarness(MemoryMode.ORDERED)
     library.read(UPPER)
-    library.clock.sleep(0.4)
+    library.clock.sleep(FRESH_S - 1)
     library.read(LOWER)
     library.commit(Create(BIBLE, "b"))
-    library.clock.sleep(0.2)
-    assert [library.is_known(query) for query in (UPPER, LOWER, Get(BIBLE))] == [False, False, False]
+    library.clock.sleep(2)
+    assert [library.is_known(query) for query in (UPPER, LOWER, Get(BIBLE))] == [False, True, True]
+
+
+def test_a_record_that_was_read_and_that_we_write_keeps_its_age() -> None:
+    library = CacheHarness(MemoryMode.ORDERED)
+    library.read(Get(ATLAS))
+    library.clock.sleep(FRESH_S)
+    library.commit(Update(ATLAS, "new", library.revision(ATLAS)))
+    assert library.recalled(Get(ATLAS)).find(ATLAS) == Record(ATLAS, "new", library.revision(ATLAS))
+    library.clock.sleep(0.001)
+    assert not library.is_known(Get(ATLAS))
+
+
+def test_what_is_too_old_is_not_kept_beside_what_is_read() -> None:
+    library = CacheHarness(MemoryMode.ORDERED)
+    library.commit(Create(SOME_LOAN, "l"))
+    library.warm.uncached_kinds = frozenset()
+    library.read(UPPER, Get(SOME_LOAN))
+    library.clock.sleep(FRESH_S + 1)
+    library.read(LOWER)
+    assert set(library.warm.state.snapshot.results) == {LOWER}
+    assert set(library.warm.state.snapshot.revisions) == {BOOK}
+
+
+def test_what_ages_is_known_only_to_who_asks_for_it_and_says_since_when() -> None:
+    """A decision is as old as the oldest of what it may rest on."""
+    library = CacheHarness(MemoryMode.ORDERED)
+    began_s = library.clock.monotonic()
+    library.read(UPPER)
+    library.clock.sleep(1)
+    library.read(LOWER)
+    assert library.warm.lookup((LOWER,)).snapshot.results.keys() == {LOWER}
+    assert library.warm.lookup((LOWER,)).at_s == began_s + 1
+    assert library.warm.lookup((LOWER, UPPER)).at_s == began_s
+
+
+def test_an_answer_counts_from_the_moment_when_it_was_asked_for() -> None:
+    library = CacheHarness(MemoryMode.ORDERED)
+
+    class Slow(MemoryDatastore):
+        def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+            found = library.store.read(queries, deadline=deadline)
+            library.clock.sleep(3)
+            return found
+
+    library.warm.read(Slow(clock=library.clock), (BOOKS,), deadline=library.deadline)
+    library.clock.sleep(FRESH_S - 3)
+    assert library.is_known(BOOKS)
+    library.clock.sleep(0.001)
+    assert not library.is_known(BOOKS)
 
 
 def test_a_cache_that_is_full_starts_anew(library: CacheHarness) -> None:
     library.warm.max_results = 3
     library.read(Get(ATLAS), Get(BIBLE), Get(COOKING))
-    assert library.warm.lookup((Get(ATLAS), Get(COOKING)))[1] == ()
+    assert library.warm.lookup((Get(ATLAS), Get(COOKING))).missing == ()
     library.read(BOOKS)
-    assert library.warm.lookup((Get(ATLAS), BOOKS))[1] == (Get(ATLAS), BOOKS)
+    assert library.warm.lookup((Get(ATLAS), BOOKS)).missing == (Get(ATLAS), BOOKS)
 
 
 def test_a_record_that_is_known_is_not_assumed_to_be_absent(library: CacheHarness) -> None:
     library.read(Get(ATLAS))
-    known, missing = library.warm.lookup((Get(ATLAS), Get(BIBLE)), (Get(ATLAS), Get(BIBLE)))
+    looked_up = library.warm.lookup((Get(ATLAS), Get(BIBLE)), (Get(ATLAS), Get(BIBLE)))
+    known, missing = looked_up.snapshot, looked_up.missing
     assert missing == ()
     assert (known.find(ATLAS) is not None, known.find(BIBLE)) == (True, None)
 
@@ -274,20 +333,20 @@ def lasting() -> CacheHarness:
 
 def known(harness: CacheHarness, *queries: Query) -> list[Query]:
     """Which of the queries need no read."""
-    missing = harness.warm.lookup(queries)[1]
+    missing = harness.warm.lookup(queries).missing
     return [query for query in queries if query not in missing]
 
 
 def test_records_whose_revision_is_a_condition_are_known_at_any_age(lasting: CacheHarness) -> None:
     lasting.commit(Create(SOME_LOAN, "l"))
     lasting.read(Get(ATLAS), Get(SOME_LOAN), UPPER)
-    lasting.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    lasting.clock.sleep(2 * FRESH_S)
     assert known(lasting, Get(ATLAS), Get(SOME_LOAN), UPPER) == [Get(ATLAS)]
 
 
 def test_their_age_does_not_make_others_old(lasting: CacheHarness) -> None:
     lasting.read(Get(ATLAS))
-    lasting.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    lasting.clock.sleep(2 * FRESH_S)
     lasting.read(Get(SOME_LOAN))
     assert known(lasting, Get(ATLAS), Get(SOME_LOAN)) == [Get(ATLAS), Get(SOME_LOAN)]
 
@@ -295,8 +354,9 @@ def test_their_age_does_not_make_others_old(lasting: CacheHarness) -> None:
 def test_a_list_that_lasts_is_marked_as_cached_and_follows_commits(lasting: CacheHarness) -> None:
     lasting.read(SHELVES, CURRENT_SHELVES, Get(TOP))
     lasting.commit(Create(TOP, "t"))
-    lasting.clock.sleep(2 * ORDERED_MAX_AGE_S)
-    snapshot, missing = lasting.warm.lookup((SHELVES, CURRENT_SHELVES, Get(TOP)))
+    lasting.clock.sleep(2 * FRESH_S)
+    looked_up = lasting.warm.lookup((SHELVES, CURRENT_SHELVES, Get(TOP)))
+    snapshot, missing = looked_up.snapshot, looked_up.missing
     assert missing == (CURRENT_SHELVES, Get(TOP))
     assert snapshot.results[SHELVES].is_cached
     assert [record.key for record in snapshot.list(SHELVES)] == [TOP]
@@ -316,17 +376,118 @@ def test_a_store_that_checks_requirements_needs_no_such_distinction(library: Cac
     assert library.warm.may_rely_on([Require(ATLAS, ABSENT)])
 
 
-@pytest.mark.parametrize(
-    "writes, count",
-    [
-        ((Delete(SOME_LOAN, Revision("1")), Delete(ATLAS, Revision("1"))), 1),
-        ((Require(ATLAS, ABSENT), Delete(SOME_LOAN, Revision("1"))), 2),
-        ((Delete(ATLAS, Revision("1")), Delete(SOME_LOAN, Revision("1"))), 0),
-        ((Update(SOME_LOAN, "x", Revision("1")),), 0),
-        ((Require(ATLAS, ABSENT), RequireUnchanged(SHELF, Revision("1"))), 0),
-        ((), 0),
-    ],
-    ids=["a deletion", "after a requirement", "after another change", "an update", "no change", "nothing"],
-)
-def test_only_a_deletion_that_comes_first_may_confirm(writes: tuple[Write, ...], count: int) -> None:
-    assert Lasting(records=frozenset((LOAN,)), proving=frozenset((LOAN,))).count_proving(writes) == count
+# --- what is too old, and is read by one for all ----------------------------------------------------------------------
+
+
+def begin(harness: CacheHarness, *queries: Query) -> tuple[Query, ...]:
+    """Begin a decision; what is left to read."""
+
+    def read(missing: tuple[Query, ...]) -> Snapshot:
+        return harness.warm.read(harness.store, missing, deadline=harness.deadline)
+
+    return harness.warm.begin(queries, (), read, deadline=harness.deadline).missing
+
+
+def reads_of(harness: CacheHarness, act: Callable[[], object]) -> int:
+    """How many reads of the store something takes."""
+    before = harness.store.calls.reads
+    act()
+    return harness.store.calls.reads - before
+
+
+@pytest.fixture
+def aged() -> CacheHarness:
+    """An ordered store, of which a list was read long ago."""
+    harness = CacheHarness(MemoryMode.ORDERED)
+    harness.read(UPPER)
+    harness.clock.sleep(FRESH_S + 1)
+    return harness
+
+
+def test_what_is_too_old_is_read_at_once_and_what_was_never_known_is_left_to_the_caller(aged: CacheHarness) -> None:
+    assert reads_of(aged, lambda: begin(aged, UPPER)) == 1
+    assert reads_of(aged, lambda: begin(aged, UPPER)) == 0
+    assert begin(aged, LOWER) == (LOWER,)
+
+
+def test_who_waited_for_another_reader_reads_nothing(aged: CacheHarness) -> None:
+    @contextmanager
+    def after_another(deadline: Deadline) -> Iterator[None]:
+        aged.warm.read(aged.store, (UPPER,), deadline=deadline)
+        yield
+
+    aged.warm.refreshing = after_another
+    assert reads_of(aged, lambda: begin(aged, UPPER)) == 1
+
+
+def test_a_decision_on_what_was_read_for_it_is_no_older_than_that(aged: CacheHarness) -> None:
+    def read(missing: tuple[Query, ...]) -> Snapshot:
+        aged.clock.sleep(2)
+        return aged.warm.read(aged.store, missing, deadline=aged.deadline)
+
+    began_s = aged.clock.monotonic()
+    assert aged.warm.begin((UPPER,), (), read, deadline=aged.deadline).at_s == began_s
+
+
+def refresh(harness: CacheHarness) -> float | None:
+    return harness.warm.refresh(harness.store, deadline=harness.deadline)
+
+
+def test_what_calls_use_is_read_again_when_it_is_too_old_and_so_no_call_reads(aged: CacheHarness) -> None:
+    begin(aged, UPPER)
+    aged.clock.sleep(1)
+    assert reads_of(aged, lambda: begin(aged, UPPER)) == 0
+    assert refresh(aged) == FRESH_S - 1
+    aged.clock.sleep(FRESH_S - 1)
+    assert reads_of(aged, lambda: refresh(aged)) == 1
+    aged.clock.sleep(FRESH_S - 0.1)
+    assert reads_of(aged, lambda: begin(aged, UPPER)) == 0
+
+
+def test_nothing_is_read_again_that_no_call_has_used_since(aged: CacheHarness) -> None:
+    """Neither after the call that read it, nor after the reading in the background."""
+    assert refresh(aged) is None
+    begin(aged, UPPER)
+    aged.clock.sleep(FRESH_S)
+    assert reads_of(aged, lambda: refresh(aged)) == 0
+    begin(aged, UPPER)
+    begin(aged, UPPER)
+    aged.clock.sleep(FRESH_S)
+    assert reads_of(aged, lambda: refresh(aged)) == 1
+    aged.clock.sleep(FRESH_S)
+    assert reads_of(aged, lambda: refresh(aged)) == 0
+
+
+def test_what_was_used_and_is_forgotten_or_read_since_is_not_read_again(aged: CacheHarness) -> None:
+    aged.read(UPPER)
+    begin(aged, UPPER)
+    aged.clock.sleep(FRESH_S)
+
+    @contextmanager
+    def after_another(deadline: Deadline) -> Iterator[None]:
+        aged.warm.read(aged.store, (UPPER,), deadline=deadline)
+        yield
+
+    aged.warm.refreshing = after_another
+    assert reads_of(aged, lambda: refresh(aged)) == 1, "the other's"
+    begin(aged, UPPER)
+    aged.warm.invalidate()
+    aged.clock.sleep(FRESH_S)
+    assert reads_of(aged, lambda: refresh(aged)) == 0
+
+
+def test_who_reads_in_the_background_is_told_of_what_is_used(aged: CacheHarness) -> None:
+    told: list[int] = []
+    aged.warm.on_use = lambda: told.append(len(aged.warm.used))
+    aged.read(UPPER, LOWER)
+    for queries in ((UPPER,), (UPPER,), (UPPER, LOWER)):
+        begin(aged, *queries)
+    assert told == [1, 2]
+
+
+def test_a_store_that_judges_conditions_is_not_read_again(library: CacheHarness) -> None:
+    library.read(UPPER)
+    begin(library, UPPER)
+    library.clock.sleep(3600)
+    assert (refresh(library), reads_of(library, lambda: refresh(library))) == (None, 0)
+    assert begin(library, LOWER) == (LOWER,)

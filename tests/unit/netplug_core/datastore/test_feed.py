@@ -9,9 +9,9 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.feed import follow
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import FRESH_S, Datastore, DatastoreDescription
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.records import (
@@ -22,8 +22,10 @@ from netplug_core.records import (
     Key,
     Kind,
     List,
+    Malformed,
     NeedMore,
     Query,
+    ReadResult,
     Record,
     Revision,
     Snapshot,
@@ -89,12 +91,13 @@ class FeedHarness:
 
     def known(self, *queries: Query) -> Snapshot:
         """What is known of these, all of which must be known."""
-        snapshot, missing = self.cache.lookup(queries)
+        looked_up = self.cache.lookup(queries)
+        snapshot, missing = looked_up.snapshot, looked_up.missing
         assert missing == ()
         return snapshot
 
     def is_known(self, query: Query) -> bool:
-        return self.cache.lookup((query,))[1] == ()
+        return self.cache.lookup((query,)).missing == ()
 
     def titles(self, *within: str) -> list[str]:
         query = List(BOOK, within)
@@ -300,7 +303,7 @@ def test_a_transaction_asks_the_cache_for_what_a_rule_needs_more(harness: FeedHa
 def test_a_watch_that_does_not_confirm_its_kinds_is_not_believed_for_long() -> None:
     harness = FeedHarness(MemoryMode.KUBE_LIKE)
     harness.follow()
-    harness.clock.sleep(ORDERED_MAX_AGE_S)
+    harness.clock.sleep(FRESH_S)
     assert harness.is_known(Get(ATLAS))
     harness.clock.sleep(0.01)
     assert not harness.is_known(Get(ATLAS))
@@ -323,15 +326,16 @@ def test_a_record_that_our_commit_creates_and_changes_is_known_as_it_is_then() -
     assert harness.known(Get(BIBLE)).find(BIBLE) == harness.stored(BIBLE)
 
 
-# --- a watch that says whether changes arrive ------------------------------------------------------------------------
+# --- a watch that says how far it has come ---------------------------------------------------------------------------
 
 
 @define
-class Connected:
-    """A live watch that delivers some changes and ends, but for its connection."""
+class Live:
+    """A live watch that delivers some changes and ends, and says when each of its kinds was spoken of last."""
 
-    connection: object | None = "the first"
+    heard: dict[Kind[object], float] = field(factory=dict)
     changes: list[WatchEvent[object]] = field(factory=list)
+    is_closed: bool = False
 
     def __iter__(self) -> Iterator[WatchEvent[object]]:
         return self
@@ -341,116 +345,150 @@ class Connected:
             raise StopIteration
         return self.changes.pop(0)
 
-    def find_connection(self) -> object | None:
-        return self.connection
+    def current_until_s(self, kind: Kind[object]) -> float | None:
+        return self.heard.get(kind)
 
     def close(self) -> None:
-        self.connection = None
-
-
-@pytest.fixture
-def unconfirmed() -> FeedHarness:
-    """A watched kind of an ordered store, which was not confirmed for longer than a record may be old."""
-    harness = FeedHarness(MemoryMode.ORDERED)
-    harness.follow()
-    harness.clock.sleep(2 * ORDERED_MAX_AGE_S)
-    harness.cache.watch = Connected()
-    return harness
+        self.is_closed = True
 
 
 @define
-class Reading(_Wrapper):
-    """Reads for a cache, and notes what."""
+class LiveHarness(FeedHarness):
+    """Two watched kinds of an ordered store, whose watch has said nothing since they were listed, long ago."""
 
-    during: Callable[[], None] = lambda: None
-    queries: list[Query] = field(factory=list)
+    live: Live = field(factory=Live)
 
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        self.queries.extend(queries)
-        self.during()
-        return self.harness.store.read(queries, deadline=deadline)
+    @classmethod
+    def make(cls) -> "LiveHarness":
+        made = cls(MemoryMode.ORDERED)
+        made.follow(BOOK, TOOL)
+        made.cache.watch = made.live
+        made.clock.sleep(2 * FRESH_S)
+        return made
 
-    def begin(self, *queries: Query) -> tuple[Snapshot, tuple[Query, ...]]:
-        cache, deadline = self.harness.cache, self.harness.deadline
-        return cache.begin(queries, (), lambda missing: cache.read(self, missing, deadline=deadline))
+    def speak(self, *kinds: Kind[object], ago_s: float = 0.0) -> None:
+        self.live.heard.update(dict.fromkeys(kinds, self.clock.monotonic() - ago_s))
 
-
-def test_an_answer_of_the_store_confirms_what_a_connected_watch_keeps_true(unconfirmed: FeedHarness) -> None:
-    reading = Reading(unconfirmed)
-    snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
-    assert (reading.queries, missing) == ([Get(HAMMER)], ())
-    assert snapshot.find(ATLAS) == unconfirmed.stored(ATLAS)
-    assert unconfirmed.is_known(List(BOOK))
+    def look(self, *queries: Query) -> None:
+        """Read as a call does, and keep it."""
+        self.cache.read(self.store, queries, deadline=self.deadline)
 
 
-def test_where_nothing_else_is_missing_one_record_is_read_to_confirm(unconfirmed: FeedHarness) -> None:
-    reading = Reading(unconfirmed)
-    snapshot, missing = reading.begin(Get(ATLAS), List(BOOK))
-    assert (reading.queries, missing) == ([Get(ATLAS)], ())
-    assert [record.key for record in snapshot.list(List(BOOK))] == [COOKING, ATLAS]
+@pytest.fixture
+def silent() -> LiveHarness:
+    return LiveHarness.make()
 
 
-def test_an_answer_before_which_the_connection_was_lost_confirms_nothing(unconfirmed: FeedHarness) -> None:
-    def reconnect() -> None:
-        unconfirmed.cache.watch = Connected("the second")
-
-    reading = Reading(unconfirmed, reconnect)
-    _snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
-    assert missing == (Get(ATLAS),)
-    assert not unconfirmed.is_known(List(BOOK))
+def test_what_a_silent_watch_said_does_not_count_any_more(silent: LiveHarness) -> None:
+    assert [silent.is_known(query) for query in (Get(ATLAS), List(BOOK), List(TOOL))] == [False, False, False]
 
 
-def test_what_another_call_forgets_during_the_read_is_missing(unconfirmed: FeedHarness) -> None:
-    """Calls at the same time lose commits to each other, and each that does forgets what was read."""
-    harness = unconfirmed
-    harness.cache.add_snapshot(harness.store.read([Get(HAMMER)], deadline=harness.deadline))
-    reading = Reading(harness, harness.cache.invalidate)
-    snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
-    assert (reading.queries, missing) == ([Get(ATLAS)], (Get(HAMMER),))
-    assert Get(HAMMER) not in snapshot.results
+def test_a_kind_that_the_watch_spoke_of_counts_and_no_other_does(silent: LiveHarness) -> None:
+    silent.speak(BOOK, ago_s=FRESH_S)
+    assert [silent.is_known(query) for query in (Get(ATLAS), List(BOOK), List(TOOL))] == [True, True, False]
+    silent.clock.sleep(0.001)
+    assert not silent.is_known(Get(ATLAS))
 
 
-def test_without_a_connection_everything_is_read(unconfirmed: FeedHarness) -> None:
-    unconfirmed.cache.watch = Connected(None)
-    reading = Reading(unconfirmed)
-    _snapshot, missing = reading.begin(Get(ATLAS), Get(HAMMER))
-    assert (reading.queries, missing) == ([], (Get(ATLAS), Get(HAMMER)))
+def test_an_answer_to_another_request_says_nothing_about_the_watch(silent: LiveHarness) -> None:
+    silent.look(Get(HAMMER), List(BOOK, limit=1))
+    assert [silent.is_known(query) for query in (Get(ATLAS), List(BOOK), List(TOOL))] == [False, False, False]
+    assert silent.is_known(Get(HAMMER)), "but it is an answer itself"
 
 
-def test_a_kind_that_was_confirmed_just_now_takes_no_read(unconfirmed: FeedHarness) -> None:
-    reading = Reading(unconfirmed)
-    for _ in range(2):
-        reading.begin(Get(ATLAS))
-    assert reading.queries == [Get(ATLAS)]
+def test_a_list_takes_the_place_of_what_the_watch_said(silent: LiveHarness) -> None:
+    silent.commit(Create(BIBLE, "b"))
+    silent.look(List(BOOK))
+    assert silent.titles() == ["cooking", "atlas", "bible"]
+    assert silent.titles("upper") == ["atlas", "bible"]
+    assert not silent.is_known(List(TOOL))
 
 
-def test_neither_a_change_nor_the_end_of_a_live_watch_confirms_anything(unconfirmed: FeedHarness) -> None:
+def test_a_watch_that_was_silent_about_a_change_is_opened_anew(silent: LiveHarness) -> None:
+    was_closed = []
+    silent.look(List(BOOK), Get(HAMMER))
+    was_closed.append(silent.live.is_closed)
+    silent.commit(Create(HAMMER, "h"))
+    silent.look(Get(HAMMER))
+    was_closed.append(silent.live.is_closed)
+    assert was_closed == [False, True]
+    assert silent.known(Get(HAMMER)).find(HAMMER) == silent.stored(HAMMER)
+
+
+def test_a_change_that_the_watch_may_be_about_to_deliver_leaves_it_open(silent: LiveHarness) -> None:
+    silent.speak(TOOL)
+    silent.commit(Create(HAMMER, "h"))
+    silent.look(Get(HAMMER))
+    assert not silent.live.is_closed
+
+
+def test_a_list_from_before_the_watch_spoke_is_not_kept(silent: LiveHarness) -> None:
+    silent.commit(Create(BIBLE, "b"))
+    listed = silent.store.read([List(BOOK)], deadline=silent.deadline)
+    at_s = silent.clock.monotonic()
+    silent.speak(BOOK)
+    silent.known(List(BOOK))
+    silent.cache.add_snapshot(listed, at_s=at_s)
+    assert silent.titles() == ["cooking", "atlas"]
+
+
+def test_a_list_with_a_damaged_record_makes_its_kind_unknown(silent: LiveHarness) -> None:
+    listed = silent.store.read([List(BOOK)], deadline=silent.deadline)
+    damaged = ReadResult(listed.results[List(BOOK)].records, malformed=(Malformed("book", "torn"),))
+    silent.cache.add_snapshot(Snapshot({List(BOOK): damaged}, listed.revisions))
+    assert silent.cache.state.watched.keys() == {TOOL}
+    assert not silent.is_known(List(BOOK))
+
+
+def test_a_change_replaces_what_was_read_about_its_record(silent: LiveHarness) -> None:
+    silent.look(Get(ATLAS), List(BOOK, ("upper",)), Get(COOKING))
+    silent.commit(Update(ATLAS, "new", silent.stored(ATLAS).revision))
+    atlas = silent.stored(ATLAS)
+    event: WatchEvent[object] = WatchEvent(ATLAS, "new", atlas.revision)
+    silent.cache.change(lambda state: state.with_event(event, now_s=0.0))
+    assert [silent.is_known(each) for each in (Get(ATLAS), List(BOOK, ("upper",)), Get(COOKING))] == [
+        False,
+        False,
+        True,
+    ]
+    silent.speak(BOOK)
+    assert silent.known(Get(ATLAS)).find(ATLAS) == atlas
+
+
+def test_what_was_read_just_now_wins_over_what_the_watch_said_before(silent: LiveHarness) -> None:
+    silent.speak(BOOK, ago_s=1)
+    silent.commit(Update(ATLAS, "new", silent.stored(ATLAS).revision))
+    silent.look(Get(ATLAS))
+    assert silent.known(Get(ATLAS)).find(ATLAS) == silent.stored(ATLAS)
+    silent.cache.invalidate()
+    assert silent.known(Get(ATLAS)).find(ATLAS) != silent.stored(ATLAS)
+
+
+def test_a_change_and_the_end_of_a_live_watch_confirm_only_what_it_says(silent: LiveHarness) -> None:
     """Older changes may follow the first one after an interruption, and the watch may end while it is interrupted."""
 
     class Store(_Wrapper):
         def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
             del start, deadline
-            return Connected(changes=[WatchEvent(BIBLE, "b", Revision("9"))])
+            return silent.live
 
-    follow(Store(unconfirmed), unconfirmed.cache, (BOOK,), deadline=unconfirmed.deadline)
-    assert not unconfirmed.is_known(Get(ATLAS))
-    assert unconfirmed.cache.state.snapshot.find(BIBLE) is not None
+    silent.live.changes = [WatchEvent(BIBLE, "b", Revision("9"))]
+    follow(Store(silent), silent.cache, (BOOK, TOOL), deadline=silent.deadline)
+    assert silent.cache.watch is None
+    assert not silent.is_known(Get(ATLAS))
+    silent.live.changes = [WatchEvent(BIBLE, "b", Revision("9"))]
+    silent.speak(BOOK)
+    follow(Store(silent), silent.cache, (BOOK, TOOL), deadline=silent.deadline)
+    assert silent.titles() == ["cooking", "atlas", "bible"]
+    assert not silent.is_known(List(TOOL))
 
 
-def test_a_live_watch_is_known_to_the_cache_while_it_lasts(unconfirmed: FeedHarness) -> None:
-    seen: list[object] = []
-
-    class Live(Connected):
-        def __next__(self) -> WatchEvent[object]:
-            seen.append(unconfirmed.cache.find_connection())
-            raise StopIteration
-
-    class Store(_Wrapper):
-        def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-            del start, deadline
-            return Live("here")
-
-    unconfirmed.cache.watch = None
-    follow(Store(unconfirmed), unconfirmed.cache, (BOOK,), deadline=unconfirmed.deadline)
-    assert seen == ["here"]
-    assert unconfirmed.cache.find_connection() is None
+def test_what_calls_use_is_not_read_again_while_the_watch_speaks(silent: LiveHarness) -> None:
+    silent.speak(BOOK)
+    silent.known(List(BOOK))
+    reads = silent.store.calls.reads
+    for _ in range(3):
+        silent.clock.sleep(FRESH_S - 1)
+        silent.speak(BOOK)
+        assert silent.cache.refresh(silent.store, deadline=silent.deadline) == pytest.approx(FRESH_S)
+    assert silent.store.calls.reads == reads

@@ -1,6 +1,7 @@
 """Read, decide, commit, again: how often, how long, and what is raised in the end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 
 import pytest
 from attrs import define
@@ -8,6 +9,7 @@ from attrs import define
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.protocol import FRESH_S
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
 from netplug_core.records import (
@@ -331,7 +333,7 @@ def test_what_led_nowhere_is_forgotten_with_the_revisions_of_its_time(harness: T
     harness.put(TWO, 22)
     harness.run_warm(make_one, Get(ONE))
     now = harness.memory.read((Get(ONE),), deadline=Deadline.after(harness.clock, 5)).revision(COUNTER)
-    assert harness.warm.lookup((Get(ONE),), ())[0].revision(COUNTER) == now
+    assert harness.warm.lookup((Get(ONE),), ()).snapshot.revision(COUNTER) == now
 
 
 def test_what_is_assumed_absent_is_not_read(harness: TransactionHarness) -> None:
@@ -375,7 +377,7 @@ def test_after_a_fault_nothing_is_cached(harness: TransactionHarness, fault: Fau
     harness.run_warm(count_up, Get(ONE))
     with pytest.raises(Unavailable):
         harness.run_warm(count_up, Get(ONE), script={1: fault})
-    assert harness.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
+    assert harness.warm.lookup((Get(ONE),), ()).missing == (Get(ONE),)
 
 
 def test_after_an_interrupt_nothing_is_remembered(harness: TransactionHarness) -> None:
@@ -386,7 +388,7 @@ def test_after_an_interrupt_nothing_is_remembered(harness: TransactionHarness) -
     harness.after_commit = interrupt
     with pytest.raises(KeyboardInterrupt):
         harness.run_warm(count_up, Get(ONE))
-    assert harness.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
+    assert harness.warm.lookup((Get(ONE),), ()).missing == (Get(ONE),)
     assert harness.value(ONE) == 2
 
 
@@ -507,18 +509,20 @@ def test_a_store_that_always_answers_too_late_for_a_commit_ends_at_the_deadline(
     assert harness.spent()[1] == 0
 
 
-def test_what_is_cached_is_as_old_as_the_cache_allows() -> None:
+@pytest.mark.parametrize("thinking_s, is_too_old", [(1.0, False), (1.1, True)])
+def test_a_commit_begins_no_later_than_the_oldest_answer_counts(thinking_s: float, is_too_old: bool) -> None:  # noqa: FBT001
     harness = make_ordered()
     harness.run_warm(make_one, Get(ONE))
+    harness.clock.sleep(FRESH_S - 1)
     before = harness.spent()
 
     def decide(snapshot: Snapshot) -> Decision[int] | NeedMore:
         if harness.spent() == before:
-            harness.clock.sleep(CALL_TIMEOUT_S - 0.1)
-        return Decision((Create(TWO, 2),), 2)
+            harness.clock.sleep(thinking_s)
+        return Decision((Create(TWO, 2),), 2) if snapshot.find(ONE) else Decision((), 0)
 
     harness.run_warm(decide, Get(ONE))
-    assert harness.spent_since(before) == (1, 1)
+    assert harness.spent_since(before) == (int(is_too_old), 1)
 
 
 # --- what a decision that commits nothing rests on -----------------------------------------------------------------
@@ -560,10 +564,16 @@ def test_what_a_decision_does_not_rest_on_is_not_read_again(ordered: Transaction
     assert ordered.spent_since(before) == (1, 0)
 
 
-def test_a_gate_that_is_neither_read_nor_watched_is_read(ordered: TransactionHarness) -> None:
+@pytest.mark.parametrize("passed_s, is_shut", [(FRESH_S, False), (FRESH_S + 0.1, True)])
+def test_a_gate_counts_as_long_as_everything_that_was_read(
+    ordered: TransactionHarness,
+    passed_s: float,
+    is_shut: bool,  # noqa: FBT001
+) -> None:
     ordered.put(TWO, 1)
     ordered.run_warm(tell_one, Get(ONE), Get(TWO))
     ordered.gate = GATE
     ordered.put(TWO, 2)
-    with pytest.raises(Unavailable, match="the gate: shut"):
+    ordered.clock.sleep(passed_s)
+    with pytest.raises(Unavailable, match="the gate: shut") if is_shut else nullcontext():
         ordered.run_warm(lambda _: Decision((), 0, needs_read=True, rests_on=(Get(THREE),)), Get(THREE))

@@ -9,7 +9,6 @@ from netplug_core.datastore.write_set import (
     apply_writes,
     condition_error,
     fold_writes,
-    rest_of_commit,
 )
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
@@ -184,20 +183,3 @@ def test_a_list_that_has_only_the_key_of_a_changed_record_is_not_known_afterward
 def test_there_is_one_revision_for_each_write() -> None:
     with pytest.raises(ValueError, match="zip"):
         apply_writes(Snapshot.empty(), [Create(TOOL.key("a"), "new")], [Revision("1"), Revision("2")])
-
-
-def test_the_rest_of_a_commit_names_its_own_writes_and_the_revisions_of_those_that_are_made() -> None:
-    writes: list[Write] = [
-        Create(APPLE, "a"),
-        Update(PEAR, "p", OLD),
-        Update(APPLE, "b", Written(0)),
-        Delete(PEAR, Written(1)),
-        Delete(APPLE, Written(2)),
-        Delete(KNIFE, OLD),
-        Require(KNIFE, OLD),
-    ]
-    assert rest_of_commit(writes, ()) == tuple(writes)
-    assert rest_of_commit(writes, [NEW, NOW]) == (
-        Update(APPLE, "b", NEW), Delete(PEAR, NOW), Delete(APPLE, Written(0)), Delete(KNIFE, OLD), Require(KNIFE, OLD),
-    )  # fmt: skip
-    assert rest_of_commit(writes, [OLD] * len(writes)) == ()

@@ -9,9 +9,9 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Prefix
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.cached_state import CachedState
-from netplug_core.datastore.protocol import Atomicity
+from netplug_core.datastore.protocol import FRESH_S, Atomicity
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.addresses import release_addresses
@@ -56,7 +56,7 @@ def elsewhere(harness: IPAMHarness, act: Callable[[IPAMHarness], object]) -> Non
 
 def forgotten(harness: IPAMHarness) -> IPAMHarness:
     """Let so much time pass that a store that judges no conditions is read again."""
-    harness.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    harness.clock.sleep(2 * FRESH_S)
     return harness
 
 
@@ -78,13 +78,13 @@ def test_a_release_reads_what_is_a_workloads_own_and_commits_once(harness: IPAMH
 
 def test_however_many_pods_come_and_go_the_memory_does_not_grow(harness: IPAMHarness) -> None:
     assert harness.cache is not None
-    known = len(harness.cache.lookup((), ())[0].results)
+    known = len(harness.cache.lookup((), ()).snapshot.results)
     for number in range(40):
         harness.assign(make_request(f"h{number}", ipv4(), ipv6()), part=note_endpoint_part(f"n{number}"))
         harness.ipam().release(
             ReleaseRequest(handle=f"h{number}"), note_endpoint_part(f"n{number}"), deadline=harness.deadline
         )
-    assert len(harness.cache.lookup((), ())[0].results) <= known + 2
+    assert len(harness.cache.lookup((), ()).snapshot.results) <= known + 2
 
 
 def test_many_pods_in_a_row_have_an_address_each_and_the_books_balance(harness: IPAMHarness) -> None:
@@ -108,7 +108,7 @@ def test_that_a_block_does_not_exist_is_not_remembered_after_its_deletion(harnes
     Transaction(harness.store, harness.pace, cache=harness.cache).run((block,), delete)
     assert harness.find(block.key) is None
     assert harness.cache is not None
-    assert harness.cache.lookup((block,))[1] == (block,)
+    assert harness.cache.lookup((block,)).missing == (block,)
 
 
 # --- being out of date ------------------------------------------------------------------------------------------
@@ -261,11 +261,16 @@ def test_trap_45_a_call_stopped_right_after_the_commit_takes_it_back(harness: IP
 
     class Stopped(DatastoreCache):
         def apply_writes(
-            self, writes: Sequence[Write], revisions: Sequence[Revision], *, began: CachedState | None = None
+            self,
+            writes: Sequence[Write],
+            revisions: Sequence[Revision],
+            *,
+            began: CachedState | None = None,
+            at_s: float | None = None,
         ) -> None:
             if signals:
                 raise signals.pop()
-            super().apply_writes(writes, revisions, began=began)
+            super().apply_writes(writes, revisions, began=began, at_s=at_s)
 
     harness.cache = Stopped.for_datastore(
         harness.store, clock=harness.clock, uncached_kinds=frozenset({HANDLE, NOTE_KIND})
@@ -308,7 +313,7 @@ def test_a_store_that_is_away_is_not_answered_from_memory(harness: IPAMHarness) 
     with pytest.raises(Unavailable):
         ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
     assert harness.cache is not None
-    assert harness.cache.lookup((Get(harness.block(BLOCK_0).key),), ())[1] != ()
+    assert harness.cache.lookup((Get(harness.block(BLOCK_0).key),), ()).missing != ()
 
 
 def test_less_than_was_asked_is_never_answered_from_memory() -> None:
@@ -329,7 +334,7 @@ def node_process(mode: MemoryMode) -> IPAMHarness:
     harness = make_cluster(mode)
     harness.cache = make_node_cache(harness.store, clock=harness.clock)
     harness.assign(make_request("first", ipv4(), ipv6()))
-    harness.clock.sleep(2 * ORDERED_MAX_AGE_S)
+    harness.clock.sleep(2 * FRESH_S)
     harness.take_call_counts()
     return harness
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryMode
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
-from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
@@ -17,12 +19,15 @@ from netplug_core.ipam.model.handle import HANDLE, handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Delete, Get, Kind, List, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION,
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.testing.clock import ManualClock
 from tests.harness.ipam import IPAMHarness, make_request
 from tests.harness.ipam_service import make_cluster
 from tests.harness.stores import HookedStore
@@ -33,15 +38,19 @@ QUERY = Get(POD_ENDPOINT)
 
 @define
 class OpenWatch:
-    """A watch through whose connection changes arrive."""
+    """A watch through which changes arrive, and which says how long ago its store has spoken."""
 
-    connection: object | None = 1
+    clock: ManualClock
+    ago_s: float = 0.0
 
-    def find_connection(self) -> object | None:
-        return self.connection
+    def current_until_s(self, kind: Kind[object]) -> float | None:
+        del kind
+        return self.clock.monotonic() - self.ago_s
 
     def close(self) -> None:
-        self.connection = None
+        self.ago_s = inf
+
+    silence = close
 
 
 @define
@@ -60,7 +69,7 @@ class ViewHarness:
         cache = of.cache = make_node_cache(of.store, clock=of.clock)
         of.store.commit([Create(POD_ENDPOINT, "free")], deadline=of.deadline)
         of.assign(make_request("first"))
-        return cls(of, cache, HookedStore(of.store), OpenWatch())
+        return cls(of, cache, HookedStore(of.store), OpenWatch(of.clock))
 
     @property
     def ipam(self) -> BlockIPAM:
@@ -100,7 +109,7 @@ class ViewHarness:
         self.ipam.assign(make_request("h"), view_part(), deadline=self.of.deadline)
         assert (self.endpoint, self.has_handle) == ("ours", True)
         assert self.calls == (0, 1)
-        self.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+        self.of.clock.sleep(10 * FRESH_S)
 
     def detach(self, part: EndpointWrites | None = None) -> int:
         """Release; how many addresses became free."""
@@ -119,13 +128,6 @@ class ViewHarness:
             metadata=Metadata(name="default"), spec=ClusterInformationSpec(is_datastore_ready=False)
         )
         self.of.store.commit([Create(CLUSTER_INFORMATION_KEY, value)], deadline=self.of.deadline)
-
-    def deliver(self) -> None:
-        """Let the watch deliver what has changed."""
-        queries = [List(kind) for kind in FOLLOWED_KINDS]
-        listed = self.of.store.read(queries, deadline=self.of.deadline)
-        before_s = min(self.cache.state.watched.values())
-        self.cache.change(lambda state: state.with_lists(listed, now_s=before_s))
 
 
 def view_part() -> EndpointWrites:
@@ -161,7 +163,7 @@ def test_an_endpoint_that_was_read_for_the_call_is_not_read_for_its_commit(harne
     harness.look_up_pod()
     harness.ipam.assign(make_request("h"), view_part(), deadline=harness.of.deadline)
     assert harness.calls == (0, 1)
-    assert harness.cache.lookup([QUERY])[1] == (QUERY,), "it is not kept: others change the pod"
+    assert harness.cache.lookup([QUERY]).missing == (QUERY,), "it is not kept: others change the pod"
 
 
 def test_an_endpoint_that_was_changed_since_it_was_read_is_read_again(harness: ViewHarness) -> None:
@@ -183,63 +185,43 @@ def test_a_release_reads_the_endpoint(harness: ViewHarness) -> None:
 
 
 def test_a_release_of_a_pod_that_is_followed_reads_nothing(followed: ViewHarness) -> None:
-    """The deletion of the endpoint comes first. Its answer confirms what the rest depends on."""
     assert followed.detach() == 1
-    first, rest = followed.store.commits
-    assert [write.key.kind for write in first if isinstance(write, Delete)] == [WORKLOAD_ENDPOINT]
-    assert WORKLOAD_ENDPOINT not in {write.key.kind for write in rest if isinstance(write, (Update, Delete))}
-    assert followed.calls == (0, 2)
+    assert followed.calls == (0, 1)
     assert (followed.endpoint, followed.has_handle) == ("", False)
 
 
-def test_a_release_just_after_an_answer_is_one_commit(followed: ViewHarness) -> None:
-    followed.cache.read(followed.of.store, [Get(CLUSTER_INFORMATION_KEY)], deadline=followed.of.deadline)
-    assert followed.detach() == 1
-    assert followed.calls == (0, 1)
-
-
-def test_a_lock_that_arrives_with_the_first_answer_stops_the_rest(followed: ViewHarness) -> None:
+def test_a_lock_of_which_a_silent_watch_says_nothing_is_found_by_a_read(followed: ViewHarness) -> None:
     followed.lock()
-    followed.store.after_commit = followed.deliver
-    with pytest.raises(Unavailable):
-        followed.detach()
-    assert (followed.has_handle, len(followed.store.commits)) == (True, 1)
-
-
-@pytest.mark.parametrize("connection", [None, 2])
-def test_a_lock_while_the_watch_is_interrupted_is_found_by_a_read(
-    followed: ViewHarness, connection: int | None
-) -> None:
-    followed.lock()
-
-    def interrupt() -> None:
-        followed.watch.connection = connection
-
-    followed.store.after_commit = interrupt
-    with pytest.raises(Unavailable):
-        followed.detach()
-    assert (followed.has_handle, len(followed.store.commits)) == (True, 1)
-
-
-def test_without_a_connection_everything_is_read_first(followed: ViewHarness) -> None:
-    followed.lock()
-    followed.watch.connection = None
+    followed.watch.silence()
     with pytest.raises(Unavailable):
         followed.detach()
     assert (followed.has_handle, followed.store.commits) == (True, [])
 
 
-def test_what_was_written_is_finished_by_a_read_if_the_watch_is_interrupted(followed: ViewHarness) -> None:
-    followed.store.after_commit = followed.watch.close
+def test_what_a_silent_watch_keeps_is_read_once_for_the_calls_of_some_seconds(followed: ViewHarness) -> None:
+    followed.watch.silence()
     assert followed.detach() == 1
-    assert (followed.endpoint, followed.has_handle) == ("", False)
+    wanted = {CLUSTER_INFORMATION, IPAM_CONFIGURATION}
+    assert [{query.kind for query in queries} for queries in followed.store.reads] == [wanted]
+    followed.store.reads.clear()
+    followed.look_up_pod()
+    followed.ipam.release(ReleaseRequest(handle="first"), NO_ENDPOINT, deadline=followed.of.deadline)
+    assert followed.store.reads == []
+
+
+def test_a_change_behind_a_silent_watch_opens_it_anew(followed: ViewHarness) -> None:
+    followed.watch.ago_s = FRESH_S + 1
+    followed.lock()
+    with pytest.raises(Unavailable):
+        followed.detach()
+    assert followed.watch.ago_s == inf
 
 
 def test_an_endpoint_that_is_anothers_is_read_before_it_is_left(followed: ViewHarness) -> None:
     """Another process may have made it this container's since."""
     followed.change_endpoint("theirs")
     followed.look_up_pod()
-    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    followed.of.clock.sleep(10 * FRESH_S)
     followed.change_endpoint("ours")
     assert followed.detach() == 1
     assert (followed.endpoint, followed.has_handle) == ("", False)
@@ -251,19 +233,14 @@ def test_an_endpoint_that_was_changed_meanwhile_is_not_deleted(followed: ViewHar
     assert (followed.endpoint, followed.has_handle) == ("theirs", False)
 
 
-def test_a_release_without_an_endpoint_is_confirmed_by_one_read(followed: ViewHarness) -> None:
-    assert followed.detach(NO_ENDPOINT) == 1
-    assert followed.calls == (1, 1)
-
-
 # --- a DEL of what is gone already ---------------------------------------------------------------------------------
 
 
 def test_a_repeated_release_reads_the_handle_and_the_endpoint_once(followed: ViewHarness) -> None:
-    """The ready flag and the configuration are followed, and the answer to that read confirms them."""
+    """The ready flag and the configuration are followed."""
     followed.detach()
-    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
-    assert (followed.calls, followed.detach()) == ((0, 2), 0)
+    followed.of.clock.sleep(10 * FRESH_S)
+    assert (followed.calls, followed.detach()) == ((0, 1), 0)
     assert [{query.kind for query in queries} for queries in followed.store.reads] == [{WORKLOAD_ENDPOINT, HANDLE}]
     assert followed.store.commits == []
 
@@ -272,16 +249,16 @@ def test_a_repeated_release_of_a_pod_that_is_there_writes_the_pod_and_reads_the_
     followed.detach()
     followed.of.store.commit([Create(POD_ENDPOINT, "ours")], deadline=followed.of.deadline)
     followed.look_up_pod()  # as the watch of the node's pods delivers it
-    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
-    assert (followed.calls, followed.detach()) == ((0, 2), 0)
+    followed.of.clock.sleep(10 * FRESH_S)
+    assert (followed.calls, followed.detach()) == ((0, 1), 0)
     assert [{query.kind for query in queries} for queries in followed.store.reads] == [{HANDLE}]
     assert followed.endpoint == ""
 
 
-def test_a_repeated_release_without_a_connection_reads_everything(followed: ViewHarness) -> None:
+def test_a_repeated_release_behind_a_silent_watch_reads_everything(followed: ViewHarness) -> None:
     followed.detach()
-    followed.watch.connection = None
-    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    followed.watch.silence()
+    followed.of.clock.sleep(10 * FRESH_S)
     assert followed.detach() == 0
     assert {query.kind for queries in followed.store.reads for query in queries} > {WORKLOAD_ENDPOINT, HANDLE}
 
@@ -289,7 +266,7 @@ def test_a_repeated_release_without_a_connection_reads_everything(followed: View
 def test_a_handle_that_another_process_made_since_is_released(followed: ViewHarness) -> None:
     followed.detach()
     evolve(followed.of.ipam(), cache=None).assign(make_request("h"), NO_ENDPOINT, deadline=followed.of.deadline)
-    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    followed.of.clock.sleep(10 * FRESH_S)
     assert followed.detach() == 1
     assert not followed.has_handle
 
@@ -300,7 +277,7 @@ def test_a_view_that_is_only_cached_is_read_before_it_is_left(followed: ViewHarn
     followed.of.store.commit([Create(POD_ENDPOINT, "theirs")], deadline=followed.of.deadline)
     followed.look_up_pod()
     followed.change_endpoint("ours")
-    followed.of.clock.sleep(10 * ORDERED_MAX_AGE_S)
+    followed.of.clock.sleep(10 * FRESH_S)
     assert (followed.detach(), followed.endpoint) == (0, "")
 
 

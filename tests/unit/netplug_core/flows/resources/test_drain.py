@@ -13,6 +13,7 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.transaction import LATEST_COMMIT_S
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.drain import (
     MAX_POLL_S,
@@ -26,7 +27,6 @@ from netplug_core.flows.resources.drain import (
     plan_drain,
 )
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.pools import STALENESS_S
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.outcome.refusals import NoPoolServes
@@ -162,7 +162,7 @@ def test_a_drain_waits_no_longer_than_it_may(draining: Draining) -> None:
     before = draining.harness.clock.monotonic()
     draining.drain(wait_s=3 * POLL_S)
     waits = sum(each.step is DrainStep.WAIT for each in draining.seen)
-    assert draining.harness.clock.monotonic() - before <= STALENESS_S + 3 * POLL_S
+    assert draining.harness.clock.monotonic() - before <= LATEST_COMMIT_S + 3 * POLL_S
     assert 2 <= waits <= 4
     assert draining.pool is not None
 
