@@ -13,7 +13,13 @@ from netplug_core.clock import format_time
 from netplug_core.datastore.transaction import LATEST_COMMIT_S
 from netplug_core.flows.resources.drain import DrainProgress
 from netplug_core.flows.resources.resize import ResizePlan
-from netplug_core.ipam.reporting.drain_plan import DrainStep, DrainView, HeldAddress, is_draining
+from netplug_core.ipam.reporting.drain_plan import (
+    DrainedPool,
+    DrainStep,
+    DrainView,
+    HeldAddress,
+    is_draining,
+)
 
 __all__ = ["EXIT_WAITING", "DrainReport", "holder_lines", "plan_document", "plan_lines"]
 
@@ -29,12 +35,13 @@ _ERASE_LINE = "\r\x1b[K"
 class DrainReport:
     """Reports the progress of one drain. On a terminal, the line about what is left to wait for is updated in place.
 
-    ``pool`` is the pool as messages name it, ``name`` its name.
+    ``pool`` is the pool as messages name it, ``name`` its name, ``outcome`` what becomes of it.
     """
 
     pool: str
     name: str
     is_json: bool
+    outcome: DrainedPool = DrainedPool.DELETED
     _waiting: DrainView | None = None
     _problem: str = ""
     _has_open_line: bool = False
@@ -70,6 +77,11 @@ class DrainReport:
         if view is None:
             self._waiting = None
             self._step("deleted", f"{self.pool} deleted")
+        elif progress.step is DrainStep.KEEP:
+            self._waiting = None
+            command = f"netplugctl pool drain {self.name}"
+            ways = f"{command} --delete deletes it, {command} --undo enables it again"
+            self._step("empty", f"{self.pool} is empty, and disabled: {ways}")
         elif progress.step is DrainStep.DISABLE:
             cidr = view.pool.value.spec.prefix
             self._step("disabled", f"{self.pool} disabled: no new address of {cidr} is assigned", cidr=str(cidr))
@@ -88,7 +100,8 @@ class DrainReport:
             return 0
         if not self.is_json:
             again = f"run the command again to go on; netplugctl pool drain {self.name} --undo enables the pool again"
-            print_error(f"{self.pool} is not deleted yet: it waits for {_left(self._waiting)}; {again}")
+            end = "deleted" if self.outcome is DrainedPool.DELETED else "empty"
+            print_error(f"{self.pool} is not {end} yet: it waits for {_left(self._waiting)}; {again}")
         return EXIT_WAITING
 
     def close(self) -> None:
@@ -142,7 +155,9 @@ class DrainReport:
         click.echo(format_json({"event": event, "pool": self.name, **members}))
 
 
-def plan_lines(view: DrainView, plan: ResizePlan | None = None) -> list[str]:
+def plan_lines(
+    view: DrainView, plan: ResizePlan | None = None, outcome: DrainedPool = DrainedPool.DELETED
+) -> list[str]:
     """What a drain, or with ``plan`` a resize, will do."""
     pool = view.pool.value
     steps: list[str] = []
@@ -156,7 +171,8 @@ def plan_lines(view: DrainView, plan: ResizePlan | None = None) -> list[str]:
         steps.append(f"release its unused blocks: {view.unused_count}")
     if not view.is_empty:
         steps.append(f"wait for {_left(view)}")
-    steps.append("delete it")
+    if outcome is DrainedPool.DELETED:
+        steps.append("delete it")
     return [*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *holder_lines(view.held)]
 
 

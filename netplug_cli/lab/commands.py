@@ -13,7 +13,7 @@ from netplug_cli.lab.folder import LockMode, default_folder, find_lab, lock_fold
 from netplug_cli.lab.model import MAX_PODS, LabPlan
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.report import access_lines, matrix_lines, pod_lines, problem_lines
-from netplug_cli.lab.setup import up
+from netplug_cli.lab.setup import EarlierLab, up
 from netplug_cli.lab.status import inspect_lab
 from netplug_cli.lab.store_options import StoreOptions, resolve_store
 from netplug_cli.lab.stores import StoreKind
@@ -83,16 +83,27 @@ def make_group(make_world: Callable[[click.Context], LabWorld]) -> click.Group:
     multiple=True,
     help="Use an etcd that runs; again for each member. Default: what ETCD_ENDPOINTS or KUBECONFIG names.",
 )
+@click.option("--replace", "is_replaced", is_flag=True, help="Remove a lab of the name that is up, with its pods.")
 @_NAME_OPTION
 @_DIR_OPTION
 @click.pass_context
 def lab_up(
-    context: click.Context, *, pods: int, name: str, path: str | None, **store_arguments: Unpack[_StoreArguments]
+    context: click.Context,
+    *,
+    pods: int,
+    is_replaced: bool,
+    name: str,
+    path: str | None,
+    **store_arguments: Unpack[_StoreArguments],
 ) -> None:
-    """Make a node and its pods, with addresses from the lab's own pools; an earlier lab is removed first."""
+    """Make a node and its pods, with addresses from the lab's own pools.
+
+    A lab that is up is left alone, unless --replace is given; what an interrupted one has left is removed first.
+    """
     world, folder = _make_world(context), _folder(name, path)
     store = resolve_store(_store_options(store_arguments), world.session.settings(), world.server_addresses)
-    lab = up(world, folder, LabPlan(name=name, pod_count=pods, store=store))
+    earlier = EarlierLab.REPLACED if is_replaced else EarlierLab.KEPT
+    lab = up(world, folder, LabPlan(name=name, pod_count=pods, store=store), earlier)
     click.echo(f"The lab is up: {pods} pods on {lab.node_name}. To look around:")
     _print(access_lines(lab, folder))
 

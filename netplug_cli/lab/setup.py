@@ -6,6 +6,8 @@ The record is written before the parts that it lists, so ``teardown`` can remove
 
 from __future__ import annotations
 
+import enum
+
 from attrs import evolve
 
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
@@ -20,13 +22,25 @@ from netplug_cli.lab.stores import OwnServers
 from netplug_cli.lab.teardown import LeftoverCheck, RemovalExtent, remove_lab, tear_down
 from netplug_cli.lab.world import LabWorld
 
-__all__ = ["up"]
+__all__ = ["EarlierLab", "LabRuns", "up"]
 
 
-def up(world: LabWorld, folder: LabFolder, plan: LabPlan) -> Lab:
-    """Make a lab; whatever an earlier lab left in its folder is removed first.
+class EarlierLab(enum.Enum):
+    """What becomes of a lab that is up in the folder of a new one."""
+
+    KEPT = "kept: no other lab is made there"
+    REPLACED = "removed first"
+
+
+class LabRuns(LabError):
+    """A lab is up in the folder; its pods would be lost."""
+
+
+def up(world: LabWorld, folder: LabFolder, plan: LabPlan, earlier_lab: EarlierLab = EarlierLab.REPLACED) -> Lab:
+    """Make a lab; an earlier one, or what an interrupted ``up`` has left of it, is removed first.
 
     Raises:
+        LabRuns: an earlier lab is complete and to be kept; nothing is changed.
         NetplugError: it could not be made; its parts are removed again.
     """
     progress = world.progress
@@ -35,6 +49,11 @@ def up(world: LabWorld, folder: LabFolder, plan: LabPlan) -> Lab:
         require_servers(world, folder, lab)
     with as_lab_errors(folder.path), lock_new_folder(folder, clock=world.session.clock, report=progress.info) as locked:
         earlier = find_lab(folder)
+        if earlier is not None and earlier.is_complete and earlier_lab is EarlierLab.KEPT:
+            raise LabRuns(
+                f"the lab {earlier.name} is up in {folder.path}, with {len(earlier.pods)} pods: --replace removes it "
+                "first, --name with another name makes a second lab"
+            )
         if earlier is not None:
             state = "complete" if earlier.is_complete else "half-made"
             progress.info(f"an earlier lab is there ({state}): it goes first")

@@ -151,10 +151,15 @@ def test_nothing_there(machine: NetnsNode) -> None:
     assert f"no lab is up in {FOLDER}" in shown.stderr
 
 
-def test_up_again_replaces_the_lab(machine: NetnsNode) -> None:
+def test_up_again_replaces_the_lab_only_if_asked_to(machine: NetnsNode) -> None:
     before = everything(machine)
     lab(machine, "up", "--pods", "3")
-    again = lab(machine, "up", "--pods", "1")
+    running = everything(machine)
+    refused = lab(machine, "up", "--pods", "1")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"the lab lab is up in {FOLDER}, with 3 pods: --replace removes it first" in refused.stderr
+    assert everything(machine) == running
+    again = lab(machine, "up", "--pods", "1", "--replace")
     assert again.returncode == 0, again
     assert again.stdout.startswith("an earlier lab is there (complete): it goes first\n")
     assert lab(machine, "status").stdout.endswith("All 4 ways work.\n")
@@ -290,7 +295,7 @@ def test_a_lab_has_the_servers_of_its_datastore_inside(
     asked = asking.strip().removesuffix("netplugctl get ippools").split()
     assert "lab-ipv4" in machine.run(*asked, *CTL, "get", "ippools", env=environment())
 
-    again = lab(machine, "up", "--pods", "1", *options)
+    again = lab(machine, "up", "--pods", "1", "--replace", *options)
     assert (again.returncode, again.stderr) == (0, ""), again
     assert f"ended: {servers}, netplug-node\n" in again.stdout
     removed = lab(machine, "down")

@@ -58,7 +58,7 @@ def delete(user: ToolUser, pod: str) -> None:
 
 def drain(user: ToolUser, *argv: str) -> list[dict[str, object]]:
     """Drain the pool; the events."""
-    result = user.run_command("pool", "drain", "blue", "-o", "json", *argv)
+    result = user.run_command("pool", "drain", "blue", "--delete", "-o", "json", *argv)
     events: list[dict[str, object]] = [json.loads(line) for line in result.out.splitlines()]
     assert result.status == (0 if events[-1]["event"] == "deleted" else EXIT_WAITING), result
     return events
@@ -105,7 +105,7 @@ def test_the_successor_serves_while_the_old_pool_empties(user: ToolUser) -> None
 def test_a_drain_that_is_killed_while_it_waits_is_continued(user: ToolUser) -> None:
     add(user, "web-0")
     command = [sys.executable, "-m", "netplug_cli.wiring.ctl", "-c", user.write_configuration()]
-    command += ["pool", "drain", "blue", "--wait", "-o", "json"]
+    command += ["pool", "drain", "blue", "--delete", "--wait", "-o", "json"]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as ran:
         assert ran.stdout is not None
         next(line for line in ran.stdout if json.loads(line)["event"] == "waiting")

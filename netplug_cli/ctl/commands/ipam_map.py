@@ -23,6 +23,7 @@ from netplug_core.flows.resources.overview import read_address_map
 __all__ = ["ipam_map"]
 
 _FORMATS = ("text", "svg", "html")
+_EXTENSIONS = {"": "text", ".txt": "text", ".text": "text", ".svg": "svg", ".html": "html", ".htm": "html"}
 _DEFAULT_ROWS = 64
 _MAX_ROWS = 4096
 _PICTURE_EXPLANATION = (
@@ -65,6 +66,7 @@ def ipam_map(
     nothing beside their file, and are light or dark as the browser is set.
     """
     file = "" if path == STDIN else path
+    output = output or _format_of(file)
     target = _target_of(file) if file else ""
     session = session_of(context)
     with session.open_datastore() as store:
@@ -73,7 +75,7 @@ def ipam_map(
         print_error("no IPPool found")
     taken_at = format_time(session.clock.now_ns())
     colour = TextColour.PLAIN if is_plain or target else _find_colour(session.environ)
-    text = _render(tuple(map(draw_pool, drawn)), output or _format_of(file), taken_at, colour)
+    text = _render(tuple(map(draw_pool, drawn)), output, taken_at, colour)
     if not target:
         click.echo(text, nl=False)
         return 0
@@ -93,8 +95,18 @@ def _render(pools: Sequence[DrawnPool], output: str, taken_at: str, colour: Text
 
 
 def _format_of(file: str) -> str:
-    suffix = os.path.splitext(file)[1].lower().removeprefix(".")
-    return {"htm": "html"}.get(suffix, suffix) if suffix in (*_FORMATS, "htm") else "text"
+    """The format by the extension of a file; text for standard output and for a name without one.
+
+    Raises:
+        click.UsageError: the extension is that of no format.
+    """
+    extension = os.path.splitext(file)[1].lower()
+    if extension not in _EXTENSIONS:
+        accepted = ", ".join(filter(None, _EXTENSIONS))
+        raise click.UsageError(
+            f"{file!r} ends like no format of a map; {accepted} are accepted, or -o with one of {', '.join(_FORMATS)}."
+        )
+    return _EXTENSIONS[extension]
 
 
 def _target_of(file: str) -> str:

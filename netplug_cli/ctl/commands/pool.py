@@ -1,4 +1,4 @@
-"""``pool``: empties a pool and deletes it, or replaces it by one of another size, while its workloads run."""
+"""``pool``: empties a pool, or replaces it by one of another size, while its workloads run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.drain import Drainer, cancel_drain, drain, plan_drain
 from netplug_core.flows.resources.outcome import ResourceExists, ResourceMissing
 from netplug_core.flows.resources.resize import ResizePlan, WantedSize, create_successor, plan_resize
-from netplug_core.ipam.reporting.drain_plan import DrainView
+from netplug_core.ipam.reporting.drain_plan import DrainedPool, DrainView
 from netplug_core.resources.ippool import ippool_key
 
 __all__ = ["pool"]
@@ -56,12 +56,13 @@ def _run_options(command: _Command) -> _Command:
 
 @click.group()
 def pool() -> None:
-    """Empty a pool and delete it, or replace it by one of another size."""
+    """Empty a pool, or replace it by one of another size."""
 
 
-@pool.command("drain", short_help="Empty a pool and delete it.")
+@pool.command("drain", short_help="Empty a pool and disable it.")
 @click.argument("name", metavar="NAME")
 @_run_options
+@click.option("--delete", "is_deleted", is_flag=True, help="Delete the pool when it is empty.")
 @click.option("--undo", "is_undone", is_flag=True, help="Enable the pool again, unless it was disabled before.")
 @click.option("-s", "--skip-not-exists", "may_be_gone", is_flag=True, help="A pool that does not exist is success.")
 @click.pass_context
@@ -69,25 +70,27 @@ def drain_pool(
     context: click.Context,
     *,
     name: str,
+    is_deleted: bool,
     is_undone: bool,
     may_be_gone: bool,
     **run: Unpack[_RunOptions],
 ) -> int:
-    """Disable the pool NAME, release its unused blocks, and delete it when no address of it is in use.
+    """Disable the pool NAME and release its unused blocks, until no address of it is in use; then it is empty.
 
     No address is taken from a workload: the pool waits until its workloads are gone. The command may be run again at
-    any time, and goes on where the last run ended. The exit status is 0 if the pool is deleted, 3 if it waits for
-    workloads, 1 if it is refused or fails.
+    any time, and goes on where the last run ended. The pool stays, disabled, unless --delete is given. The exit status
+    is 0 if it is empty, with --delete if it is deleted, 3 if it waits for workloads, 1 if it is refused or fails.
     """
     _require_timeout_with_wait(run)
-    if is_undone and (run["is_waiting"] or run["is_dry_run"] or may_be_gone or run["output"] != "text"):
+    outcome = DrainedPool.DELETED if is_deleted else DrainedPool.KEPT
+    if is_undone and (is_deleted or run["is_waiting"] or run["is_dry_run"] or may_be_gone or run["output"] != "text"):
         raise click.UsageError("--undo is used alone.")
     session = session_of(context)
     with session.open_datastore() as store:
         drainer = _drainer(session, store)
         if is_undone:
             return _undo(drainer, name)
-        report = _report(name, run)
+        report = _report(name, run, outcome)
         try:
             view, warnings = plan_drain(drainer, name)
         except ResourceMissing as error:
@@ -98,7 +101,7 @@ def drain_pool(
         for warning in warnings:
             report.warn(warning)
         if run["is_dry_run"]:
-            return _print_plan(view, None, run)
+            return _print_plan(view, None, run, outcome)
         return _run(drainer, view, report, _until(session, run))
 
 
@@ -157,7 +160,7 @@ def _create(drainer: Drainer, session: Session, report: DrainReport, plan: Resiz
 
 def _run(drainer: Drainer, view: DrainView, report: DrainReport, until: Deadline | None) -> int:
     try:
-        for progress in drain(drainer, view.pool, until):
+        for progress in drain(drainer, view.pool, until, report.outcome):
             report.show(progress)
     except BaseException:
         report.close()
@@ -173,11 +176,13 @@ def _undo(drainer: Drainer, name: str) -> int:
     return 0
 
 
-def _print_plan(view: DrainView, plan: ResizePlan | None, run: _RunOptions) -> int:
+def _print_plan(
+    view: DrainView, plan: ResizePlan | None, run: _RunOptions, outcome: DrainedPool = DrainedPool.DELETED
+) -> int:
     if run["output"] == "json":
         click.echo(format_json(plan_document(view, plan)))
     else:
-        for line in plan_lines(view, plan):
+        for line in plan_lines(view, plan, outcome):
             click.echo(line)
     return 0
 
@@ -186,8 +191,8 @@ def _drainer(session: Session, store: Datastore) -> Drainer:
     return Drainer(store=store, clock=session.clock, pace=session.pace)
 
 
-def _report(name: str, run: _RunOptions) -> DrainReport:
-    return DrainReport(pool=str(ippool_key(name)), name=name, is_json=run["output"] == "json")
+def _report(name: str, run: _RunOptions, outcome: DrainedPool = DrainedPool.DELETED) -> DrainReport:
+    return DrainReport(pool=str(ippool_key(name)), name=name, is_json=run["output"] == "json", outcome=outcome)
 
 
 def _until(session: Session, run: _RunOptions) -> Deadline | None:

@@ -1,4 +1,4 @@
-"""Drains a pool: no new address is assigned from it, and when its workloads are gone, it is deleted.
+"""Drains a pool: no new address is assigned from it, and when its workloads are gone, it is empty, or deleted.
 
 ``netplugctl`` calls it. Each round reads what is stored and carries out the next step of ``ipam.reporting.drain_plan``.
 Nothing is kept besides the records of the datastore, so after a crash, or beside another operator, any run continues.
@@ -26,6 +26,7 @@ from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.reporting.drain_plan import (
+    DrainedPool,
     DrainStep,
     DrainView,
     drain_view,
@@ -118,18 +119,23 @@ def plan_drain(drainer: Drainer, name: str) -> tuple[DrainView, tuple[str, ...]]
     return view, drain_warnings(view.pool.value, tuple(record.value for record in pools))
 
 
-def drain(drainer: Drainer, pool: Record[IPPool], until: Deadline | None = None) -> Iterator[DrainProgress]:
+def drain(
+    drainer: Drainer,
+    pool: Record[IPPool],
+    until: Deadline | None = None,
+    outcome: DrainedPool = DrainedPool.DELETED,
+) -> Iterator[DrainProgress]:
     """Drain a pool as far as possible now; with ``until``, wait for its workloads until then.
 
-    The last progress says how far it came: the pool is gone, or addresses of it are in use. A drain that waits also
-    waits for a datastore that does not answer.
+    The last progress says how far it came: the pool is gone or empty, or addresses of it are in use. A drain that
+    waits also waits for a datastore that does not answer.
 
     Raises:
         DrainCancelled: the pool was enabled again; nothing more is done.
         Malformed: a record in its range cannot be understood, so it is not known whether addresses are in use.
         ContentionExhausted, Unavailable: not now; a later run continues.
     """
-    rounds = _Rounds(drainer, pool)
+    rounds = _Rounds(drainer, pool, outcome)
     pauses = _Pauses()
     while True:
         try:
@@ -140,7 +146,7 @@ def drain(drainer: Drainer, pool: Record[IPPool], until: Deadline | None = None)
             progress = DrainProgress(step=DrainStep.WAIT, view=None, problem=error)
         if progress.step is not DrainStep.DELETE or progress.view is None:
             yield progress
-        if progress.step is DrainStep.DELETE and progress.view is None:
+        if progress.step is DrainStep.KEEP or (progress.step is DrainStep.DELETE and progress.view is None):
             return
         if progress.step is DrainStep.SETTLE:
             rounds.settle(progress)
@@ -156,6 +162,7 @@ class _Rounds:
 
     drainer: Drainer
     pool: Record[IPPool]
+    outcome: DrainedPool
     is_begun: bool = False
     settled: Revision | None = None
 
@@ -166,7 +173,7 @@ class _Rounds:
         if view is None or view.pool.value.metadata.uid != self.pool.value.metadata.uid:
             return DrainProgress(step=DrainStep.DELETE, view=None)
         is_ordered = store.description.atomicity is Atomicity.ORDERED
-        step = next_step(view, self.settled if is_ordered else view.pool.revision)
+        step = next_step(view, self.settled if is_ordered else view.pool.revision, self.outcome)
         # Who replaces the annotations of a disabled pool does not ask for addresses of it.
         if step is DrainStep.DISABLE and self.is_begun and not view.pool.value.spec.is_disabled:
             raise DrainCancelled(str(self.pool.key), "", "was enabled again meanwhile; it is not drained any more")

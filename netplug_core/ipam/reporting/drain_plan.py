@@ -23,8 +23,8 @@ from netplug_core.records import Key, Record, Revision
 from netplug_core.resources.ippool import AssignmentMode, IPPool
 
 __all__ = [
-    "DRAIN_MARK", "DrainStep", "DrainView", "HeldAddress", "drain_view", "drain_warnings", "is_draining", "marked",
-    "next_step", "unmarked", "was_disabled",
+    "DRAIN_MARK", "DrainStep", "DrainView", "DrainedPool", "HeldAddress", "drain_view", "drain_warnings",
+    "is_draining", "marked", "next_step", "unmarked", "was_disabled",
 ]  # fmt: skip
 
 DRAIN_MARK = f"{RESOURCE_DOMAIN}/drain"
@@ -34,13 +34,24 @@ _BEFORE = {False: "enabled", True: "disabled"}
 
 
 class DrainStep(enum.Enum):
-    """A step of a drain; the value names it to programs."""
+    """A step of a drain; the value names it to programs.
+
+    The last one is ``DELETE``, or ``KEEP`` where the pool is to stay, empty and disabled.
+    """
 
     DISABLE = "disable"
     SETTLE = "settle"
     RELEASE = "release"
     WAIT = "wait"
     DELETE = "delete"
+    KEEP = "keep"
+
+
+class DrainedPool(enum.Enum):
+    """What becomes of a pool that is drained, once it is empty."""
+
+    DELETED = "deleted"
+    KEPT = "kept, disabled"
 
 
 @frozen(kw_only=True)
@@ -108,8 +119,8 @@ def unmarked(pool: IPPool) -> IPPool:
     return evolve(pool, metadata=metadata, spec=evolve(pool.spec, is_disabled=was_disabled(pool)))
 
 
-def next_step(view: DrainView, settled: Revision | None) -> DrainStep:
-    """What to do next.
+def next_step(view: DrainView, settled: Revision | None, outcome: DrainedPool = DrainedPool.DELETED) -> DrainStep:
+    """What to do next, if that is to become of the pool.
 
     ``settled`` is the revision of the pool at which no assignment that read it as enabled can be under way any more;
     None if that is not known.
@@ -122,7 +133,7 @@ def next_step(view: DrainView, settled: Revision | None) -> DrainStep:
         return DrainStep.RELEASE
     if not view.is_empty or view.pool.value.is_terminating:  # a deleted pool waits for its finalizers
         return DrainStep.WAIT
-    return DrainStep.DELETE
+    return DrainStep.DELETE if outcome is DrainedPool.DELETED else DrainStep.KEEP
 
 
 def drain_warnings(pool: IPPool, pools: Sequence[IPPool]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from attrs import evolve
 from netplug_cli.lab.folder import LockMode, find_lab, lock_folder
 from netplug_cli.lab.model import LAB_POOLS, NODE_ADDRESSES, Lab, LabError, LabPlan, new_lab
 from netplug_cli.lab.runtime import PluginFailed
-from netplug_cli.lab.setup import up
+from netplug_cli.lab.setup import EarlierLab, LabRuns, up
 from netplug_cli.lab.status import inspect_lab
 from netplug_cli.lab.stores import ExternalServers, StoreKind
 from netplug_cli.lab.teardown import Removal, RemovalExtent, down
@@ -305,6 +305,24 @@ def test_up_removes_an_earlier_lab_and_says_so(harness: LabHarness) -> None:
     assert len(lab.pods) == 1
     assert "an earlier lab is there (complete): it goes first" in harness.progress.lines
     assert harness.namespaces.made == [harness.folder.netns(name) for name in ("node", "pod-1")]
+
+
+def test_a_lab_that_is_up_is_left_alone_where_it_is_to_be_kept(harness: LabHarness) -> None:
+    lab, namespaces = made(harness, 3), list(harness.namespaces.made)
+    plan = LabPlan(name="lab", pod_count=1)
+    with pytest.raises(LabRuns, match=r"^the lab lab is up in .*, with 3 pods: --replace removes it first, --name"):
+        up(harness.world(), harness.folder, plan, EarlierLab.KEPT)
+    assert find_lab(harness.folder) == lab
+    assert harness.namespaces.made == namespaces
+
+
+def test_what_an_interrupted_up_has_left_goes_in_any_case(harness: LabHarness) -> None:
+    lab = made(harness, 3)
+    with lock_folder(harness.folder, LockMode.EXCLUSIVE, clock=harness.clock, report=str) as locked:
+        assert locked is not None
+        locked.write_lab(evolve(lab, is_complete=False))
+    harness.store = type(harness.store)(clock=harness.clock)  # it was a file in the folder
+    assert len(up(harness.world(), harness.folder, LabPlan(name="lab", pod_count=1), EarlierLab.KEPT).pods) == 1
 
 
 def test_up_changes_no_folder_that_is_not_a_labs(harness: LabHarness) -> None:

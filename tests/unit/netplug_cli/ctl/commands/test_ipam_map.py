@@ -196,6 +196,18 @@ def test_a_file_is_written_as_its_name_or_the_option_says(
     assert {path.name: path.read_text() for path in tmp_path.glob("map*.tmp")} == {f"{name}.tmp": "of another"}
 
 
+@pytest.mark.parametrize("name", ["map.png", "map.PDF", "map.svg.gz"])
+def test_an_extension_of_no_format_is_refused(used: ToolHarness, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("old")
+    path = str(tmp_path / name)
+    assert used.run_command("ipam", "map", "-f", path) == 2
+    expected = f"{path!r} ends like no format of a map; .txt, .text, .svg, .html, .htm are accepted, or -o with one of"
+    assert expected in used.err
+    assert (tmp_path / name).read_text() == "old"
+    assert used.run_command("ipam", "map", "-f", path, "-o", "svg") == 0
+    assert (tmp_path / name).read_text().startswith("<svg ")
+
+
 def test_a_dash_is_standard_output(used: ToolHarness) -> None:
     assert used.run_command("ipam", "map", "-f", "-") == 0
     assert used.out == SPACE_EXPECTED

@@ -86,24 +86,53 @@ def events(harness: ToolHarness) -> list[dict[str, object]]:
 
 
 def test_a_drain_is_run_until_the_pool_is_gone(blue: ToolHarness) -> None:
-    assert blue.run_command("pool", "drain", "blue") == EXIT_WAITING
+    assert blue.run_command("pool", "drain", "blue", "--delete") == EXIT_WAITING
     assert (blue.out, blue.err) == (DISABLED + RELEASED + WAITING + TABLE, NOT_YET)
-    assert blue.run_command("pool", "drain", "blue") == EXIT_WAITING
+    assert blue.run_command("pool", "drain", "blue", "--delete") == EXIT_WAITING
     assert (blue.out, blue.err) == (WAITING + TABLE, NOT_YET)
     remove_block(blue)
-    assert blue.run_command("pool", "drain", "blue") == 0
+    assert blue.run_command("pool", "drain", "blue", "--delete") == 0
     assert (blue.out, blue.err) == ("IPPool(blue) deleted\n", "")
-    assert blue.run_command("pool", "drain", "blue") == 1
+    assert blue.run_command("pool", "drain", "blue", "--delete") == 1
     assert blue.err == "netplugctl: resource does not exist: IPPool(blue)\n"
-    assert blue.run_command("pool", "drain", "blue", "--skip-not-exists") == 0
+    assert blue.run_command("pool", "drain", "blue", "--delete", "--skip-not-exists") == 0
     assert blue.err == "netplugctl: resource does not exist: IPPool(blue)\n"
-    assert blue.run_command("pool", "drain", "blue", "-s", "-o", "json") == 0
+    assert blue.run_command("pool", "drain", "blue", "--delete", "-s", "-o", "json") == 0
     assert events(blue) == [{"event": "deleted", "pool": "blue"}]
+
+
+def test_a_pool_that_is_drained_stays_empty_and_disabled(blue: ToolHarness) -> None:
+    empty = (
+        "IPPool({0}) is empty, and disabled: netplugctl pool drain {0} --delete deletes it, "
+        "netplugctl pool drain {0} --undo enables it again\n"
+    )
+    not_yet = NOT_YET.replace("is not deleted yet", "is not empty yet")
+    assert blue.run_command("pool", "drain", "blue") == EXIT_WAITING
+    assert (blue.out, blue.err) == (DISABLED + RELEASED + WAITING + TABLE, not_yet)
+    remove_block(blue)
+    for _time in range(2):
+        assert blue.run_command("pool", "drain", "blue") == 0
+        assert (blue.out, blue.err) == (empty.format("blue"), "")
+    assert blue.run_command("pool", "drain", "blue", "-o", "json", "--wait") == 0
+    assert events(blue) == [{"event": "empty", "pool": "blue"}]
+    assert blue.run_command("get", "ippool", "blue", "-o", "yaml") == 0
+    assert "disabled: true" in blue.out
+    assert blue.run_command("pool", "drain", "blue", "--delete") == 0
+    assert blue.out == "IPPool(blue) deleted\n"
+
+
+def test_an_idle_pool_is_not_deleted_unless_asked_to(blue: ToolHarness) -> None:
+    assert blue.run_command("pool", "drain", "red", "--dry-run") == 0
+    assert blue.out == "1. disable IPPool(red): no new address of 10.67.0.0/24 is assigned\n"
+    assert blue.run_command("pool", "drain", "red") == 0
+    assert blue.out.startswith("IPPool(red) disabled: no new address of 10.67.0.0/24 is assigned\nIPPool(red) is empty")
+    assert blue.run_command("pool", "drain", "red", "--undo") == 0
+    assert blue.run_command("get", "ippool", "red") == 0
 
 
 def test_a_dry_run_prints_the_plan_and_changes_nothing(blue: ToolHarness) -> None:
     commits = blue.store.calls.commits
-    assert blue.run_command("pool", "drain", "blue", "--dry-run") == 0
+    assert blue.run_command("pool", "drain", "blue", "--delete", "--dry-run") == 0
     steps = (
         "1. disable IPPool(blue): no new address of 10.65.0.0/24 is assigned\n"
         "2. release its unused blocks: 1\n"
@@ -111,20 +140,20 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(blue: ToolHarness) -> Non
         "4. delete it\n"
     )
     assert (blue.out, blue.err, blue.store.calls.commits) == (steps + TABLE, "", commits)
-    assert blue.run_command("pool", "drain", "red", "--dry-run") == 0
+    assert blue.run_command("pool", "drain", "red", "--delete", "--dry-run") == 0
     assert blue.out.splitlines()[1:] == ["2. delete it"]
-    blue.run_command("pool", "drain", "blue")
-    blue.run_command("pool", "drain", "blue", "--dry-run")
+    blue.run_command("pool", "drain", "blue", "--delete")
+    blue.run_command("pool", "drain", "blue", "--delete", "--dry-run")
     assert blue.out.startswith(
         "1. done: disable IPPool(blue): no new address of 10.65.0.0/24 is assigned\n2. wait for 3"
     )
 
 
 def test_the_events_are_a_line_of_json_each(blue: ToolHarness) -> None:
-    assert blue.run_command("pool", "drain", "blue", "--dry-run", "-o", "json") == 0
+    assert blue.run_command("pool", "drain", "blue", "--delete", "--dry-run", "-o", "json") == 0
     (plan,) = events(blue)
     assert (plan["event"], plan["disabled"], plan["unusedBlocks"], plan["cidr"]) == ("plan", False, 1, "10.65.0.0/24")
-    assert blue.run_command("pool", "drain", "blue", "-o", "json") == EXIT_WAITING
+    assert blue.run_command("pool", "drain", "blue", "--delete", "-o", "json") == EXIT_WAITING
     disabled, released, waiting = events(blue)
     assert disabled == {"event": "disabled", "pool": "blue", "cidr": "10.65.0.0/24"}
     assert released == {"event": "released", "pool": "blue", "blocks": 1}
@@ -143,14 +172,14 @@ def test_the_events_are_a_line_of_json_each(blue: ToolHarness) -> None:
 
 def test_a_drain_waits_until_the_timeout(blue: ToolHarness) -> None:
     before = blue.clock.monotonic()
-    assert blue.run_command("pool", "drain", "blue", "--wait", "--timeout", "1m") == EXIT_WAITING
+    assert blue.run_command("pool", "drain", "blue", "--delete", "--wait", "--timeout", "1m") == EXIT_WAITING
     assert blue.clock.monotonic() - before == 60
     assert (blue.out, blue.err) == (DISABLED + RELEASED + WAITING + TABLE, NOT_YET)
 
 
 def test_a_drain_that_waits_reports_what_has_changed(blue: ToolHarness) -> None:
     blue.clock = ChurnClock(on_sleep=lambda: remove_block(blue))
-    assert blue.run_command("pool", "drain", "blue", "--wait") == 0
+    assert blue.run_command("pool", "drain", "blue", "--delete", "--wait") == 0
     assert (blue.out, blue.err) == (DISABLED + RELEASED + WAITING + TABLE + "IPPool(blue) deleted\n", "")
 
 
@@ -172,9 +201,9 @@ def test_a_datastore_that_is_away_is_reported_once(capsys: pytest.CaptureFixture
 def test_a_pool_that_no_other_can_replace_is_warned_about(blue: ToolHarness) -> None:
     blue.run_command("delete", "ippool", "red")
     warning = "IPPool(blue): no other enabled IPv4 pool serves Workload, Tunnel; new requests will be refused"
-    blue.run_command("pool", "drain", "blue", "--dry-run")
+    blue.run_command("pool", "drain", "blue", "--delete", "--dry-run")
     assert blue.err == f"netplugctl: warning: {warning}\n"
-    blue.run_command("pool", "drain", "blue", "--dry-run", "-o", "json")
+    blue.run_command("pool", "drain", "blue", "--delete", "--dry-run", "-o", "json")
     assert events(blue)[0] == {"event": "warning", "pool": "blue", "message": warning}
 
 
@@ -208,6 +237,7 @@ def test_a_locked_datastore_is_refused(blue: ToolHarness) -> None:
         (("drain", "blue", "--timeout", "1m"), "--timeout is for --wait."),
         (("drain", "blue", "--wait", "--timeout", "soon"), "'soon' is not a duration"),
         (("drain", "blue", "--undo", "--wait"), "--undo is used alone."),
+        (("drain", "blue", "--undo", "--delete"), "--undo is used alone."),
         (("drain",), "Missing argument 'NAME'"),
         (("resize", "blue", "--cidr", "10.1.0.0/16"), "Missing option '--successor'"),
         (("resize", "blue", "--successor", "green"), "Give --cidr, --block-size, or both."),

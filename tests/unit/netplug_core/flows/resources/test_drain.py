@@ -30,7 +30,7 @@ from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.outcome.refusals import NoPoolServes
-from netplug_core.ipam.reporting.drain_plan import DRAIN_MARK, DrainStep, is_draining, marked
+from netplug_core.ipam.reporting.drain_plan import DRAIN_MARK, DrainedPool, DrainStep, is_draining, marked
 from netplug_core.names import MANAGED_BY
 from netplug_core.records import Malformed
 from netplug_core.resources.ippool import IPPool, ippool_key
@@ -116,6 +116,21 @@ def test_a_pool_is_disabled_and_waits_for_its_workloads(draining: Draining) -> N
 def test_an_unused_pool_goes_at_once(draining: Draining) -> None:
     draining.harness.release("web")
     assert draining.drain() == settled(draining, "disable", "release", "delete")
+
+
+def test_a_pool_that_is_to_stay_is_empty_and_disabled_in_the_end(draining: Draining) -> None:
+    record = draining.harness.find_record(MAIN)
+    assert record is not None
+    draining.harness.release("web")
+    for steps in (settled(draining, "disable", "release", "keep"), None):
+        found = [each.step.value for each in drain(draining.drainer(), record, outcome=DrainedPool.KEPT)]
+        assert found[-1] == "keep"
+        assert steps is None or found == steps
+    pool = draining.pool
+    assert pool is not None
+    assert pool.spec.is_disabled
+    assert (draining.harness.blocks(), draining.harness.affinities()) == ({}, {})
+    assert draining.drain()[-1] == "delete"
 
 
 def test_what_a_crash_left_of_claims_goes_too(draining: Draining) -> None:
