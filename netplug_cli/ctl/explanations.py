@@ -175,10 +175,12 @@ def _request_lines(found: RequestExplanation) -> Iterator[str]:
         yield f"  {found.refusal}"
         if found.refusal.next_step:
             yield f"What to do: {found.refusal.next_step}"
-    if found.trace:
+    refusal = str(found.refusal or "")
+    considered = [entry for entry in map(str, found.trace) if entry not in refusal]  # once is enough
+    if considered:
         yield "Considered:"
-        yield from (f"  {entry}" for entry in found.trace[:_MAX_CONSIDERED])
-        more = len(found.trace) - _MAX_CONSIDERED
+        yield from (f"  {entry}" for entry in considered[:_MAX_CONSIDERED])
+        more = len(considered) - _MAX_CONSIDERED
         if more > 0:
             yield f"  and {more} more; -o yaml shows all"
 

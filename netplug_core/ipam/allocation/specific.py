@@ -64,7 +64,8 @@ def _taken(context: AllocationContext, wanted: Specific, stored: Block) -> Netpl
         return BlockUnusable(wanted.address, BlockTrace(block=block.prefix, outcome=BlockOutcome.TOO_LARGE))
     if allocation.is_cooling:
         return AddressCooling(wanted.address, block.prefix, context.settings.cooldown_s)
-    return AddressTaken(wanted.address, block.prefix, allocation.attribute.handle)
+    attribute = allocation.attribute
+    return AddressTaken(wanted.address, block.prefix, attribute.handle, attribute.owner)
 
 
 def _not_in_new_block(context: AllocationContext, wanted: Specific, prefix: Prefix) -> NetplugError | NeedMore | None:

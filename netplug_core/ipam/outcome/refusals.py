@@ -160,9 +160,11 @@ class AddressShortfall(AllocationError):
 
     @property
     def details(self) -> str:
-        """What was considered on the way: the pools, the blocks and the rules."""
-        shown = [str(entry) for entry in self.trace[:_MAX_DETAILS]]
-        more = len(self.trace) - len(shown)
+        """What was considered on the way, besides what the text says already: the pools, the blocks and the rules."""
+        text = str(self)
+        considered = [entry for entry in map(str, self.trace) if entry not in text]
+        shown = considered[:_MAX_DETAILS]
+        more = len(considered) - len(shown)
         return "; ".join([*shown, f"and {more} more"] if more else shown)
 
     def __str__(self) -> str:
@@ -281,15 +283,24 @@ class AddressWrongUse(AllocationError, error_code=ErrorCode.POOL_WRONG_USE):
 
 @frozen
 class AddressTaken(AllocationError, error_code=ErrorCode.ADDRESS_TAKEN):
-    """The requested address is held already."""
+    """The requested address is held already; ``owner`` has the attributes that are stored with it."""
 
     address: Address
     block: Prefix
     handle: str | None
+    owner: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        holder = f" by handle {excerpt(self.handle)}" if self.handle else ""
-        return f"{self.address}: Address already assigned in block {self.block}{holder}"
+        return f"{self.address}: Address already assigned in block {self.block}{self._holder()}"
+
+    def _holder(self) -> str:
+        """Who holds it, by the name that people know: a handle is only the key of an attachment."""
+        owner = dict(self.owner)
+        if owner.get("pod"):
+            return f" by pod {excerpt(owner.get('namespace') or '-')}/{excerpt(owner['pod'])}"
+        if owner.get("container"):
+            return f" by container {excerpt(owner['container'])}"
+        return f" by handle {excerpt(self.handle)}" if self.handle else ""
 
 
 @frozen

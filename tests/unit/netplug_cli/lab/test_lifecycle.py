@@ -318,7 +318,7 @@ def test_a_lab_that_is_up_is_left_alone_where_it_is_to_be_kept(harness: LabHarne
 
 def test_what_an_interrupted_up_has_left_goes_in_any_case(harness: LabHarness) -> None:
     lab = made(harness, 3)
-    with lock_folder(harness.folder, LockMode.EXCLUSIVE, clock=harness.clock, report=str) as locked:
+    with lock_folder(harness.folder, LockMode.EXCLUSIVE, clock=harness.clock, report=harness.progress.warn) as locked:
         assert locked is not None
         locked.write_lab(evolve(lab, is_complete=False))
     harness.store = type(harness.store)(clock=harness.clock)  # it was a file in the folder

@@ -177,7 +177,7 @@ def test_a_pod_with_addresses_gets_a_request_only_if_asked(used: ToolHarness) ->
 def test_an_address_is_asked_for_by_name(used: ToolHarness) -> None:
     assert used.run_command("ipam", "explain", "10.65.0.4", "--node", "node-a") == 1
     assert "A request for the address 10.65.0.4 from node-a would be refused with code 112 (address-taken):" in used.out
-    assert "10.65.0.4: Address already assigned in block 10.65.0.0/26 by handle net.a" in used.out
+    assert "10.65.0.4: Address already assigned in block 10.65.0.0/26 by pod shop/web-0" in used.out
 
 
 def test_an_unknown_handle(used: ToolHarness) -> None:

@@ -17,6 +17,7 @@ from netplug_core.ipam.allocation.request import AssignRequest, ReleaseItem
 from netplug_core.ipam.outcome import refusals
 from netplug_core.ipam.outcome.refusals import (
     AddressShortfall,
+    AddressTaken,
     BlockLimitReached,
     NoPoolServes,
     PoolsExhausted,
@@ -320,6 +321,25 @@ def test_pools_are_not_called_exhausted_where_the_node_may_not_claim_what_is_lef
         "block 192.168.1.64/26 was not claimed: the node has reached its block limit (limit 20); "
         "IPPool main (192.168.1.0/24): 256 addresses, 80 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
     )
+
+
+@pytest.mark.parametrize("owner, holder", [
+    ((("container", "c1"), ("namespace", "shop"), ("pod", "web-0")), "pod shop/web-0"),
+    ((("container", "c1"), ("pod", "web-0")), "pod -/web-0"),
+    ((("container", "c1"), ("network", "net")), "container c1"),
+    ((("node", "node-a"),), "handle net.1f4b"),
+])  # fmt: skip
+def test_a_taken_address_names_its_holder_as_people_know_it(owner: tuple[tuple[str, str], ...], holder: str) -> None:
+    refusal = AddressTaken(Address.parse("10.0.0.7"), Prefix.parse("10.0.0.0/26"), "net.1f4b", owner)
+    assert str(refusal) == f"10.0.0.7: Address already assigned in block 10.0.0.0/26 by {holder}"
+
+
+def test_the_details_of_a_shortfall_repeat_nothing_of_its_text() -> None:
+    """A log line has both."""
+    full = BlockTrace(block=Prefix.parse("192.168.1.0/26"), outcome=BlockOutcome.FULL)
+    refusal = PoolsExhausted(Family.IPV4, 0, 1, (full, FULL))
+    assert str(FULL) in str(refusal)
+    assert refusal.details == str(full)
 
 
 def test_an_address_that_nobody_named_has_no_holder_to_name() -> None:
