@@ -20,6 +20,7 @@ from netplug_backends.kubernetes.cluster_state import (
     read_daemonset,
     read_installation,
     read_node,
+    read_operator,
     read_pod,
 )
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
@@ -32,6 +33,7 @@ from netplug_core.installation.cluster import (
     ClusterInventory,
     ClusterState,
     DaemonSetState,
+    OperatorState,
     Ownership,
     PodState,
     Writing,
@@ -41,6 +43,8 @@ from netplug_core.installation.node_daemonset import CONFIG_MAP_KEY, NODE_ACCOUN
 from netplug_core.installation.static_manifest import STATIC_CONFIG_MAP, STATIC_NAMESPACE
 from netplug_core.operator.components import COMPONENT_REFS
 from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence
+from netplug_core.operator.deployment import OPERATOR_LABEL
+from netplug_core.operator.lease import LEASE
 from netplug_core.operator.objects import ObjectRef, find_text, is_being_deleted, is_ours, ref_of
 from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes, service_prefixes
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, STATIC_DAEMONSET_REF
@@ -62,6 +66,7 @@ _SERVICE_CIDRS = "/apis/networking.k8s.io/v1/servicecidrs"
 _INSTALLATIONS = f"/apis/{INSTALLATION_API_VERSION}/installations"
 _SERVICES = ApiRequest("GET", "/api/v1/services", accept=METADATA_TYPE)
 _LINUX_NODES = ApiRequest("GET", NODES_PATH, {"labelSelector": "kubernetes.io/os=linux"})
+_OPERATOR_PODS = ApiRequest("GET", "/api/v1/pods", {"labelSelector": f"k8s-app={OPERATOR_LABEL}"})
 _INSTALLATION = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME)
 _OVERLAY = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, OVERLAY_NAME)
 _REMOVED = (_INSTALLATION, _OVERLAY, *COMPONENT_REFS.values())
@@ -150,7 +155,13 @@ class KubernetesCluster:
             pods=tuple(pods),
             nodes=tuple(str(metadata_of(node).get("name")) for node in nodes),
             installations=tuple(map(read_installation, installations)),
+            operator=self.read_operator(deadline=deadline),
         )
+
+    def read_operator(self, *, deadline: Deadline) -> OperatorState:
+        """What shows whether an operator runs; its namespace is that of the release of a chart."""
+        pods, _ = list_objects(self._client, _OPERATOR_PODS, deadline=deadline)
+        return read_operator(self._objects.find(LEASE, deadline=deadline), pods)
 
     def _read_pods(self, daemonset: DaemonSetState, deadline: Deadline) -> Iterator[PodState]:
         """The pods of a DaemonSet that are not about to end."""

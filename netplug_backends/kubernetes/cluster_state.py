@@ -5,7 +5,7 @@ What cannot be read counts as not there: these objects are the cluster's own, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.client.objects import metadata_of
@@ -13,13 +13,21 @@ from netplug_backends.kubernetes.kinds.pod_and_node_facts import node_facts
 from netplug_core.addressing import Address
 from netplug_core.decoding.tables import find_member
 from netplug_core.errors import excerpt
-from netplug_core.installation.cluster import ClusterNode, DaemonSetState, InstallationState, PodState
+from netplug_core.installation.cluster import (
+    ClusterNode,
+    DaemonSetState,
+    InstallationState,
+    OperatorState,
+    PodState,
+)
+from netplug_core.operator.lease import read_lease
 from netplug_core.operator.nodes import ContainerFailure, failures_of
-from netplug_core.operator.objects import find_text
+from netplug_core.operator.objects import find_text, is_being_deleted
 from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE
 
 __all__ = [
-    "is_established", "members_at", "number_at", "read_daemonset", "read_installation", "read_node", "read_pod",
+    "is_established", "members_at", "number_at", "read_daemonset", "read_installation", "read_node", "read_operator",
+    "read_pod",
 ]  # fmt: skip
 
 _BLOCK_IPAM = '"netplug-ipam"'
@@ -90,7 +98,26 @@ def read_installation(found: Json) -> InstallationState:
         (find_text(one, "type"), find_text(one, "status"), excerpt(find_text(one, "message")))
         for one in members_at(found, "status", "conditions")
     )
-    return InstallationState(name=find_text(found, "metadata", "name"), conditions=tuple(conditions))
+    generations = [number_at(one, "observedGeneration") for one in members_at(found, "status", "conditions")]
+    return InstallationState(
+        name=find_text(found, "metadata", "name"),
+        conditions=tuple(conditions),
+        generation=number_at(found, "metadata", "generation"),
+        observed_generation=min(generations, default=0),
+        is_being_deleted=is_being_deleted(found),
+    )
+
+
+def read_operator(lease: Json | None, pods: Sequence[Json]) -> OperatorState:
+    """What shows whether an operator runs: its Lease, and its pods."""
+    record = read_lease(lease)
+    staying = [pod for pod in pods if not is_being_deleted(pod)]
+    return OperatorState(
+        holder=record.holder,
+        renewed=record.renewed,
+        pods=tuple(read_pod(pod, datastore=KUBERNETES_DATASTORE) for pod in staying),
+        namespace=next((find_text(pod, "metadata", "namespace") for pod in staying), ""),
+    )
 
 
 def _describe(failure: ContainerFailure) -> str:

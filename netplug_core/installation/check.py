@@ -11,12 +11,14 @@ from attrs import frozen
 from netplug_core.installation.defaults import ResolvedInstallation, resolve
 from netplug_core.installation.document import InstallationDocument
 from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.pool_defaults import POOLS_PATH, find_prefix
+from netplug_core.installation.pool_defaults import POOLS_PATH, encapsulation_of, find_prefix
 from netplug_core.installation.pool_rules import find_encapsulation_problems, find_entry_problems, find_pool_problems
 from netplug_core.installation.problems import InvalidInstallation
 from netplug_core.installation.rules import find_cluster_problems, find_document_problems
 from netplug_core.installation.selection import find_selection_problems
 from netplug_core.resources.installation import LinuxDataplane, PodInterfaceType, PoolEncapsulation, Switch
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.unprogrammed import NO_ROUTES, find_unrouted
 
 __all__ = ["CheckedInstallation", "check"]
 
@@ -50,7 +52,7 @@ def check(document: InstallationDocument, facts: ClusterFacts = _NEW_CLUSTER) ->
         problems += find_cluster_problems(document, resolved, facts)
         problems += find_encapsulation_problems(document, resolved)
         problems += find_pool_problems(document, resolved, facts)
-        warnings += _inert_settings(document, resolved)
+        warnings += _inert_settings(document, resolved, facts)
     if document.unreadable:
         warnings = []  # of a part of what was meant
     problems = [*document.unreadable, *(one for one in problems if not _follows_from_unreadable(document, one))]
@@ -79,18 +81,33 @@ def _document_warnings(document: InstallationDocument) -> Iterator[str]:
             yield f"{document.where}: {POOLS_PATH}[{index}].cidr: {pool.cidr} is taken as {prefix}"
 
 
-def _inert_settings(document: InstallationDocument, resolved: ResolvedInstallation) -> Iterator[str]:
-    """What is accepted and rendered although nothing in this release acts upon it."""
-    wrapped = {one.encapsulation for one in resolved.pools} - {PoolEncapsulation.NONE}
+def _inert_settings(
+    document: InstallationDocument, resolved: ResolvedInstallation, facts: ClusterFacts
+) -> Iterator[str]:
+    """What is accepted and rendered although nothing in this release acts upon it, in the pools of the cluster too.
+
+    Who asks for neither encapsulation nor BGP, or for another plugin, has routes by other means.
+    """
+    pools = _pools_afterwards(resolved, facts)
+    wrapped = {encapsulation_of(one.spec) for one in pools} - {PoolEncapsulation.NONE, None}
     inert = [
         *(["bgp Enabled"] if resolved.bgp is Switch.ENABLED else []),
-        *(f"encapsulation {value}" for value in sorted(str(one.value) for one in wrapped)),
-        *(["natOutgoing Enabled"] if any(one.pool.spec.has_outgoing_nat for one in resolved.pools) else []),
+        *(f"encapsulation {value}" for value in sorted(str(one.value) for one in wrapped if one is not None)),
+        *(["natOutgoing Enabled"] if any(one.spec.has_outgoing_nat for one in pools) else []),
         *([f"linuxDataplane {resolved.dataplane.value}"] if resolved.dataplane in _PLANNED_DATAPLANES else []),
         *(["linuxPodInterfaceType Netkit"] if resolved.pod_interface_type is PodInterfaceType.NETKIT else []),
     ]
     if inert:
-        yield f"{document.where}: nothing in this release programs {', '.join(inert)}"
+        needs_routes = wrapped or resolved.bgp is Switch.ENABLED
+        consequence = f"; {NO_ROUTES}" if needs_routes and resolved.is_netplug and find_unrouted(pools) else ""
+        yield f"{document.where}: nothing in this release programs {', '.join(inert)}{consequence}"
+
+
+def _pools_afterwards(resolved: ResolvedInstallation, facts: ClusterFacts) -> tuple[IPPool, ...]:
+    """The pools that the cluster will have and that are not disabled: those that it has count as much as new ones."""
+    wanted = {one.pool.spec.prefix: one.pool for one in resolved.pools}
+    pools = {pool.spec.prefix: pool for pool in facts.pools} | wanted
+    return tuple(pool for pool in pools.values() if not pool.spec.is_disabled)
 
 
 _PLANNED_DATAPLANES: Final = (LinuxDataplane.BPF, LinuxDataplane.VPP)

@@ -18,7 +18,7 @@ from netplug_core.resources.installation import KubernetesProvider
 
 __all__ = [
     "ApplyEffect", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "DaemonSetState", "FieldConflict",
-    "InstallationState", "Ownership", "PodState", "Writing",
+    "InstallationState", "OperatorState", "Ownership", "PodState", "Writing",
 ]  # fmt: skip
 
 Json = Mapping[str, object]
@@ -112,10 +112,44 @@ class DaemonSetState:
 
 @frozen(kw_only=True)
 class InstallationState:
-    """The conditions of an Installation: each with its type, its status, and its message."""
+    """The conditions of an Installation: each with its type, its status, and its message.
+
+    ``generation`` counts the changes of its settings, ``observed_generation`` is that of which the conditions speak.
+    """
 
     name: str
     conditions: tuple[tuple[str, str, str], ...] = ()
+    generation: int = 0
+    observed_generation: int = 0
+    is_being_deleted: bool = False
+
+
+@frozen(kw_only=True)
+class OperatorState:
+    """What shows whether an operator runs.
+
+    ``holder`` is the process that has the Lease, empty if none has, and ``renewed`` when it has renewed it, as a text
+    of the API. ``is_renewed`` is whether that goes on. ``pods`` are those of the operator, in their ``namespace``.
+    """
+
+    holder: str = ""
+    renewed: str = ""
+    is_renewed: bool = True
+    pods: tuple[PodState, ...] = ()
+    namespace: str = ""
+
+    @property
+    def pod(self) -> str:
+        """The name of the pod that has the Lease: the name of a process has more behind it."""
+        return self.holder.partition("_")[0]
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether an operator acts upon the Installation."""
+        return bool(self.holder) and self.is_renewed
+
+
+_NO_OPERATOR = OperatorState()
 
 
 @frozen(kw_only=True)
@@ -131,6 +165,7 @@ class ClusterState:
     pods: tuple[PodState, ...] = ()
     nodes: tuple[str, ...] = ()
     installations: tuple[InstallationState, ...] = ()
+    operator: OperatorState = _NO_OPERATOR
 
 
 class Cluster(Protocol):
@@ -159,6 +194,10 @@ class Cluster(Protocol):
 
     def read_inventory(self, *, deadline: Deadline) -> ClusterInventory:
         """What an Installation has to fit; errors are those of ``read_state``."""
+        ...
+
+    def read_operator(self, *, deadline: Deadline) -> OperatorState:
+        """What shows whether an operator runs; errors are those of ``read_state``."""
         ...
 
     def read_state(self, *, deadline: Deadline) -> ClusterState:

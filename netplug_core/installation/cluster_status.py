@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from typing import Final
 
 from attrs import frozen
 
-from netplug_core.installation.cluster import ClusterState, DaemonSetState, InstallationState, PodState
-from netplug_core.resources.ippool import AllowedUse, IPPool
+from netplug_core.installation.cluster import ClusterState, DaemonSetState, InstallationState, OperatorState, PodState
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.unprogrammed import NO_ROUTES, find_unrouted, inert_settings
 
 __all__ = ["Check", "Condition", "PoolsFound", "Status", "judge"]
 
@@ -16,9 +18,10 @@ _ETCD = "etcdv3"
 
 
 class Condition(enum.Enum):
-    """How something is, the best first."""
+    """How something is, the best first. What is limited works as far as this release goes."""
 
     AVAILABLE = "available"
+    LIMITED = "limited"
     PROGRESSING = "progressing"
     DEGRADED = "degraded"
 
@@ -59,11 +62,7 @@ def judge(state: ClusterState, pools: PoolsFound) -> Status:
     """The status of a cluster."""
     count = len(state.daemonsets)
     if count == 0:
-        missing = (
-            "no DaemonSet netplug-node in kube-system or netplug-system: netplug is not installed; "
-            "see netplugctl install apply --help"
-        )
-        node_checks = [Check("DaemonSet", Condition.DEGRADED, missing)]
+        node_checks = [_check_missing_daemonset(state)]
     elif count > 1:
         places = " and ".join(one.namespace for one in state.daemonsets)
         node_checks = [Check("DaemonSet", Condition.DEGRADED, f"there is one in each of {places}; remove one")]
@@ -72,24 +71,80 @@ def judge(state: ClusterState, pools: PoolsFound) -> Status:
     uses_pools = any(one.assigns_addresses for one in state.daemonsets)
     return Status(
         checks=(
-            *map(_check_installation, state.installations),
+            *_operator_checks(state),
+            *(_check_installation(one, state.operator) for one in state.installations),
             *_definition_checks(state),
             *node_checks,
-            *([_check_pools(pools)] if uses_pools else []),
+            *([_check_pools(pools), *_check_routes(state, pools)] if uses_pools else []),
         )
     )
 
 
-def _check_installation(installation: InstallationState) -> Check:
-    """What the operator has said; without one there are no conditions."""
+# --- the operator -----------------------------------------------------------------------------------------------------
+
+
+def _operator_checks(state: ClusterState) -> Iterator[Check]:
+    """Whether an operator runs, where one should: there is an Installation, a pod of it, or it has been there."""
+    found = state.operator
+    failing = [pod for pod in found.pods if pod.problem]
+    if found.is_acting:
+        yield Check("operator", Condition.AVAILABLE, f"{found.pod} acts")
+    elif failing:
+        pod = failing[0]
+        see = f"see kubectl -n {found.namespace} describe pod {pod.name}"
+        yield Check("operator", Condition.DEGRADED, f"{_NO_OPERATOR}: pod {pod.name}: {pod.problem}; {see}")
+    elif found.holder:
+        place = found.namespace or _OPERATOR_NAMESPACE
+        stopped = f"{found.pod} has stopped renewing its Lease, last at {found.renewed}"
+        yield Check("operator", Condition.DEGRADED, f"{_NO_OPERATOR}: {stopped}; see kubectl -n {place} get pods")
+    elif found.pods:
+        yield Check("operator", Condition.PROGRESSING, f"pod {found.pods[0].name}: it does not act yet")
+    elif state.installations:
+        start = "apply operator.yaml, or install the chart netplug-operator; if it is there, scale it to 1"
+        yield Check("operator", Condition.DEGRADED, f"{_NO_OPERATOR}: {start}")
+
+
+_NO_OPERATOR: Final = "no operator runs, so that a changed Installation has no effect and a deleted one stays"
+_OPERATOR_NAMESPACE: Final = "netplug-operator"
+
+
+def _check_installation(installation: InstallationState, operator: OperatorState) -> Check:
+    """What the operator has said, and whether that is of the settings that are there now."""
     found = {kind: message for kind, status, message in installation.conditions if status == "True"}
     name = f"Installation({installation.name})"
+    awaited = Condition.PROGRESSING if operator.is_acting or operator.pods else Condition.DEGRADED
+    if installation.is_being_deleted:
+        return Check(
+            name, awaited, f"it is being deleted; {found.get('Progressing') or 'the operator lets it go last'}"
+        )
     if "Degraded" in found:
         return Check(name, Condition.DEGRADED, found["Degraded"])
-    if installation.conditions and "Ready" not in found:
+    if not installation.conditions:
+        return Check(name, awaited, "no operator has acted upon it yet")
+    if installation.observed_generation < installation.generation:
+        stale = f"its generation is {installation.generation}, and the operator has acted upon"
+        return Check(name, awaited, f"{stale} {installation.observed_generation}; what the status says is of that")
+    if "Ready" not in found:
         return Check(name, Condition.PROGRESSING, found.get("Progressing") or "it is not ready yet")
-    detail = found.get("Ready") or ("ready" if installation.conditions else "no operator acts upon it")
-    return Check(name, Condition.AVAILABLE, detail)
+    return Check(name, Condition.AVAILABLE, found["Ready"] or "ready")
+
+
+def _check_missing_daemonset(state: ClusterState) -> Check:
+    """Why nothing runs on the nodes: nothing was installed, or an operator is not so far or shall install none."""
+    none = "no DaemonSet netplug-node in kube-system or netplug-system"
+    operator = state.operator
+    if not (operator.holder or operator.pods or state.installations):
+        detail = f"{none}: netplug is not installed; see netplugctl install apply --help"
+        return Check("DaemonSet", Condition.DEGRADED, detail)
+    if any(kind == "Ready" and status == "True" for one in state.installations for kind, status, _ in one.conditions):
+        return Check("DaemonSet", Condition.AVAILABLE, f"{none}; the Installation needs none")
+    if not state.installations:
+        detail = f"{none}: the operator waits for an Installation; create one: kubectl apply -f FILE"
+        return Check("DaemonSet", Condition.PROGRESSING, detail)
+    return Check("DaemonSet", Condition.PROGRESSING, f"{none} yet: the operator installs it")
+
+
+# --- what is installed ------------------------------------------------------------------------------------------------
 
 
 def _definition_checks(state: ClusterState) -> Iterator[Check]:
@@ -98,7 +153,9 @@ def _definition_checks(state: ClusterState) -> Iterator[Check]:
         return
     missing = [name for name, is_established in state.definitions if not is_established]
     count = f"{len(state.definitions) - len(missing)} of {len(state.definitions)} established"
-    if not state.crd_mode:
+    if not state.crd_mode and (state.operator.holder or state.operator.pods):
+        yield Check("CRDs", Condition.PROGRESSING, "there are none yet; the operator brings them")
+    elif not state.crd_mode:
         yield Check("CRDs", Condition.DEGRADED, "there are none; netplugctl install apply brings them")
     elif missing:
         yield Check("CRDs", Condition.DEGRADED, f"{count}; missing: {', '.join(missing)}; install again")
@@ -138,7 +195,7 @@ def _check_pod(pod: PodState, namespace: str) -> Check:
 def _check_pools(found: PoolsFound) -> Check:
     if found.failure:
         return Check("pools", Condition.DEGRADED, found.failure)
-    serving = [one for one in found.pools if not one.spec.is_disabled and AllowedUse.WORKLOAD in one.spec.allowed_uses]
+    serving = find_unrouted(found.pools)
     if not serving:
         return Check(
             "pools",
@@ -147,3 +204,14 @@ def _check_pools(found: PoolsFound) -> Check:
         )
     shown = ", ".join(f"{one.metadata.name} {one.spec.prefix}" for one in serving)
     return Check("pools", Condition.AVAILABLE, shown)
+
+
+def _check_routes(state: ClusterState, found: PoolsFound) -> Iterator[Check]:
+    """What pods lack although everything is installed. On one node they need no routes between nodes."""
+    unrouted = find_unrouted(found.pools)
+    if not unrouted or len(state.nodes) <= 1:
+        return
+    settings = dict.fromkeys(setting for one in unrouted for setting in inert_settings(one))
+    inert = f"; nothing in this release programs {', '.join(settings)}" if settings else ""
+    advice = "give each node a route to each block of the others: netplugctl ipam show --show-blocks names them"
+    yield Check("routes", Condition.LIMITED, f"{NO_ROUTES}{inert}; unless others make them, {advice}")

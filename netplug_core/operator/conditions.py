@@ -65,10 +65,9 @@ def conditions_of(
     """
     ready = (Reason.AVAILABLE, "\n".join(report.notes)) if report.is_ready else None
     states = dict(zip(types, (ready, report.progressing, report.degraded), strict=True))
-    otherwise = Reason.AVAILABLE if report.is_ready else Reason.UNKNOWN
     conditions = list[Json]()
     for index, (kind, state) in enumerate(states.items()):
-        reason, message = state or (report.unready if index == 0 else None) or (otherwise, "")
+        reason, message = state or (report.unready if index == 0 else None) or _otherwise(report)
         status, former = ("False" if state is None else "True"), find_condition(found, kind)
         has_changed = find_text(former, "status") != status
         conditions.append(
@@ -82,6 +81,13 @@ def conditions_of(
             }
         )
     return conditions
+
+
+def _otherwise(report: Report) -> tuple[str, str]:
+    """The reason and the message of a condition that is not so: what is under way is why nothing else is known yet."""
+    if report.is_ready:
+        return Reason.AVAILABLE, ""
+    return report.progressing or (Reason.UNKNOWN, "")
 
 
 def with_pending(report: Report, count: int) -> Report:

@@ -15,14 +15,17 @@ from netplug_core.operator.lease import LEASE
 from netplug_core.operator.objects import Json
 from netplug_core.operator.rights import lease_rules, operator_rules
 
-__all__ = ["HEALTH_PORT", "OPERATOR_NAMESPACE", "default_image", "render_operator"]
+__all__ = ["HEALTH_PORT", "OPERATOR_LABEL", "OPERATOR_NAMESPACE", "default_image", "render_operator"]
 
 OPERATOR_NAMESPACE: Final = "netplug-operator"
 """Its own: that of what it installs goes with the Installation."""
 
 HEALTH_PORT: Final = 9471
 
-_NAME: Final = "netplug-operator"
+OPERATOR_LABEL: Final = "netplug-operator"
+"""The text of the label ``k8s-app`` of its pods."""
+
+_NAME: Final = OPERATOR_LABEL
 _LEASE_ROLE: Final = "netplug-operator-lease"
 _RBAC: Final = "rbac.authorization.k8s.io"
 

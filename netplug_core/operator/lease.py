@@ -11,12 +11,13 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from netplug_core.clock import SECOND_NS, parse_time
 from netplug_core.decoding.tables import find_member
 from netplug_core.operator.objects import Json, ObjectRef, find_text
 
 __all__ = [
     "LEASE", "LEASE_S", "RENEW_EVERY_S", "TRUSTED_S", "LeaseRecord", "LeaseStep", "SeenLease", "decide_lease",
-    "next_record", "read_lease", "released_record", "see",
+    "is_recent", "next_record", "read_lease", "released_record", "see",
 ]  # fmt: skip
 
 LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", "kube-system")
@@ -81,6 +82,15 @@ def read_lease(found: Json | None) -> LeaseRecord:
 def see(before: SeenLease | None, record: LeaseRecord, now_s: float) -> SeenLease:
     """What is known after a look."""
     return before if before is not None and before.record == record else SeenLease(record=record, since_s=now_s)
+
+
+def is_recent(renewed: str, now_ns: int) -> bool:
+    """Whether a record seems to be renewed, for a process that has read it once: clocks differ."""
+    try:
+        age_ns = now_ns - parse_time(renewed)
+    except ValueError:
+        return False
+    return 0 <= age_ns <= LEASE_S * SECOND_NS
 
 
 def decide_lease(seen: SeenLease, identity: str, now_s: float) -> LeaseStep:

@@ -26,6 +26,9 @@ _FAILING: Final = frozenset(
 )
 """Reasons of a container that waits and will not run by itself."""
 
+_OF_IMAGES: Final = frozenset({"ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"})
+"""Those of which the image is the cause."""
+
 _SHOWN: Final = 3
 
 
@@ -41,18 +44,20 @@ class Rollout:
 class ContainerFailure:
     """A container that waits and will not run by itself.
 
-    The ``message`` is the kubelet's, and changes while it tries again; ``last_status`` is how the container ended
-    before, if it ran.
+    The ``message`` is the kubelet's, and changes while it tries again; ``image`` is the cause, if it is one, and
+    ``last_status`` is how the container ended before, if it ran.
     """
 
     container: str
     reason: str
     message: str = ""
+    image: str = ""
     last_status: int | None = None
 
     def __str__(self) -> str:
         ended = "" if self.last_status is None else f", it ended with status {self.last_status} before"
-        return f"{self.container}: {self.reason}{ended}"
+        image = f" of image {self.image}" if self.image else ""
+        return f"{self.container}: {self.reason}{image}{ended}"
 
 
 def rollout_of(daemonset: Json | None, pods: Iterable[Json]) -> Rollout:
@@ -90,6 +95,7 @@ def failures_of(pod: Json) -> Iterator[ContainerFailure]:
                     container=find_text(container, "name"),
                     reason=reason,
                     message=find_text(container, "state", "waiting", "message"),
+                    image=find_text(container, "image") if reason in _OF_IMAGES else "",
                     last_status=code if isinstance(code, int) else None,
                 )
 

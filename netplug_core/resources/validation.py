@@ -38,6 +38,7 @@ from netplug_core.resources.profile import (
     SERVICE_ACCOUNT_PROFILE_PREFIX,
     Profile,
 )
+from netplug_core.resources.unprogrammed import INERT, NO_ROUTES, find_unrouted, inert_settings, is_wrapped
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
@@ -103,13 +104,9 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
 def find_unusual_settings(pool: IPPool) -> Iterator[FieldError]:
     """The settings of a pool that are accepted and seldom meant; ``spec`` is the field of those without an effect."""
     spec = pool.spec
-    inert = [
-        *(["natOutgoing"] if spec.has_outgoing_nat else []),
-        *([f"ipipMode {spec.ipip_mode.value}"] if spec.ipip_mode is not Encapsulation.NEVER else []),
-        *([f"vxlanMode {spec.vxlan_mode.value}"] if spec.vxlan_mode is not Encapsulation.NEVER else []),
-    ]
-    if inert:
-        yield FieldError("spec", " and ".join(inert), "stored, but nothing in this release programs it")
+    if inert := inert_settings(pool):
+        consequence = f"; {NO_ROUTES}" if is_wrapped(pool) and find_unrouted([pool]) else ""
+        yield FieldError("spec", " and ".join(inert), f"{INERT}{consequence}")
     if spec.prefix.family.width - spec.block_length > _LARGE_BLOCK_BITS:
         smaller = spec.prefix.family.width - _LARGE_BLOCK_BITS
         problem = "a block of so many addresses can outgrow what a datastore accepts, and then takes no more"

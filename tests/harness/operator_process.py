@@ -145,10 +145,14 @@ class OperatorCluster:
         self.request("DELETE", POOLS)
 
     def stop_operators(self) -> None:
-        """Kill what runs."""
+        """Kill what runs, and let the next one act at once."""
+        self.kill_operators()
+        self.request("DELETE", LEASE)
+
+    def kill_operators(self) -> None:
+        """Kill what runs; the Lease stays."""
         while self._operators:
             self._operators.pop().kill()
-        self.request("DELETE", LEASE)
 
     def find(self, path: str) -> Mapping[str, object] | None:
         """An object; None if it does not exist."""

@@ -341,7 +341,10 @@ def test_the_status_from_nothing_to_a_working_plugin_on_every_node(tool: ToolUse
     status, found = checks(tool)
     assert status == 7
     see = f"see kubectl -n netplug-system describe pod {pod}"
-    assert found[f"node {NODE}"] == ("degraded", f"pod {pod}: netplug-node: ErrImagePull: no such image; {see}")
+    assert found[f"node {NODE}"] == (
+        "degraded",
+        f"pod {pod}: netplug-node: ErrImagePull of image a: no such image; {see}",
+    )
     waiting = install(tool, "--wait", "--timeout", "1")
     assert waiting.status == 5
     assert f"node {NODE}: degraded: pod {pod}" in waiting.err

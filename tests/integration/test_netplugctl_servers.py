@@ -308,7 +308,8 @@ def test_other_kinds_are_written_too(user: ToolUser, request: pytest.FixtureRequ
 def test_the_first_change_gives_the_cluster_an_identity(user: ToolUser) -> None:
     """S-56; reference 4.8."""
     said = user.run_command("version")
-    assert said.out == f"Client Version: v{__version__}\nCluster Version: unknown\nCluster Type: unknown\n"
+    kind = "kdd" if user.spec["datastoreType"] == "kubernetes" else user.spec["datastoreType"]
+    assert said.out == f"Client Version: v{__version__}\nCluster Version: unknown\nCluster Type: {kind}\n"
     user.run_command("create", "-f", "-", stdin=POOL)
     shown = user.get_object("clusterinfo", "default")["spec"]
     assert isinstance(shown, dict)

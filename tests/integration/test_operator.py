@@ -5,6 +5,7 @@ The server has no controller manager: the tests roll out the DaemonSet, and end 
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from tests.harness.operator_process import (
 )
 from tests.harness.servers.hiding_proxy import open_hiding_proxy
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.tool_user import ToolUser
 from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.apiserver
@@ -66,7 +68,8 @@ def ready(cluster: OperatorCluster) -> OperatorCluster:
 
 def test_an_installation_becomes_objects_and_the_status_says_so(ready: OperatorCluster) -> None:
     found = ready.installation()
-    assert "nothing in this release programs bgp Enabled" in str(condition(found, "Ready")["message"])
+    notes = str(condition(found, "Ready")["message"])
+    assert "nothing in this release programs bgp Enabled; pods of different nodes do not reach each other" in notes
     assert condition(found, "Degraded")["status"] == "False"
     assert text_at(found, "status", "crdMode") == "v1"
     assert text_at(found, "status", "computed", "netplugNetwork", "hostPorts") == "Enabled"
@@ -215,6 +218,30 @@ def test_beside_a_daemonset_of_another_form_nothing_is_written(cluster: Operator
     finally:
         cluster.request("DELETE", f"{DAEMONSETS}/netplug-node")
     cluster.wait_for_objects()
+
+
+def test_an_operator_that_does_not_run_is_seen(ready: OperatorCluster, tmp_path: Path) -> None:
+    """Killed, it leaves a status that says that all is well, also of a change that nobody acts upon."""
+    access = {"datastoreType": "kubernetes", "kubeconfig": ready.server.write_kubeconfig()}
+    tool = ToolUser(tmp_path, {**access, "netplugAPIGroup": "crd.projectnetplug.org/v1"})
+
+    def found() -> dict[str, tuple[str, str]]:
+        result = tool.run_command("install", "status", "-o", "json")
+        return {one["name"]: (one["condition"], one["detail"]) for one in json.loads(result.out)["checks"]}
+
+    assert found()["operator"] == ("available", "op0 acts")
+    assert found()["Installation(default)"][0] == "available"
+    ready.patch(LEASE, {"spec": {"renewTime": "2026-08-20T10:00:00.000000Z"}})  # the clock of its machine is late
+    assert found()["operator"] == ("available", "op0 acts")
+    ready.kill_operators()
+    ready.patch(f"{INSTALLATIONS}/default", {"spec": network(mtu=1400)})
+    ready.request("DELETE", f"{INSTALLATIONS}/default")
+    wait_until(lambda: found()["operator"][0] == "degraded", "it is seen that no operator runs")
+    assert "op0 has stopped renewing its Lease" in found()["operator"][1]
+    assert found()["Installation(default)"] == ("degraded", "it is being deleted; the operator lets it go last")
+    ready.patch(f"{INSTALLATIONS}/default", {"metadata": {"finalizers": None}})
+    ready.install(SPEC)
+    assert found()["Installation(default)"] == ("degraded", "no operator has acted upon it yet")
 
 
 def test_killed_at_random_it_converges(cluster: OperatorCluster) -> None:

@@ -12,6 +12,7 @@ from netplug_core.installation.check import check
 from netplug_core.installation.descriptions import find_field_text
 from netplug_core.installation.document import read_installation
 from netplug_core.installation.problems import ProblemClass
+from netplug_core.resources.unprogrammed import NO_ROUTES
 from tools.images.root import HELPERS
 from tools.installation import PAGE, render_page
 
@@ -47,7 +48,7 @@ def test_what_is_shown_is_printed(tmp_path: Path) -> None:
     assert (right.returncode, right.stdout, right.stderr) == (
         0,
         blocks("text")[1],
-        f"{warning}encapsulation VXLAN\n" * 3,
+        f"{warning}encapsulation VXLAN; {NO_ROUTES}\n" * 3,
     )
 
 

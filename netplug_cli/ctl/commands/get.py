@@ -26,8 +26,10 @@ from netplug_core.flows.resources.read import find, list_in_pages
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Record
 from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind
 from netplug_core.resources.patch import strip_cluster_fields
+from netplug_core.resources.unprogrammed import pools_warning
 
 __all__ = ["get"]
 
@@ -188,7 +190,9 @@ def _list(session: Session, request: _GetRequest, output: OutputFormat) -> int:
             deadline=Deadline.after(session.clock, _LIST_TIMEOUT_S),
         )
         if columns is not None:
-            is_empty = _print_rows(columns, found)
+            pools = list[Record[Resource]]()
+            is_empty = _print_rows(columns, _collecting(found, pools) if row.name == IPPOOL.name else found)
+            _warn_of_pools(pools, output)
         elif output is ObjectFormat.NAME:
             is_empty = _print_names(found)
         else:
@@ -225,6 +229,20 @@ def _print_rows(columns: Columns, found: Iterator[Record[Resource]]) -> bool:
     return is_empty
 
 
+def _collecting(found: Iterator[Record[Resource]], collected: list[Record[Resource]]) -> Iterator[Record[Resource]]:
+    """The records as they come, and at the end all of them in a list."""
+    for record in found:
+        collected.append(record)
+        yield record
+
+
+def _warn_of_pools(found: Iterable[Record[Resource]], output: OutputFormat) -> None:
+    """Say below a table for people which settings of its pools have no effect; programs read other outputs."""
+    warning = pools_warning(record.value for record in found if isinstance(record.value, IPPool))
+    if warning and isinstance(output, Width):
+        print_error(f"warning: {warning}")
+
+
 def _print_names(found: Iterable[Record[Resource]]) -> bool:
     """Print kind and name of each resource, as kubectl does, and return whether there is none."""
     is_empty = True
@@ -251,6 +269,7 @@ def _print_named(
         if position:
             click.echo()
         _print_rows(cast("Columns", columns[kind]), records)
+    _warn_of_pools(found, output)
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from netplug_cli.ctl.simulation.options import parse_duration
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.flows.resources.cluster import find_cluster_information
+from netplug_core.flows.resources.cluster import cluster_type_on, find_cluster_information
 
 __all__ = ["version"]
 
@@ -43,10 +43,14 @@ def version(context: click.Context, *, is_client_only: bool, interval_s: int | N
 
 
 def _ask(session: Session) -> str:
-    """The lines about the cluster. The datastore is opened anew, so that new credentials are read."""
+    """The lines about the cluster. The datastore is opened anew, so that new credentials are read.
+
+    A cluster of which no component has recorded a type is shown with that of its datastore.
+    """
     with session.open_datastore_of_any_release() as store:
         cluster = find_cluster_information(store, deadline=session.deadline())
-    return f"Cluster Version: {cluster.version or _UNKNOWN}\nCluster Type: {cluster.cluster_type or _UNKNOWN}"
+        kind = cluster_type_on(store, cluster.cluster_type) or store.description.name
+    return f"Cluster Version: {cluster.version or _UNKNOWN}\nCluster Type: {kind}"
 
 
 def _poll(session: Session, interval_s: int) -> None:

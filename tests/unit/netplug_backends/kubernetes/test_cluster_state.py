@@ -11,10 +11,11 @@ from netplug_backends.kubernetes.cluster_state import (
     read_daemonset,
     read_installation,
     read_node,
+    read_operator,
     read_pod,
 )
 from netplug_core.addressing import Address, Prefix
-from netplug_core.installation.cluster import ClusterNode, InstallationState, PodState
+from netplug_core.installation.cluster import ClusterNode, InstallationState, OperatorState, PodState
 
 
 def test_a_node() -> None:
@@ -51,6 +52,16 @@ def test_why_a_container_does_not_run(state: object, problem: str) -> None:
     assert read_pod(found, datastore="kubernetes") == PodState(name="p", node="a", problem=problem)
 
 
+def test_an_image_that_is_the_cause_is_named() -> None:
+    for reason, text in (
+        ("ImagePullBackOff", "x: ImagePullBackOff of image r/n:v1"),
+        ("RunContainerError", "x: RunContainerError"),
+    ):
+        failing = {**container("x", {"waiting": {"reason": reason}}), "image": "r/n:v1"}
+        found = {"metadata": {"name": "p"}, "status": {"initContainerStatuses": [failing]}}
+        assert read_pod(found, datastore="kubernetes").problem == text
+
+
 def test_with_etcd_one_ready_container_is_enough() -> None:
     statuses = [container("netplug-node"), container("install-cni", is_ready=True)]
     found = {"metadata": {"name": "p"}, "status": {"containerStatuses": statuses}}
@@ -78,10 +89,37 @@ def test_a_daemonset() -> None:
 
 def test_an_installation() -> None:
     found = {
-        "metadata": {"name": "default"},
-        "status": {"conditions": [{"type": "Degraded", "status": "True", "message": "m"}, "nonsense"]},
+        "metadata": {"name": "default", "generation": 3, "deletionTimestamp": "2026-08-20T10:00:00Z"},
+        "status": {
+            "conditions": [
+                {"type": "Degraded", "status": "True", "message": "m", "observedGeneration": 2},
+                "nonsense",
+                {"type": "Ready", "status": "False", "message": "", "observedGeneration": 3},
+            ]
+        },
     }
-    assert read_installation(found) == InstallationState(name="default", conditions=(("Degraded", "True", "m"),))
+    assert read_installation(found) == InstallationState(
+        name="default",
+        conditions=(("Degraded", "True", "m"), ("Ready", "False", "")),
+        generation=3,
+        observed_generation=2,
+        is_being_deleted=True,
+    )
+    assert read_installation({}) == InstallationState(name="")
+
+
+def test_an_operator() -> None:
+    """A pod that ends is none."""
+    lease = {"spec": {"holderIdentity": "op-1", "renewTime": "2026-08-20T10:00:00.5Z"}}
+    pod = {"metadata": {"name": "op-1", "namespace": "mine"}, "spec": {"nodeName": "a"}}
+    ending = {"metadata": {"name": "op-0", "namespace": "mine", "deletionTimestamp": "2026-08-20T10:00:00Z"}}
+    assert read_operator(lease, [ending, pod]) == OperatorState(
+        holder="op-1",
+        renewed="2026-08-20T10:00:00.5Z",
+        pods=(PodState(name="op-1", node="a"),),
+        namespace="mine",
+    )
+    assert read_operator(None, []) == OperatorState()
 
 
 def test_a_definition() -> None:

@@ -2,6 +2,10 @@
 
 import pytest
 
+from netplug_core.addressing import Prefix
+from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import judge, network
 
 INERT = "Installation(default): nothing in this release programs "
@@ -18,18 +22,43 @@ def test_nothing_to_warn_about() -> None:
 
 
 @pytest.mark.parametrize("spec, names", [
-    ({}, "bgp Enabled, encapsulation IPIP, natOutgoing Enabled"),
+    ({}, f"bgp Enabled, encapsulation IPIP, natOutgoing Enabled; {NO_ROUTES}"),
     (quiet(linuxDataplane="BPF"), "linuxDataplane BPF"),
     (quiet(linuxPodInterfaceType="Netkit"), "linuxPodInterfaceType Netkit"),
     (
         network(bgp="Disabled", ipPools=[{"cidr": "10.0.0.0/16", "encapsulation": "VXLAN", "natOutgoing": "Disabled"}]),
-        "encapsulation VXLAN",
+        f"encapsulation VXLAN; {NO_ROUTES}",
     ),
 ])  # fmt: skip
 def test_what_nothing_programs_is_named(spec: dict[str, object], names: str) -> None:
     checked = judge(spec)
     assert checked.problems == ()
     assert checked.warnings == (INERT + names,)
+
+
+def stored_pool(**settings: object) -> IPPool:
+    spec = IPPoolSpec(prefix=Prefix.parse("10.0.0.0/16"), **settings)  # type: ignore[arg-type]
+    return IPPool(metadata=Metadata(name="default-ipv4-ippool"), spec=spec)
+
+
+def test_a_pool_that_the_operator_has_made_is_judged_as_before() -> None:
+    """Once the cluster has a pool, an Installation that lists none asks for none."""
+    made = stored_pool(ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True)
+    without, with_pool = judge({}), judge({}, pools=(made,))
+    assert with_pool.resolved is not None
+    assert with_pool.resolved.pools == ()
+    assert with_pool.warnings == without.warnings
+
+
+def test_a_pool_that_is_disabled_is_not_judged() -> None:
+    made = stored_pool(ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True, is_disabled=True)
+    assert judge({}, pools=(made,)).warnings == (f"{INERT}bgp Enabled",)
+
+
+def test_another_plugin_makes_the_routes() -> None:
+    made = stored_pool(ipip_mode=Encapsulation.ALWAYS)
+    foreign = {"cni": {"type": "GKE"}}
+    assert judge(foreign, pools=(made,)).warnings == (f"{INERT}encapsulation IPIP",)
 
 
 def test_holding_pods_back_only_delays_them() -> None:
@@ -45,7 +74,7 @@ def test_host_bits_are_named() -> None:
     pool = {"cidr": "10.1.2.3/16", "encapsulation": "VXLAN", "natOutgoing": "Disabled"}
     warnings = judge(network(bgp="Disabled", ipPools=[pool])).warnings
     path = "Installation(default): spec.netplugNetwork.ipPools[0].cidr: "
-    assert warnings == (f"{path}10.1.2.3/16 is taken as 10.1.0.0/16", f"{INERT}encapsulation VXLAN")
+    assert warnings == (f"{path}10.1.2.3/16 is taken as 10.1.0.0/16", f"{INERT}encapsulation VXLAN; {NO_ROUTES}")
 
 
 def test_an_installation_that_selects_nothing_known_is_not_resolved() -> None:

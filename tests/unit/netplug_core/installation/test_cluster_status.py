@@ -10,12 +10,15 @@ from netplug_core.installation.cluster import (
     DaemonSetState,
     FieldConflict,
     InstallationState,
+    OperatorState,
     PodState,
 )
 from netplug_core.installation.cluster_status import Condition, PoolsFound, Status, judge
+from netplug_core.resources.ippool import Encapsulation
+from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import make_pool
 
-AVAILABLE, PROGRESSING, DEGRADED = Condition
+AVAILABLE, LIMITED, PROGRESSING, DEGRADED = Condition
 DAEMONSET = DaemonSetState(
     namespace="netplug-system", is_observed=True, desired=2, updated=2, assigns_addresses=True, datastore="kubernetes"
 )
@@ -29,17 +32,29 @@ WORKING = ClusterState(
 POOLS = PoolsFound(pools=(make_pool("10.0.0.0/16", name="main"),))
 
 
+OPERATOR = OperatorState(holder="op-1_5c9fb01b", renewed="2026-08-20T10:00:00Z")
+POD = PodState(name="op-1", node="a")
+STOPPED = "no operator runs, so that a changed Installation has no effect and a deleted one stays"
+UNRENEWED = f"{STOPPED}: op-1 has stopped renewing its Lease, last at 2026-08-20T10:00:00Z"
+ROUTES_ADVICE = (
+    "unless others make them, give each node a route to each block of the others: netplugctl ipam show --show-blocks "
+    "names them"
+)
+NO_DAEMONSET = "no DaemonSet netplug-node in kube-system or netplug-system"
+
+
 def rows(status: Status) -> list[tuple[str, Condition, str]]:
     return [(check.name, check.condition, check.detail) for check in status.checks]
 
 
 def test_everything_works() -> None:
     found = judge(WORKING, POOLS)
-    assert found.condition is AVAILABLE
+    assert found.condition is LIMITED
     assert rows(found) == [
         ("CRDs", AVAILABLE, "2 of 2 established, v1"),
         ("DaemonSet", AVAILABLE, "netplug-system: 2 nodes, 2 with the latest pod, 2 with a ready one"),
         ("pools", AVAILABLE, "main 10.0.0.0/16"),
+        ("routes", LIMITED, f"{NO_ROUTES}; {ROUTES_ADVICE}"),
     ]
 
 
@@ -116,22 +131,110 @@ def test_pools_that_give_no_addresses() -> None:
     assert rows(judge(WORKING, PoolsFound(failure="down")))[-1] == ("pools", DEGRADED, "down")
 
 
+def test_what_no_route_is_programmed_for_is_said_unless_there_is_one_node() -> None:
+    pool = make_pool("10.0.0.0/16", name="main")
+    wrapped = evolve(pool, spec=evolve(pool.spec, ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True))
+    found = judge(WORKING, PoolsFound(pools=(wrapped,)))
+    inert = "nothing in this release programs natOutgoing, ipipMode Always"
+    assert rows(found)[-1] == ("routes", LIMITED, f"{NO_ROUTES}; {inert}; {ROUTES_ADVICE}")
+    alone = evolve(WORKING, nodes=("a",), pods=WORKING.pods[:1], daemonsets=(evolve(DAEMONSET, desired=1, updated=1),))
+    assert judge(alone, PoolsFound(pools=(wrapped,))).condition is AVAILABLE
+
+
+READY = (("Ready", "True", "all"), ("Degraded", "False", "no"))
+
+
 @pytest.mark.parametrize(
-    "conditions, condition, detail",
+    "changes, condition, detail",
     [
-        ((), AVAILABLE, "no operator acts upon it"),
-        ((("Ready", "True", ""),), AVAILABLE, "ready"),
-        ((("Ready", "True", "all"), ("Degraded", "False", "no")), AVAILABLE, "all"),
-        ((("Ready", "False", ""), ("Progressing", "True", "1 of 2")), PROGRESSING, "1 of 2"),
-        ((("Ready", "False", ""),), PROGRESSING, "it is not ready yet"),
-        ((("Ready", "True", ""), ("Degraded", "True", "PodFailure")), DEGRADED, "PodFailure"),
+        ({"conditions": ()}, PROGRESSING, "no operator has acted upon it yet"),
+        ({"conditions": (("Ready", "True", ""),)}, AVAILABLE, "ready"),
+        ({"conditions": READY}, AVAILABLE, "all"),
+        ({"conditions": (("Ready", "False", ""), ("Progressing", "True", "1 of 2"))}, PROGRESSING, "1 of 2"),
+        ({"conditions": (("Ready", "False", ""),)}, PROGRESSING, "it is not ready yet"),
+        ({"conditions": (("Ready", "True", ""), ("Degraded", "True", "PodFailure"))}, DEGRADED, "PodFailure"),
+        (
+            {"conditions": READY, "generation": 3},
+            PROGRESSING,
+            "its generation is 3, and the operator has acted upon 2; what the status says is of that",
+        ),
+        (
+            {"conditions": READY, "is_being_deleted": True},
+            PROGRESSING,
+            "it is being deleted; the operator lets it go last",
+        ),
+        (
+            {"conditions": (("Progressing", "True", "3 pods are ending"),), "is_being_deleted": True},
+            PROGRESSING,
+            "it is being deleted; 3 pods are ending",
+        ),
     ],
 )
-def test_what_the_operator_says(
-    conditions: tuple[tuple[str, str, str], ...], condition: Condition, detail: str
+def test_what_the_operator_says(changes: dict[str, object], condition: Condition, detail: str) -> None:
+    known = InstallationState(name="default", generation=2, observed_generation=2)
+    installation = evolve(known, **changes)  # type: ignore[arg-type]
+    state = evolve(WORKING, installations=(installation,), operator=OPERATOR)
+    assert rows(judge(state, POOLS))[:2] == [
+        ("operator", AVAILABLE, "op-1 acts"),
+        ("Installation(default)", condition, detail),
+    ]
+    without = rows(judge(evolve(state, operator=OperatorState()), POOLS))
+    assert without[0][1] is DEGRADED
+    waits_for_operator = installation.generation > 2 or installation.is_being_deleted or not installation.conditions
+    assert without[1] == ("Installation(default)", DEGRADED if waits_for_operator else condition, detail)
+
+
+@pytest.mark.parametrize(
+    "operator, condition, detail",
+    [
+        (
+            OperatorState(),
+            DEGRADED,
+            f"{STOPPED}: apply operator.yaml, or install the chart netplug-operator; if it is there, scale it to 1",
+        ),
+        (
+            evolve(OPERATOR, is_renewed=False),
+            DEGRADED,
+            f"{UNRENEWED}; see kubectl -n netplug-operator get pods",
+        ),
+        (
+            evolve(OPERATOR, is_renewed=False, pods=(POD,), namespace="mine"),
+            DEGRADED,
+            f"{UNRENEWED}; see kubectl -n mine get pods",
+        ),
+        (OperatorState(pods=(POD,), namespace="mine"), PROGRESSING, "pod op-1: it does not act yet"),
+        (
+            OperatorState(pods=(evolve(POD, problem="netplug-operator: ErrImagePull of image x"),), namespace="mine"),
+            DEGRADED,
+            f"{STOPPED}: pod op-1: netplug-operator: ErrImagePull of image x; see kubectl -n mine describe pod op-1",
+        ),
+    ],
+)
+def test_an_operator_that_does_not_run(operator: OperatorState, condition: Condition, detail: str) -> None:
+    installation = InstallationState(name="default", conditions=READY)
+    state = evolve(WORKING, installations=(installation,), operator=operator)
+    assert rows(judge(state, POOLS))[0] == ("operator", condition, detail)
+
+
+@pytest.mark.parametrize(
+    "installations, condition, detail",
+    [
+        ((), PROGRESSING, f"{NO_DAEMONSET}: the operator waits for an Installation; create one: kubectl apply -f FILE"),
+        ((InstallationState(name="default"),), PROGRESSING, f"{NO_DAEMONSET} yet: the operator installs it"),
+        (
+            (InstallationState(name="default", conditions=READY),),
+            AVAILABLE,
+            f"{NO_DAEMONSET}; the Installation needs none",
+        ),
+    ],
+)
+def test_nothing_on_the_nodes_beside_an_operator(
+    installations: tuple[InstallationState, ...], condition: Condition, detail: str
 ) -> None:
-    state = evolve(WORKING, installations=(InstallationState(name="default", conditions=conditions),))
-    assert rows(judge(state, POOLS))[0] == ("Installation(default)", condition, detail)
+    state = ClusterState(operator=OperatorState(pods=(POD,)), installations=installations)
+    found = rows(judge(state, PoolsFound()))
+    assert found[-1] == ("DaemonSet", condition, detail)
+    assert ("CRDs", PROGRESSING, "there are none yet; the operator brings them") in found
 
 
 def test_a_conflict_names_fields_and_the_way_out() -> None:

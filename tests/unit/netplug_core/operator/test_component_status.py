@@ -54,7 +54,8 @@ def test_nodes_that_come_up_are_not_about_pools(scene: Scene) -> None:
     scene.cluster.roll_out(available=1)
     scene.settle()
     assert status(scene, NETPLUG)["Progressing"] == ("True", "ResourceNotReady")
-    assert status(scene, NETPLUG)["Available"] == ("False", "Unknown")
+    assert status(scene, NETPLUG)["Available"] == ("False", "ResourceNotReady")
+    assert status(scene, NETPLUG)["Degraded"] == ("False", "ResourceNotReady")
     assert status(scene, POOLS) == AVAILABLE
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from netplug_core.clock import SECOND_NS, parse_time
 from netplug_core.operator.lease import (
     LEASE_S,
     TRUSTED_S,
@@ -9,6 +12,7 @@ from netplug_core.operator.lease import (
     LeaseStep,
     SeenLease,
     decide_lease,
+    is_recent,
     next_record,
     read_lease,
     released_record,
@@ -50,3 +54,14 @@ def test_the_records_that_are_written() -> None:
     assert next_record(taken, "a", "t3") == LeaseRecord(holder="a", acquired="t2", renewed="t3", transitions=5)
     assert read_lease({"spec": taken.spec()}) == taken
     assert taken.spec()["leaseDurationSeconds"] == LEASE_S
+
+
+@pytest.mark.parametrize("age_s, is_fresh", [(-1, False), (0, True), (LEASE_S, True), (LEASE_S + 1, False)])
+def test_who_sees_a_lease_once_compares_clocks(age_s: int, *, is_fresh: bool) -> None:
+    """What seems to come from the future is not trusted either."""
+    renewed = "2026-08-20T10:00:00.000000Z"
+    assert is_recent(renewed, parse_time(renewed) + age_s * SECOND_NS) is is_fresh
+
+
+def test_a_time_that_cannot_be_read_is_not_recent() -> None:
+    assert not is_recent("", 0)

@@ -13,6 +13,7 @@ from netplug_core.operator.crd_mode import ClusterMode
 from netplug_core.operator.objects import IGNORE, ObjectRef
 from netplug_core.operator.platform import KUBEADM_CONFIG
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF, installed_refs
+from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import make_pool, network
 from tests.harness.operator_cluster import SHIPPED, VERSION, make_loop, settle
 from tests.harness.operator_scene import Scene
@@ -59,7 +60,7 @@ def test_the_order_of_a_first_installation() -> None:
 
 
 def test_it_is_ready_when_every_node_has_its_pod(scene: Scene) -> None:
-    notes = "Installation(default): nothing in this release programs bgp Enabled"
+    notes = f"Installation(default): nothing in this release programs bgp Enabled; {NO_ROUTES}"
     assert scene.cluster.conditions() == {
         "Ready": ("True", "AllObjectsAvailable", notes),
         "Progressing": ("False", "AllObjectsAvailable", ""),

@@ -22,7 +22,13 @@ CLIENT = f"Client Version: v{__version__}\n"
 
 def test_an_unset_version_is_unknown(harness: ToolHarness) -> None:
     assert harness.run_command("version") == 0
-    assert harness.out == CLIENT + "Cluster Version: unknown\nCluster Type: unknown\n"
+    assert harness.out == CLIENT + "Cluster Version: unknown\nCluster Type: memory\n"
+
+
+def test_a_type_that_is_not_recorded_is_that_of_the_datastore(harness: ToolHarness) -> None:
+    cluster(harness, "v1.2.3")
+    assert harness.run_command("version") == 0
+    assert harness.out == CLIENT + "Cluster Version: v1.2.3\nCluster Type: memory\n"
 
 
 def test_what_the_cluster_says(harness: ToolHarness) -> None:
@@ -109,7 +115,7 @@ def nothing() -> None:
     """A wait in which nothing changes."""
 
 
-def cluster_lines(version: str, cluster_type: str = "unknown") -> str:
+def cluster_lines(version: str, cluster_type: str = "memory") -> str:
     return f"Cluster Version: {version}\nCluster Type: {cluster_type}\n"
 
 
