@@ -18,7 +18,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, excerpt, quote
 
 __all__ = [
-    "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
+    "API_VERSION", "DEFAULT_INTERFACE", "DEFAULT_NETWORK", "HOST_INTERFACE_PREFIX", "HOST_MAC",
+    "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
     "MANAGED_BY", "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias",
     "InvalidName",
     "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_labels",
@@ -53,6 +54,9 @@ MAX_NAME_LENGTH = 253
 """Characters in the name of a resource (a DNS subdomain, RFC 1123)."""
 
 DEFAULT_INTERFACE = "eth0"
+DEFAULT_NETWORK = "k8s-pod-network"
+"""The name of the network in the configuration that comes with netplug; handles begin with it."""
+
 """The name that a runtime gives to a container's first interface."""
 
 KUBERNETES_ORCHESTRATOR = "k8s"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from netplug_backends.host.units import DEFAULT_PROGRAM, render_units
-from netplug_backends.kubernetes.admission import admission_objects
+from netplug_backends.kubernetes.admission import admission_objects, protection_objects
 from netplug_backends.kubernetes.manifests import (
     definitions,
     node_role,
@@ -21,7 +21,14 @@ from netplug_backends.kubernetes.manifests import (
     static_manifest,
 )
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.ctl.manifests import ADMISSION_MANIFEST, CRD_BUNDLES, OPERATOR_MANIFEST, STATIC_FOLDER, render_manifest
+from netplug_cli.ctl.manifests import (
+    ADMISSION_MANIFEST,
+    CRD_BUNDLES,
+    OPERATOR_MANIFEST,
+    PROTECTION_MANIFEST,
+    STATIC_FOLDER,
+    render_manifest,
+)
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core import __version__
 from netplug_core.installation.methods import Method
@@ -53,6 +60,7 @@ def render_manifests() -> Iterator[tuple[str, str]]:
     for name, content in chart_files(__version__):
         yield f"charts/{name}", TEMPLATE_HEAD + content if isinstance(content, str) else _render_part(name, content)
     yield ADMISSION_MANIFEST, render_documents(*admission_objects())
+    yield PROTECTION_MANIFEST, render_documents(*protection_objects())
     for name, unit in render_units(DEFAULT_PROGRAM).items():
         yield f"systemd/{name}", HEAD + unit
     yield f"netconf/{CONFIGURATION_FILE}", render_schema(configuration_schema())

@@ -1,6 +1,7 @@
-"""The admission policies that come with the definitions of v3, where ``kubectl`` writes what the API server stores.
+"""The admission policies: one that keeps the definitions, and those that come with the definitions of v3.
 
-In v1 mode ``netplugctl`` writes, which fills in the defaults itself. Pure; ``make manifests`` writes the objects.
+With v3 ``kubectl`` writes what the API server stores. In v1 mode ``netplugctl`` writes, which fills in the defaults
+itself. Pure; ``make manifests`` writes the objects.
 """
 
 from __future__ import annotations
@@ -13,15 +14,23 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.resources.installation import OPERATOR_GROUP
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation
 
-__all__ = ["ADMISSION_GROUP", "MUTATING_KIND", "MUTATING_VERSIONS", "admission_objects"]
+__all__ = [
+    "ADMISSION_GROUP", "ALLOW_DELETION", "MUTATING_KIND", "MUTATING_VERSIONS", "admission_objects",
+    "protection_objects",
+]  # fmt: skip
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 MUTATING_KIND: Final = "MutatingAdmissionPolicy"
 MUTATING_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 """The versions of the API that may have mutating policies, the best first. Kubernetes has v1 since 1.36."""
 
+ALLOW_DELETION: Final = "projectnetplug.org/allow-deletion"
+"""The annotation of a definition that may be deleted, with every object of its kind; its text does not matter."""
+
+_DEFINITIONS: Final = "netplug-definitions-kept"
 _DEFAULTS: Final = "netplug-ippool-defaults"
 _KEPT: Final = "netplug-clusterinformation-kept"
 _LABELS: Final = {"app.kubernetes.io/part-of": "netplug"}
@@ -34,6 +43,17 @@ def admission_objects(version: str = MUTATING_VERSIONS[0]) -> Iterator[Json]:
     yield _object("v1", "ValidatingAdmissionPolicy", _KEPT, _kept_policy())
     binding = {"policyName": _KEPT, "validationActions": ["Deny"]}
     yield _object("v1", "ValidatingAdmissionPolicyBinding", _KEPT, binding)
+
+
+def protection_objects() -> Iterator[Json]:
+    """The policy that refuses to delete definitions, with its binding.
+
+    With a definition goes every object of its kind: pools, blocks and handles, while pods use their addresses. A file
+    with everything of a release is deleted as easily as it is applied.
+    """
+    yield _object("v1", "ValidatingAdmissionPolicy", _DEFINITIONS, _definitions_policy())
+    binding = {"policyName": _DEFINITIONS, "validationActions": ["Deny"]}
+    yield _object("v1", "ValidatingAdmissionPolicyBinding", _DEFINITIONS, binding)
 
 
 def _object(version: str, kind: str, name: str, spec: Json) -> Json:
@@ -51,6 +71,28 @@ def _default_policy() -> Json:
         "matchConstraints": _matching(IPPOOL.name, "CREATE", "UPDATE"),
         "matchConditions": [{"name": "has-a-cidr", "expression": has_cidr}],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _defaults()}}],  # a list cannot be applied
+    }
+
+
+def _definitions_policy() -> Json:
+    groups = sorted({*(mode.group for mode in CrdMode), OPERATOR_GROUP})
+    listed = ", ".join(f"'{group}'" for group in groups)
+    rule = {
+        "apiGroups": ["apiextensions.k8s.io"],
+        "apiVersions": ["*"],
+        "operations": ["DELETE"],
+        "resources": ["customresourcedefinitions"],
+    }
+    allowed = f"has(oldObject.metadata.annotations) && '{ALLOW_DELETION}' in oldObject.metadata.annotations"
+    text = (
+        "'with this definition every ' + oldObject.spec.names.kind + ' would be deleted; if that is meant: "
+        f"kubectl annotate customresourcedefinition ' + oldObject.metadata.name + ' {ALLOW_DELETION}=true'"
+    )
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [{"name": "of-netplug", "expression": f"oldObject.spec.group in [{listed}]"}],
+        "validations": [{"expression": allowed, "messageExpression": text, "reason": "Forbidden"}],
     }
 
 

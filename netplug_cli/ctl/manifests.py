@@ -11,7 +11,10 @@ from typing import cast
 
 import yaml
 
-__all__ = ["ADMISSION_MANIFEST", "CRD_BUNDLES", "OPERATOR_MANIFEST", "STATIC_FOLDER", "read_shipped", "render_manifest"]
+__all__ = [
+    "ADMISSION_MANIFEST", "CRD_BUNDLES", "OPERATOR_MANIFEST", "PROTECTION_MANIFEST", "STATIC_FOLDER", "read_shipped",
+    "render_manifest",
+]  # fmt: skip
 
 STATIC_FOLDER = "static"
 CRD_BUNDLES = {mode: f"{STATIC_FOLDER}/crds-{mode}.yaml" for mode in ("v1", "v3")}
@@ -19,6 +22,9 @@ CRD_BUNDLES = {mode: f"{STATIC_FOLDER}/crds-{mode}.yaml" for mode in ("v1", "v3"
 
 ADMISSION_MANIFEST = f"{STATIC_FOLDER}/admission-v3.yaml"
 """The file with the admission policies for the definitions of v3."""
+
+PROTECTION_MANIFEST = f"{STATIC_FOLDER}/deletion-policy.yaml"
+"""The file with the admission policy that refuses to delete definitions."""
 
 OPERATOR_MANIFEST = f"{STATIC_FOLDER}/operator.yaml"
 """The file with the operator: its namespace, account, rights and Deployment."""

@@ -15,6 +15,7 @@ from netplug_core.operator.actions import (
     ChangePool,
     CompleteInstallation,
     DeleteObject,
+    LockDatastore,
     SetFinalizer,
 )
 from netplug_core.operator.cluster import FINALIZER
@@ -53,6 +54,8 @@ class Actor:
             case CompleteInstallation(installation):
                 if self.cluster.replace(installation, deadline=deadline) is None:
                     raise Unavailable(str(ref_of(installation)), "it has changed meanwhile, and is read again")
+            case LockDatastore(is_locked):
+                self.pools.lock(mode, is_locked=is_locked)
             case SetFinalizer(name, uid, is_held):
                 finalizers = [FINALIZER] if is_held else []
                 metadata = {"name": name, "uid": uid, "finalizers": finalizers}

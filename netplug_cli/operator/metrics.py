@@ -26,9 +26,11 @@ from netplug_core.operator.actions import (
     ChangePool,
     CompleteInstallation,
     DeleteObject,
+    LockDatastore,
     SetFinalizer,
 )
 from netplug_core.operator.objects import find_text
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.installation import INSTALLATION_KIND
 
 __all__ = ["METRICS_TYPE", "OperatorMetrics"]
@@ -122,5 +124,7 @@ def _write_of(action: Action) -> tuple[str, str]:
             return "replace", INSTALLATION_KIND
         case SetFinalizer():
             return "apply", INSTALLATION_KIND
+        case LockDatastore():
+            return "update", CLUSTER_INFORMATION.name
         case _:
             assert_never(action)

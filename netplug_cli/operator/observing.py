@@ -39,6 +39,7 @@ __all__ = ["INSTALLATION", "Observer", "Unreadable"]
 INSTALLATION = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME)
 _OVERLAY = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, OVERLAY_NAME)
 _POOLS = "ippools"
+_STORED = frozenset({_POOLS, "ipamblocks", "clusterinformations"})
 _TIMEOUT_S = 30.0
 
 
@@ -84,6 +85,7 @@ class Observer:
             return self._observe_removal(state, deadline)
         served = self.cluster.find_resources(mode, deadline=deadline)
         objects = self._objects((*self._definitions(mode), *self._installed()), deadline)
+        loss, is_locked = self._loss(mode, installation, served, deadline)
         found = ClusterState(
             installation=installation,
             overlay=self.cluster.find(_OVERLAY, deadline=deadline),
@@ -97,8 +99,18 @@ class Observer:
                 platform_prefixes=platform_prefixes(self.cluster.find(KUBEADM_CONFIG, deadline=deadline)),
             ),
             pods=self._pods(objects, deadline) if installation is not None else (),
+            loss=loss,
+            is_locked_for_loss=is_locked,
         )
         return found if installation is None else self._observe_static(found, deadline)
+
+    def _loss(
+        self, mode: ClusterMode, installation: Json | None, served: frozenset[str], deadline: Deadline
+    ) -> tuple[str, bool]:
+        """What is lost, as far as it can be known and somebody acts upon it."""
+        if installation is None or not served >= _STORED:
+            return "", False
+        return self.pools.find_loss(mode, deadline=deadline)
 
     def _observe_static(self, state: ClusterState, deadline: Deadline) -> ClusterState:
         """What a static manifest has installed, as long as it is there or nodes are moved from it."""
@@ -124,7 +136,7 @@ class Observer:
     def _definitions(self, mode: ClusterMode) -> tuple[ObjectRef, ...]:
         if not self.settings.manages_definitions:
             return ()
-        return tuple(map(ref_of, (*self.shipped.operator_definitions, *self.shipped.definitions[mode].values())))
+        return tuple(map(ref_of, self.shipped.all_definitions(mode)))
 
     def _installed(self) -> tuple[ObjectRef, ...]:
         return (*installed_refs(self.shipped), STATIC_DAEMONSET_REF)

@@ -68,3 +68,14 @@ class Pools(Protocol):
     def change(self, mode: ClusterMode, step: PoolStep) -> None:
         """Create, update or delete a pool, as it was last read."""
         ...
+
+    def find_loss(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[str, bool]:
+        """What is wrong where workloads have addresses and blocks are lost, and whether the operator has locked for it.
+
+        The text is empty if nothing is.
+        """
+        ...
+
+    def lock(self, mode: ClusterMode, *, is_locked: bool) -> None:
+        """Lock the datastore because blocks are lost, or unlock it if it is locked for that."""
+        ...

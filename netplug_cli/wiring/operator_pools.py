@@ -12,10 +12,14 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.check import find_loss
+from netplug_core.flows.resources.cluster import find_cluster_object
+from netplug_core.flows.resources.lock import lock_for_loss, unlock_after_loss
 from netplug_core.flows.resources.pool_step import change_pool
 from netplug_core.flows.resources.read import list_all
 from netplug_core.installation.pool_plan import PoolStep
 from netplug_core.operator.crd_mode import ClusterMode
+from netplug_core.resources.clusterinformation import is_locked_for_loss
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import get_kind
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
@@ -49,8 +53,24 @@ class StoredPools:
     def change(self, mode: ClusterMode, step: PoolStep) -> None:
         """Create, update or delete a pool."""
         revision = self._revisions.get(step.pool.metadata.name, "")
-        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, _CHANGE_S), chance=random.random)
-        change_pool(self._store(mode), step, revision=revision, pace=pace, new_uid=HostMachine().new_uid)
+        change_pool(self._store(mode), step, revision=revision, pace=self._pace(), new_uid=HostMachine().new_uid)
+
+    def find_loss(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[str, bool]:
+        """What is lost, and whether the datastore is locked for it."""
+        store = self._store(mode)
+        information = find_cluster_object(store, deadline=deadline)
+        is_locked = information is not None and is_locked_for_loss(information)
+        return find_loss(store, deadline=deadline), is_locked
+
+    def lock(self, mode: ClusterMode, *, is_locked: bool) -> None:
+        """Lock the datastore because blocks are lost, or unlock it if it is locked for that."""
+        if is_locked:
+            lock_for_loss(self._store(mode), pace=self._pace(), new_uid=HostMachine().new_uid)
+        else:
+            unlock_after_loss(self._store(mode), pace=self._pace())
+
+    def _pace(self) -> Pace:
+        return Pace(clock=self.clock, deadline=Deadline.after(self.clock, _CHANGE_S), chance=random.random)
 
     def _store(self, mode: ClusterMode) -> Datastore:
         if mode not in self._stores:

@@ -130,7 +130,8 @@ def _watched(shipped: Shipped) -> Watched:
     """The Installations, the components, the pools of either API group, and everything that is installed."""
     pools = ((mode.value, "ippools") for mode in CrdMode)
     crds = (definition for mode in ClusterMode for definition in shipped.definitions[mode].values())
-    refs = (*installed_refs(shipped), *map(ref_of, (*shipped.operator_definitions, *crds)))
+    kept = (*shipped.protection, *shipped.operator_definitions, *crds)
+    refs = (*installed_refs(shipped), *map(ref_of, kept))
     components = ((ref.api_version, ref.plural) for ref in COMPONENT_REFS.values())
     kinds = ((INSTALLATION_API_VERSION, "installations"), *components, *pools)
     return Watched(kinds, refs, SYSTEM_NAMESPACE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netplug_backends.kubernetes.admission import protection_objects
 from netplug_backends.kubernetes.manifests import definitions, node_role, operator_definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.operator.cluster import Shipped
@@ -11,10 +12,11 @@ __all__ = ["shipped_objects"]
 
 
 def shipped_objects() -> Shipped:
-    """Accounts with their rights, and definitions."""
+    """Accounts with their rights, definitions, and what keeps these."""
     return Shipped(
         node_accounts=node_role(),
         plugin_accounts=plugin_role(),
         definitions={mode: dict(definitions(CrdMode[mode.name])) for mode in ClusterMode},
         operator_definitions=tuple(definition for _, definition in operator_definitions()),
+        protection=tuple(protection_objects()),
     )

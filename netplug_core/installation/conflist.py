@@ -15,6 +15,7 @@ from netplug_core.addressing import Family
 from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.selection import IPAMType
+from netplug_core.names import DEFAULT_NETWORK
 from netplug_core.resources.installation import (
     KubernetesProvider,
     LinuxDataplane,
@@ -27,7 +28,7 @@ from netplug_core.resources.ippool import AllowedUse, IPPool
 
 __all__ = ["ENDPOINT_STATUS_DIR", "LOG_FILE", "NETWORK_NAME", "APIEndpoint", "render_conflist", "serves_workloads"]
 
-NETWORK_NAME: Final = "k8s-pod-network"
+NETWORK_NAME: Final = DEFAULT_NETWORK
 LOG_FILE: Final = "/var/log/netplug/cni/cni.log"
 ENDPOINT_STATUS_DIR: Final = "/var/run/netplug/endpoint-status"
 _LEVELS: Final = {

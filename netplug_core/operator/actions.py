@@ -10,7 +10,8 @@ from netplug_core.installation.pool_plan import PoolStep
 from netplug_core.operator.objects import Json, ObjectRef, ref_of
 
 __all__ = [
-    "Action", "ApplyObject", "ChangePool", "CompleteInstallation", "DeleteObject", "SetFinalizer", "describe",
+    "Action", "ApplyObject", "ChangePool", "CompleteInstallation", "DeleteObject", "LockDatastore", "SetFinalizer",
+    "describe",
 ]  # fmt: skip
 
 
@@ -52,7 +53,14 @@ class SetFinalizer:
     is_held: bool
 
 
-Action: TypeAlias = ApplyObject | DeleteObject | ChangePool | CompleteInstallation | SetFinalizer
+@frozen
+class LockDatastore:
+    """Lock the datastore, because blocks are lost, or unlock it when they are restored."""
+
+    is_locked: bool
+
+
+Action: TypeAlias = ApplyObject | DeleteObject | ChangePool | CompleteInstallation | SetFinalizer | LockDatastore
 
 
 def describe(action: Action) -> str:
@@ -68,5 +76,7 @@ def describe(action: Action) -> str:
             return f"complete {ref_of(installation)} with the settings of the static manifest"
         case SetFinalizer(name, _, is_held):
             return f"{'hold' if is_held else 'release'} Installation {name}"
+        case LockDatastore(is_locked):
+            return "lock the datastore: blocks are lost" if is_locked else "unlock the datastore: blocks are restored"
         case _:
             assert_never(action)

@@ -28,13 +28,18 @@ class Shipped:
     """Objects that come with the release and depend on no setting.
 
     ``node_accounts`` and ``plugin_accounts`` have the accounts with their rights, ``definitions`` the CRDs of each mode
-    with the names under which their objects are listed.
+    with the names under which their objects are listed, ``protection`` what refuses to delete these.
     """
 
     node_accounts: tuple[Json, ...] = field(hash=False)
     plugin_accounts: tuple[Json, ...] = field(hash=False)
     definitions: Mapping[ClusterMode, Mapping[str, Json]] = field(hash=False)
     operator_definitions: tuple[Json, ...] = field(hash=False)
+    protection: tuple[Json, ...] = field(hash=False)
+
+    def all_definitions(self, mode: ClusterMode) -> tuple[Json, ...]:
+        """What is applied for a mode: the protection, the operator's own kinds, and those of the mode."""
+        return (*self.protection, *self.operator_definitions, *self.definitions[mode].values())
 
 
 @frozen(kw_only=True)
@@ -55,6 +60,8 @@ class ClusterState:
     cluster's mode can be listed; the pools of ``facts`` are known if ``ippools`` is one of them. ``pods`` are those of
     the DaemonSet, if it is missing or not every node has its pod. As long as the DaemonSet of a static manifest is
     there, or nodes are moved from it, ``nodes`` are all of the cluster, and ``static_pods`` the pods of the manifest.
+    ``loss`` says that workloads have addresses and blocks are lost, ``is_locked_for_loss`` that the operator has locked
+    the datastore for it.
     While the Installation is being deleted, only the modes, the objects without the definitions, the pods, and the
     nodes that are being moved are read.
     """
@@ -68,6 +75,8 @@ class ClusterState:
     pods: tuple[Json, ...] = field(default=(), hash=False)
     nodes: tuple[Json, ...] = field(default=(), hash=False)
     static_pods: tuple[Json, ...] = field(default=(), hash=False)
+    loss: str = ""
+    is_locked_for_loss: bool = False
 
     def evidence(self, asked: ClusterMode | None) -> ModeEvidence:
         """What is known of the mode."""

@@ -24,6 +24,7 @@ class Reason:
     """Why a condition is as it is; the words that the API shows."""
 
     AVAILABLE: Final = "AllObjectsAvailable"
+    BLOCKS_LOST: Final = "BlocksLost"
     CONVERSION: Final = "MigrationError"
     INVALID: Final = "InvalidConfigurationError"
     MIGRATION: Final = "ResourceMigrationError"

@@ -41,7 +41,10 @@ class ObjectRef:
     @property
     def plural(self) -> str:
         """The name under which the API has the objects of the kind."""
-        return f"{self.kind.lower()}{'es' if self.kind.endswith('s') else 's'}"
+        kind = self.kind.lower()
+        if kind.endswith("y"):
+            return f"{kind[:-1]}ies"
+        return f"{kind}{'es' if kind.endswith('s') else 's'}"
 
     def __str__(self) -> str:
         place = f"{self.namespace}/" if self.namespace else ""

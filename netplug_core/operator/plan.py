@@ -13,13 +13,14 @@ from attrs import evolve, frozen
 from netplug_core.decoding.tables import find_member
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.check import CheckedInstallation, check
+from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.document import InstallationDocument, read_installation
 from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.overlay import overlaid
 from netplug_core.installation.pool_plan import PoolAction, PoolStep
 from netplug_core.installation.render import RenderedInstallation, render
-from netplug_core.installation.selection import CNIType, find_selection_problems, select
-from netplug_core.operator.actions import Action, ApplyObject, ChangePool, SetFinalizer
+from netplug_core.installation.selection import CNIType, IPAMType, find_selection_problems, select
+from netplug_core.operator.actions import Action, ApplyObject, ChangePool, LockDatastore, SetFinalizer
 from netplug_core.operator.cluster import (
     FINALIZER,
     ClusterState,
@@ -103,6 +104,11 @@ def _plan_installation(
         return Plan(actions=first, report=_degraded(Reason.INVALID, str(error)))
     if checked.problems:
         return Plan(actions=first, report=_degraded(Reason.INVALID, _describe_problems(checked)))
+    if state.loss and checked.resolved is not None and _uses_blocks(checked.resolved):
+        locking = () if state.is_locked_for_loss else (LockDatastore(is_locked=True),)
+        return Plan(actions=(*first, *locking), report=_degraded(Reason.BLOCKS_LOST, state.loss), checked=checked)
+    if state.is_locked_for_loss and not state.loss:
+        first = (*first, LockDatastore(is_locked=False))
     rendered = render(checked.document, facts, version=settings.version, api_group=mode.api_group)
     then = _plan_rendered(checked, rendered, state, shipped)
     actions = (*first, *then.actions)
@@ -238,6 +244,11 @@ def _troubled_pools(steps: Sequence[PoolStep]) -> tuple[str, str] | None:
         return None
     texts = (f"IPPool {step.pool.metadata.name} ({step.pool.spec.prefix}): {step.reason}" for step in troubled)
     return troubled[0].action.value, "\n".join(texts)
+
+
+def _uses_blocks(resolved: ResolvedInstallation) -> bool:
+    """Whether addresses come from blocks: others hold those of another IPAM."""
+    return resolved.is_netplug and resolved.ipam is IPAMType.NETPLUG
 
 
 def _without_definitions(missing: Sequence[str], settings: OperatorSettings, mode: ClusterMode) -> Report:

@@ -24,6 +24,7 @@ __all__ = ["given_rules", "lease_rules", "operator_rules", "own_rules"]
 
 _READ: Final = ("get", "list", "watch")
 _POOLS: Final = "ippools"
+_KEPT_GROUPS: Final = ("admissionregistration.k8s.io", "apiextensions.k8s.io")
 _POOL_WRITES: Final = {
     _POOLS: ("create", "delete", "get", "list", "update", "watch"),
     "ipamblocks": ("delete", "get", "list", "update"),
@@ -39,12 +40,13 @@ def operator_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]
 
 def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
     """The rules that its own requests need, but for the Lease."""
-    definitions = (found for mode in shipped.definitions.values() for found in mode.values())
+    definitions = [*shipped.protection, *shipped.operator_definitions]
+    definitions += [found for mode in shipped.definitions.values() for found in mode.values()]
     refs = [
         *installed_refs(shipped),
         *static_refs(shipped),
         OVERRIDE_REF,
-        *(map(ref_of, (*shipped.operator_definitions, *definitions)) if manages_definitions else ()),
+        *(map(ref_of, definitions) if manages_definitions else ()),
     ]
     return [
         *_object_rules(refs),
@@ -74,7 +76,7 @@ def lease_rules() -> list[Json]:
 def _object_rules(refs: Iterable[ObjectRef]) -> Iterator[Json]:
     """Rules for the objects that the operator applies: of their kinds it reads all, and changes those alone.
 
-    Definitions are never deleted.
+    Definitions, and what protects them, are never deleted.
     """
     names = dict[tuple[str, str], set[str]]()
     for ref in refs:
@@ -82,7 +84,7 @@ def _object_rules(refs: Iterable[ObjectRef]) -> Iterator[Json]:
     for group in sorted({group for group, _ in names}):
         yield _rule([group], sorted(plural for of, plural in names if of == group), ["create", *_READ])
     for (group, plural), found in sorted(names.items()):
-        verbs = ["patch"] if plural == "customresourcedefinitions" else ["delete", "patch"]
+        verbs = ["patch"] if group in _KEPT_GROUPS else ["delete", "patch"]
         yield _rule([group], [plural], verbs, sorted(found))
 
 

@@ -31,8 +31,8 @@ def wanted_objects(rendered: RenderedInstallation, shipped: Shipped) -> tuple[Js
 
 
 def wanted_definitions(mode: ClusterMode, shipped: Shipped) -> tuple[Json, ...]:
-    """The definitions of a mode, and those of the operator's own kinds before them."""
-    return tuple(map(marked, (*shipped.operator_definitions, *shipped.definitions[mode].values())))
+    """The definitions of a mode, and before them those of the operator's own kinds, and what protects all of them."""
+    return tuple(map(marked, shipped.all_definitions(mode)))
 
 
 def installed_refs(shipped: Shipped) -> tuple[ObjectRef, ...]:

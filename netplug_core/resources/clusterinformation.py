@@ -11,11 +11,13 @@ from __future__ import annotations
 from attrs import frozen
 
 from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.records import Get, Key, Kind, Require, Snapshot, Write, WriteGate
 from netplug_core.resources.metadata import Metadata
 
 __all__ = [
-    "CLUSTER_INFORMATION", "CLUSTER_INFORMATION_KEY", "READINESS_GATE", "ClusterInformation", "ClusterInformationSpec",
+    "CLUSTER_INFORMATION", "CLUSTER_INFORMATION_KEY", "LOSS_MARK", "READINESS_GATE", "ClusterInformation",
+    "ClusterInformationSpec", "is_locked_for_loss",
 ]  # fmt: skip
 
 
@@ -49,6 +51,15 @@ class ClusterInformation:
 
 CLUSTER_INFORMATION: Kind[ClusterInformation] = Kind("ClusterInformation", ("name",))
 CLUSTER_INFORMATION_KEY: Key[ClusterInformation] = CLUSTER_INFORMATION.key("default")
+
+LOSS_MARK = f"{RESOURCE_DOMAIN}/definitions-lost"
+"""The annotation of a ClusterInformation that is locked because workloads have addresses and there are no blocks."""
+
+
+def is_locked_for_loss(information: ClusterInformation) -> bool:
+    """Whether the datastore is locked for that, and not by a person."""
+    return information.is_locked and LOSS_MARK in dict(information.metadata.annotations)
+
 
 _QUERY = Get(CLUSTER_INFORMATION_KEY)
 

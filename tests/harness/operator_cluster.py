@@ -35,7 +35,7 @@ from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import manifest
 from tests.harness.node_server import Lines
 
-__all__ = ["SHIPPED", "VERSION", "Killed", "MemoryCluster", "MemoryPools", "make_loop", "settle"]
+__all__ = ["DEFINITION_KINDS", "SHIPPED", "VERSION", "Killed", "MemoryCluster", "MemoryPools", "make_loop", "settle"]
 
 Object = dict[str, object]
 VERSION = "1.2.3"
@@ -59,6 +59,11 @@ def _names_of(definition: Json) -> Json:
 
 SHIPPED = _trimmed()
 """What a release brings."""
+
+DEFINITION_KINDS = frozenset(
+    {"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+)
+"""The kinds of the definitions, and of what keeps them."""
 
 _REPEATING = ("replace Event ", f"apply {STATUS_KIND} ", f"delete {STATUS_KIND} ")
 """How writes begin that say again what a status says."""
@@ -254,6 +259,15 @@ class MemoryPools:
 
     cluster: MemoryCluster
     pools: tuple[IPPool, ...] = ()
+    loss: str = ""
+    is_locked: bool = False
+
+    def find_loss(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[str, bool]:
+        return self.loss, self.is_locked
+
+    def lock(self, mode: ClusterMode, *, is_locked: bool) -> None:
+        self.cluster._begin_write("lock" if is_locked else "unlock")  # noqa: SLF001  of one module
+        self.is_locked = is_locked
 
     def read(self, mode: ClusterMode, *, deadline: Deadline) -> tuple[IPPool, ...]:
         return self.pools

@@ -7,7 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from netplug_backends.kubernetes.admission import ADMISSION_GROUP, MUTATING_VERSIONS, admission_objects
+from netplug_backends.kubernetes.admission import (
+    ADMISSION_GROUP,
+    ALLOW_DELETION,
+    MUTATING_VERSIONS,
+    admission_objects,
+    protection_objects,
+)
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.codec import from_mapping, to_mapping
@@ -164,3 +170,67 @@ def test_the_cluster_information_is_not_deleted(server: ApiServer) -> None:
         with pytest.raises(RequestRefused, match="it is not deleted"):
             server.request("DELETE", path)
     assert server.get(f"{CLUSTERS}/default")
+
+
+# --- definitions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def protected(api_server: ApiServer) -> Iterator[ApiServer]:
+    """A server with the definitions of v1, which are kept."""
+    install_definitions(api_server, CrdMode.V1)
+    objects = list(protection_objects())
+    for one in objects:
+        path = f"{path_of(one)}?fieldManager=tests&fieldValidation=Strict&force=true"
+        api_server.request("PATCH", path, one, content_type=APPLY)
+    try:
+        wait_until(lambda: not may_delete(api_server, PROBE), "the policy is in force")
+        yield api_server
+    finally:
+        for one in objects:
+            api_server.request("DELETE", path_of(one))
+        wait_until(lambda: may_delete(api_server, PROBE), "the policy is gone")
+        unmarked = {"metadata": {"annotations": {ALLOW_DELETION: None}}}
+        api_server.request("PATCH", f"{DEFINITIONS}/{KEPT}", unmarked, content_type=MERGE)
+
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+KEPT, PROBE = "ipamblocks.crd.projectnetplug.org", "ippools.crd.projectnetplug.org"
+
+
+def may_delete(server: ApiServer, name: str) -> bool:
+    try:
+        server.request("DELETE", f"{DEFINITIONS}/{name}?dryRun=All")
+    except RequestRefused as error:
+        if error.code not in (403, 422):
+            raise
+        return False
+    return True
+
+
+def test_a_definition_is_deleted_only_with_the_annotation(protected: ApiServer) -> None:
+    text = (
+        "with this definition every IPAMBlock would be deleted; if that is meant: kubectl annotate "
+        f"customresourcedefinition {KEPT} projectnetplug.org/allow-deletion=true"
+    )
+    with pytest.raises(RequestRefused, match=text):
+        protected.request("DELETE", f"{DEFINITIONS}/{KEPT}")
+    with pytest.raises(RequestRefused, match="with this definition every"):
+        protected.request("DELETE", DEFINITIONS)  # all of a collection
+    other = {"metadata": {"annotations": {"projectnetplug.org/other": "true"}}}
+    protected.request("PATCH", f"{DEFINITIONS}/{KEPT}", other, content_type=MERGE)
+    assert not may_delete(protected, KEPT)
+    annotated = {"metadata": {"annotations": {ALLOW_DELETION: "true"}}}
+    protected.request("PATCH", f"{DEFINITIONS}/{KEPT}", annotated, content_type=MERGE)
+    assert may_delete(protected, KEPT)
+    assert not may_delete(protected, PROBE)
+
+
+def test_definitions_of_others_are_not_kept(protected: ApiServer) -> None:
+    name = "things.example.org"
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
+    spec = {"group": "example.org", "scope": "Cluster", "names": names, "versions": [version]}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name}}
+    protected.create(DEFINITIONS, {**head, "spec": spec})
+    protected.request("DELETE", f"{DEFINITIONS}/{name}")

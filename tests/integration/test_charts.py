@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from netplug_backends.kubernetes.admission import admission_objects
+from netplug_backends.kubernetes.admission import admission_objects, protection_objects
 from netplug_backends.kubernetes.manifests import definitions, operator_definitions
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.operator.objects import ObjectRef
+from netplug_core.operator.objects import ObjectRef, find_text
 from tests.harness.charts import (
     CHARTS,
     COMPONENTS,
@@ -80,7 +80,12 @@ def test_the_charts_of_definitions_are_the_bundles(helm: Helm, mode: CrdMode, op
     bundle = by_name(definition for _, definition in (*definitions(mode), *operator_definitions()))
     others = {ref: one for ref, one in found.items() if ref not in bundle}
     assert {ref: one for ref, one in found.items() if ref in bundle} == bundle
-    assert len(others) == (len(list(admission_objects())) if mode is CrdMode.V3 else 0)
+    protection = by_name(protection_objects())
+    assert protection.keys() <= others.keys()
+    assert all(
+        find_text(others[ref], "metadata", "annotations", "helm.sh/resource-policy") == "keep" for ref in protection
+    )
+    assert len(others) == len(protection) + (len(list(admission_objects())) if mode is CrdMode.V3 else 0)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,7 @@ def test_checks_75_and_76_policies_have_the_best_version_that_the_cluster_has(
     wanted = by_name(admission_objects(version))
     assert {ref: one for ref, one in found.items() if ref in wanted} == wanted
     validating = [ref for ref in found if ref.kind.startswith("Validating")]
-    assert [ref.api_version for ref in validating] == ["admissionregistration.k8s.io/v1"] * 2
+    assert [ref.api_version for ref in validating] == ["admissionregistration.k8s.io/v1"] * 4
 
 
 def test_check_77_the_chart_of_the_operator_brings_four_resources_and_no_definitions(helm: Helm) -> None:

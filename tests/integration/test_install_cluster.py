@@ -22,6 +22,7 @@ from tests.harness.charts import DEFAULT_OUTPUT, read_objects
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
     delete_custom_objects,
+    delete_definition,
     install_definitions,
     install_operator_definitions,
     install_role,
@@ -296,7 +297,7 @@ def test_a_run_that_was_interrupted_is_completed(
     assert "not done: ServiceAccount(netplug-system/netplug-cni-plugin), " in result.err
     assert "; the same command continues\n" in result.err
     pools = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ippools.crd.projectnetplug.org"
-    server.request("DELETE", pools)
+    delete_definition(server, "ippools.crd.projectnetplug.org")
     wait_until(lambda: not _is_there(server, pools), "the definition is gone")
     completed = install(tool)
     assert completed.status == 0, completed

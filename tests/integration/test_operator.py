@@ -29,6 +29,7 @@ from tests.harness.operator_process import (
 )
 from tests.harness.servers.hiding_proxy import open_hiding_proxy
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.servers.kube_objects import delete_definition, make_namespace, make_pod
 from tests.harness.tool_user import ToolUser
 from tests.harness.waiting import is_eventually, wait_until
 
@@ -39,7 +40,7 @@ POOL = {"cidr": "10.244.0.0/16", **PLAIN}
 SPEC = network(ipPools=[POOL], bgp="Enabled")
 ROLE = OPERATOR_PATHS["plugin role"]
 DAEMONSETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
-DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/installations.operator.projectnetplug.org"
+DEFINITION = "installations.operator.projectnetplug.org"
 GROUP = "/apis/operator.projectnetplug.org/v1"
 STATUSES = f"{GROUP}/netplugstatuses"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -97,7 +98,7 @@ def test_a_kind_that_the_server_lists_late_is_watched(ready: OperatorCluster) ->
     cluster = ready  # nothing but the new kind is missing
     cluster.stop_operators()
     cluster.patch(f"{INSTALLATIONS}/default", {"metadata": {"finalizers": None}})
-    cluster.request("DELETE", DEFINITION)
+    delete_definition(cluster.server, DEFINITION)
     wait_until(lambda: cluster.find(INSTALLATIONS) is None, "Installations are served no more")
     with open_hiding_proxy(cluster.server, client="kopf/") as proxy:
         proxy.hidden.add(GROUP)
@@ -242,6 +243,60 @@ def test_an_operator_that_does_not_run_is_seen(ready: OperatorCluster, tmp_path:
     ready.patch(f"{INSTALLATIONS}/default", {"metadata": {"finalizers": None}})
     ready.install(SPEC)
     assert found()["Installation(default)"] == ("degraded", "no operator has acted upon it yet")
+
+
+@pytest.fixture
+def emptied(cluster: OperatorCluster) -> Iterator[OperatorCluster]:
+    """A cluster whose definitions were deleted and made again, while two pods have addresses."""
+    make_namespace(cluster.server, "lost")
+    cluster.request("DELETE", BLOCKS)
+    cluster.request("DELETE", CLUSTER_INFORMATION)
+    for name, address in (("a", "10.244.3.1"), ("b", "10.244.3.2")):
+        ips = {"cni.projectnetplug.org/podIP": f"{address}/32", "cni.projectnetplug.org/podIPs": f"{address}/32"}
+        make_pod(cluster.server, "lost", name, node="n1", annotations={**ips, CONTAINER: name})
+    yield cluster
+    cluster.stop_operators()
+    for name in ("a", "b"):
+        cluster.request("DELETE", f"/api/v1/namespaces/lost/pods/{name}?gracePeriodSeconds=0")
+    for path in (BLOCKS, CLUSTER_INFORMATION, *(BLOCKS.replace("ipamblocks", one) for one in KINDS_OF_BLOCKS)):
+        cluster.request("DELETE", path)
+
+
+CLUSTER_INFORMATION = "/apis/crd.projectnetplug.org/v1/clusterinformations/default"
+CONTAINER = "cni.projectnetplug.org/containerID"
+KINDS_OF_BLOCKS = ("ipamhandles", "blockaffinities")
+
+
+def is_locked(cluster: OperatorCluster) -> bool:
+    return text_at(cluster.find(CLUSTER_INFORMATION), "spec", "datastoreReady") == "False"
+
+
+def test_lost_blocks_lock_the_datastore_until_they_are_restored(emptied: OperatorCluster, tmp_path: Path) -> None:
+    access = {"datastoreType": "kubernetes", "kubeconfig": emptied.server.write_kubeconfig()}
+    tool = ToolUser(tmp_path, {**access, "netplugAPIGroup": "crd.projectnetplug.org/v1"})
+    pool = tool.file(
+        "apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.244.0.0/16}\n"
+    )
+    refused = tool.run_command("create", "-f", pool)  # without an operator
+    assert refused.status == 1
+    assert "workloads have 2 addresses that no block holds, such as lost/a 10.244.3.1" in refused.err
+    emptied.start()
+    emptied.wait_for_definitions()
+    emptied.install(SPEC)
+    found = emptied.wait_for("Degraded", "True", words="BlocksLost")
+    assert "run netplugctl ipam check --restore first" in str(found["message"])
+    assert is_locked(emptied)
+    assert emptied.names(POOLS) == []
+    restored = tool.run_command("ipam", "check", "--restore")
+    assert restored.status == 0, restored
+    wait_until(lambda: not is_locked(emptied), "the datastore is unlocked")
+    emptied.wait_for_objects()
+    assert emptied.names(POOLS) == ["default-ipv4-ippool"]
+    assert emptied.names(BLOCKS) == ["10-244-3-0-26"]
+    assert sorted(emptied.names(BLOCKS.replace("ipamblocks", "ipamhandles"))) == [
+        "k8s-pod-network.a",
+        "k8s-pod-network.b",
+    ]
 
 
 def test_killed_at_random_it_converges(cluster: OperatorCluster) -> None:

@@ -36,7 +36,16 @@ from tests.harness.operator_process import (
     text_at,
 )
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import account_token, apply_object, make_namespace, open_store, without_right
+from tests.harness.servers.kube_objects import (
+    account_token,
+    apply_object,
+    make_namespace,
+    open_store,
+    without_right,
+)
+from tests.harness.servers.kube_objects import (
+    delete_definition as remove_definition,
+)
 from tests.harness.static_nodes import STATIC_PATHS, StaticNodes, apply_static_manifest, is_converted
 from tests.harness.waiting import deadline_in, wait_until
 
@@ -93,7 +102,7 @@ def in_one_group(right: Right) -> Right:
 
 def delete_definition(cluster: OperatorCluster) -> None:
     """The server knows Installations no more: it serves them for a moment after their definition has gone."""
-    cluster.request("DELETE", DEFINITION)
+    remove_definition(cluster.server, DEFINITION.rpartition("/")[2])
     wait_until(lambda: cluster.find(DEFINITION) is None, "the definition goes")
     wait_until(lambda: cluster.find(INSTALLATIONS) is None, "Installations are served no more")
 

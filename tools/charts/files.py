@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from netplug_backends.kubernetes.admission import ADMISSION_GROUP, MUTATING_KIND, MUTATING_VERSIONS, admission_objects
+from netplug_backends.kubernetes.admission import (
+    ADMISSION_GROUP,
+    MUTATING_KIND,
+    MUTATING_VERSIONS,
+    admission_objects,
+    protection_objects,
+)
 from netplug_backends.kubernetes.manifests import definitions, operator_definitions
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.decoding.tables import find_object
 from tools.charts.operator import operator_templates, operator_values, values_schema
 from tools.charts.templates import Template
 
@@ -40,7 +47,13 @@ def chart_files(version: str) -> Iterator[tuple[str, str | Json]]:
         yield f"{chart}/values.schema.json", {"$schema": _DRAFT, **_NO_VALUES}
         for plural, definition in (*definitions(mode), *operator_definitions()):
             yield f"{chart}/templates/{plural}.yaml", Template().render(definition)
+        yield f"{chart}/templates/deletion-policy.yaml", Template().render(*map(_kept, protection_objects()))
     yield f"{DEFINITION_CHARTS[CrdMode.V3]}/templates/admission.yaml", _admission()
+
+
+def _kept(found: Json) -> Json:
+    """An object that the end of a release leaves: it would go before what it protects."""
+    return {**found, "metadata": {**find_object(found, "metadata"), "annotations": {"helm.sh/resource-policy": "keep"}}}
 
 
 def _about(name: str, text: str, version: str) -> Json:

@@ -13,7 +13,7 @@ from netplug_cli.ctl.commands.found_cluster import advice_on, explained, find_cl
 from netplug_cli.ctl.commands.install_status import await_rollout
 from netplug_cli.ctl.commands.installation import ACCOUNTS, API_GROUPS, INVALID, check_files, static_objects
 from netplug_cli.ctl.commands.options import FILES
-from netplug_cli.ctl.manifests import CRD_BUNDLES, read_shipped
+from netplug_cli.ctl.manifests import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
@@ -184,8 +184,9 @@ class _Applying:
         return 0
 
     def _definition_steps(self, definitions: Sequence[Json], mode: str) -> Iterator[_Step]:
-        """The definitions, and after them that their objects can be stored."""
-        yield from map(self._object_step, definitions)
+        """What keeps the definitions, they themselves, and after them that their objects can be stored."""
+        if definitions:
+            yield from map(self._object_step, (*read_shipped(PROTECTION_MANIFEST), *definitions))
         if definitions and self.writing is Writing.STORED:
             yield _Step("definitions", partial(self._await_definitions, definitions, mode))
 

@@ -20,11 +20,12 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.address_list import read_addresses
 from netplug_core.flows.ipam.allocation_report import read_allocation_report
-from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair, settle_s
+from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair, restore_blocks, settle_s
 from netplug_core.ipam.reporting.address_list import ListedAddress
 from netplug_core.ipam.reporting.address_use import UseState
 from netplug_core.ipam.reporting.check import CheckReport, Repair
 from netplug_core.ipam.reporting.restore import RestoreHandle
+from netplug_core.names import DEFAULT_NETWORK
 
 __all__ = ["ipam_check"]
 
@@ -36,6 +37,8 @@ class _CheckOptions(TypedDict):
     """The options of ``ipam check`` as click hands them over."""
 
     is_fixed: bool
+    is_restored: bool
+    network: str
     is_dry_run: bool
     report_file: str
     is_replacing: bool
@@ -76,6 +79,19 @@ class _AddressRequest:
 
 @click.command("check", short_help="Check whether blocks, handles and affinities fit together.")
 @click.option("--fix", "is_fixed", is_flag=True, help="Repair what can be repaired without freeing an address.")
+@click.option(
+    "--restore",
+    "is_restored",
+    is_flag=True,
+    help="Store lost blocks again from the addresses that workloads have, then repair as --fix does.",
+)
+@click.option(
+    "--network",
+    metavar="NAME",
+    default=DEFAULT_NETWORK,
+    show_default=True,
+    help="With --restore: the name of the network in the configuration of the nodes.",
+)
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="With --fix: say what it would do, and change nothing.")
 @click.option("--show-all-ips", "shows_all", is_flag=True, help="List each address, and who uses it.")
 @click.option("--show-problem-ips", "shows_problems", is_flag=True, help="List the addresses that have a problem.")
@@ -94,7 +110,12 @@ def ipam_check(context: click.Context, **options: Unpack[_CheckOptions]) -> int:
     damage. With -o it also looks for addresses that are not in use, and for handles that hold none: ipam release
     --from-report releases them. --show-all-ips and --show-problem-ips look for them too, and for addresses that
     workloads have and no block holds. The exit status is 1 if problems or leaks are left.
+
+    --restore is for a cluster whose definitions were deleted while pods run: blocks are made from the endpoints, as
+    large as those of the pool that has the address, or of the default size without one.
     """
+    if options["is_restored"] and options["is_dry_run"]:
+        raise click.UsageError("--dry-run is for --fix; --restore shows each block that it stores.")
     if options["is_dry_run"] and not options["is_fixed"]:
         raise click.UsageError("--dry-run is for --fix.")
     request = _AddressRequest.of(options)
@@ -102,13 +123,15 @@ def ipam_check(context: click.Context, **options: Unpack[_CheckOptions]) -> int:
     deadline = Deadline.after(session.clock, _TIMEOUT_S)
     echo: Callable[[str], None] = partial(click.echo, err=request.is_for_program)
     with session.open_datastore() as store:
+        is_whole = not options["is_restored"] or _restore(session, store, options["network"], echo, deadline)
         report = check_ipam(store, clock=session.clock, deadline=deadline)
-        for line in check_lines(report, shows_repairs=options["is_dry_run"] or not options["is_fixed"]):
+        repairs = (options["is_fixed"] or options["is_restored"]) and not options["is_dry_run"]
+        for line in check_lines(report, shows_repairs=not repairs):
             echo(line)
         left = report.repairs
-        if options["is_fixed"] and not options["is_dry_run"]:
+        if repairs:
             left = _repair(session, store, report, echo, deadline)
-        is_sound = not (left or report.unrepairable)
+        is_sound = is_whole and not (left or report.unrepairable)
         if request.report_file or request.shown is not Shown.NONE:
             lost = frozenset(repair.key.name for repair in left if isinstance(repair, RestoreHandle))
             is_sound &= _report_addresses(store, request, lost, echo, deadline)
@@ -138,6 +161,15 @@ def _report_addresses(
     for line in report_lines(report):
         echo(line)
     return not (report.of_state(UseState.LEAKED) or report.leaked_handles or Shown.PROBLEMS.of(addresses))
+
+
+def _restore(session: Session, store: Datastore, network: str, echo: Callable[[str], None], deadline: Deadline) -> bool:
+    """Store lost blocks again; whether every address that a workload has is held then."""
+    is_whole = True
+    for attempt in restore_blocks(store, network=network, chance=session.chance, deadline=deadline):
+        echo(attempt_line(attempt))
+        is_whole &= attempt.result is RepairResult.DONE
+    return is_whole
 
 
 def _repair(

@@ -15,10 +15,11 @@ from typing import TypeVar, cast
 
 from attrs import evolve, frozen
 
+from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError, NotServed, Unavailable
 from netplug_core.ipam.gc.handle_counts import HandleTally
 from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime
@@ -27,13 +28,26 @@ from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, Repair, check
-from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreHandle
-from netplug_core.records import Decision, Kind, Malformed, Query, Record, Snapshot
+from netplug_core.ipam.reporting.restore import (
+    DeleteDamaged,
+    RestoreAffinity,
+    RestoreBlock,
+    RestoreHandle,
+    UnheldAddress,
+    find_unheld,
+    loss_text,
+    plan_blocks,
+)
+from netplug_core.records import Decision, Get, Kind, List, Malformed, Query, Record, Snapshot
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, is_locked_for_loss
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import KINDS
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
-__all__ = ["SETTLE_S", "RepairAttempt", "RepairResult", "check_ipam", "repair", "settle_s"]
+__all__ = [
+    "SETTLE_S", "RepairAttempt", "RepairResult", "check_ipam", "find_loss", "repair", "restore_blocks", "settle_s",
+]  # fmt: skip
 
 A = TypeVar("A", bound=GCAction)
 V = TypeVar("V")
@@ -112,6 +126,54 @@ def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:
     return check(records, ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000)))
 
 
+def find_loss(store: Datastore, *, within: Prefix | None = None, deadline: Deadline) -> str:
+    """What is wrong where workloads have addresses (``within`` a prefix) and there is no block; empty if nothing is.
+
+    While the datastore is locked for such a loss, it lasts until a block holds every address. Blocks are looked for
+    once more after the endpoints: an assignment stores its block first.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    query = Get(CLUSTER_INFORMATION_KEY)
+    information = store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S)).find(query.key)
+    if not (information is not None and is_locked_for_loss(information.value)) and _has_blocks(store, deadline):
+        return ""
+    unheld = _read_unheld(store, deadline)
+    return loss_text([one for one in unheld if within is None or within.contains(one.address)])
+
+
+def restore_blocks(
+    store: Datastore, *, network: str, chance: Callable[[], float], deadline: Deadline
+) -> Iterator[RepairAttempt]:
+    """Store the blocks of the addresses that workloads have and no block holds, each in a commit of its own.
+
+    Handles and affinities are restored from the blocks by ``check_ipam`` and ``repair``.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    unheld = _read_unheld(store, deadline)
+    blocks = [record.value for record in _read_all(store, BLOCK, [], deadline)]
+    pools = [record.value for record in _read_all(store, IPPOOL, [], deadline)]
+    now_ns = deadline.clock.now_ns()
+    for wanted in plan_blocks(unheld, pools=pools, blocks=blocks, network=network, now_ns=now_ns):
+        pace = Pace(clock=deadline.clock, deadline=deadline.capped(_REPAIR_TIMEOUT_S), chance=chance)
+        yield _attempt(store, wanted, pace)
+
+
+def _has_blocks(store: Datastore, deadline: Deadline) -> bool:
+    query = List(BLOCK, limit=1)
+    snapshot = store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S))
+    return bool(snapshot.readable(query) or snapshot.malformed(query))
+
+
+def _read_unheld(store: Datastore, deadline: Deadline) -> tuple[UnheldAddress, ...]:
+    """The addresses of endpoints that no block holds. What has begun since the endpoints were read does not matter."""
+    endpoints = tuple(record.value for record in _read_all(store, WORKLOAD_ENDPOINT, [], deadline))
+    return find_unheld(endpoints, (record.value for record in _read_all(store, BLOCK, [], deadline)))
+
+
 def settle_s(store: Datastore) -> float:
     """How long ``repair`` waits before it changes anything on this store, in seconds."""
     return SETTLE_S if store.description.atomicity is Atomicity.ORDERED else 0.0
@@ -178,7 +240,7 @@ def _decide_action(
 
 
 def _decide_restore(
-    wanted: RestoreHandle | RestoreAffinity | DeleteDamaged, snapshot: Snapshot
+    wanted: RestoreBlock | RestoreHandle | RestoreAffinity | DeleteDamaged, snapshot: Snapshot
 ) -> Decision[RepairResult]:
     writes = wanted.writes(snapshot)
     return Decision((), RepairResult.CHANGED) if writes is None else Decision(writes, RepairResult.DONE)

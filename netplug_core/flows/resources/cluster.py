@@ -28,7 +28,7 @@ from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
     "VersionMismatch", "cluster_type_on", "configure_ipam", "ensure_initialized", "find_cluster_information",
-    "find_ipam_configuration", "is_older_release", "refuse_older_client", "require_release",
+    "find_cluster_object",    "find_ipam_configuration", "is_older_release", "refuse_older_client", "require_release",
 ]  # fmt: skip
 
 _OF_KUBERNETES = "kdd"
@@ -49,9 +49,15 @@ def find_cluster_information(store: Datastore, *, deadline: Deadline) -> Cluster
     Raises:
         Unavailable: the store does not answer.
     """
+    stored = find_cluster_object(store, deadline=deadline)
+    return stored.spec if stored else ClusterInformationSpec()
+
+
+def find_cluster_object(store: Datastore, *, deadline: Deadline) -> ClusterInformation | None:
+    """The object with the identity of the cluster; None if none is stored. Errors are those of its spec's reader."""
     snapshot = store.read([Get(CLUSTER_INFORMATION_KEY)], deadline=deadline.capped(CALL_TIMEOUT_S))
     stored = snapshot.find(CLUSTER_INFORMATION_KEY)
-    return stored.value.spec if stored else ClusterInformationSpec()
+    return stored.value if stored else None
 
 
 def refuse_older_client(store: Datastore, client: str, *, deadline: Deadline) -> None:

@@ -63,6 +63,13 @@ class ResourceOutdated(ConfigurationError):
         )
 
 
+class BlocksLost(ConfigurationError):
+    """A new pool where workloads have addresses that no block holds; ``accepted`` says what to do."""
+
+    def __str__(self) -> str:
+        return f"{excerpt(self.where)}: {self.accepted}"
+
+
 class DeletionCancelled(ConfigurationError):
     """A pool that was enabled again while it was deleted."""
 

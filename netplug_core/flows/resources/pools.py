@@ -11,7 +11,8 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, LATEST_COMMIT_S, Transaction
 from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_pool
-from netplug_core.flows.resources.outcome import DeletionCancelled, ResourceOutdated
+from netplug_core.flows.ipam.check import find_loss
+from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
 from netplug_core.ipam.model.ranges import raise_if_within
@@ -29,9 +30,11 @@ from netplug_core.records import (
     Snapshot,
     Update,
 )
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.validation import validate_pool_overlaps
+from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
     "POOLS", "conditions_of_creation", "confirm_creation", "held_warnings", "prepare_creation",
@@ -67,10 +70,24 @@ def conditions_of_creation(
 
 
 def prepare_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> None:
-    """Delete what an earlier pool left in the range and is not used: blocks without an owner and without addresses."""
-    query = Get(pool.key)
-    if store.read((query,), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).state(query) is ABSENT:
+    """Delete what an earlier pool left in the range and is not used: blocks without an owner and without addresses.
+
+    Raises:
+        BlocksLost: workloads have addresses of the range and there is no block, and the datastore is not locked.
+    """
+    query, information = Get(pool.key), Get(CLUSTER_INFORMATION_KEY)
+    snapshot = store.read((query, information), deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+    if snapshot.state(query) is ABSENT:
+        is_locked = any(record.value.is_locked for record in snapshot.readable(information))
+        if store.description.name == KUBERNETES_DATASTORE and not is_locked:
+            _refuse_after_loss(store, pool, pace)
         delete_unused_blocks(store, pool.spec.prefix, pace=pace)
+
+
+def _refuse_after_loss(store: Datastore, pool: IPPool, pace: Pace) -> None:
+    """Definitions of Kubernetes are deleted with everything that is stored. A locked datastore gives no address."""
+    if loss := find_loss(store, within=pool.spec.prefix, deadline=pace.deadline):
+        raise BlocksLost(str(pool.key), str(pool.spec.prefix), loss)
 
 
 def confirm_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> None:

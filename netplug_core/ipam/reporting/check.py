@@ -30,14 +30,16 @@ from netplug_core.ipam.gc.model import (
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
-from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreHandle
+from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreBlock, RestoreHandle
 from netplug_core.records import Key, Kind, Malformed, Record
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 
 __all__ = ["CheckReport", "CheckedRecords", "DamagedRecord", "Repair", "Unrepairable", "check"]
 
-Repair: TypeAlias = RepairHandle | RestoreHandle | RelinquishAffinity | RestoreAffinity | DeleteBlock | DeleteDamaged
+Repair: TypeAlias = (
+    RepairHandle | RestoreHandle | RelinquishAffinity | RestoreAffinity | RestoreBlock | DeleteBlock | DeleteDamaged
+)
 """A change that makes records fit together. Its text says what is done and why."""
 
 

@@ -192,8 +192,11 @@ class EmptyCluster:
         self.cluster.run_kubectl("delete", *name)
 
     def delete_definitions(self) -> None:
-        """Remove everything that is stored in the cluster."""
-        self.cluster.run_kubectl("delete", "--ignore-not-found", "-f", str(MANIFESTS / "static" / "crds-v1.yaml"))
+        """Remove everything that is stored in the cluster, as the page says."""
+        file, policy = (str(MANIFESTS / "static" / name) for name in ("crds-v1.yaml", "deletion-policy.yaml"))
+        self.cluster.run_kubectl("annotate", "--overwrite", "-f", file, "projectnetplug.org/allow-deletion=true")
+        self.cluster.run_kubectl("delete", "--ignore-not-found", "-f", file)
+        self.cluster.run_kubectl("delete", "--ignore-not-found", "-f", policy)
 
     def left_on_nodes(self) -> dict[str, set[str]]:
         """What of netplug is on each node: files, tables of the packet filter, routes."""

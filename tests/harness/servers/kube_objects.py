@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import product
 
 from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.admission import ALLOW_DELETION
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
@@ -20,9 +21,10 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.names import STORED_ANNOTATIONS
 from netplug_core.records import Key
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
-from netplug_core.settings.model import KubernetesAccess
+from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX, KubernetesAccess
 from netplug_core.testing.samples import Samples
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
@@ -32,6 +34,7 @@ __all__ = [
     "account_token",
     "apply_object",
     "delete_custom_objects",
+    "delete_definition",
     "install_definitions",
     "install_operator_definitions",
     "install_role",
@@ -110,12 +113,23 @@ def _apply_definitions(server: ApiServer, found: Sequence[Mapping[str, object]])
         _wait_established(server, _name(definition))
 
 
+def delete_definition(server: ApiServer, name: str) -> None:
+    """Delete a definition, which may not exist, and which a policy of this server may keep."""
+    change = {"metadata": {"annotations": {ALLOW_DELETION: ""}}}
+    try:
+        server.request("PATCH", f"{_DEFINITIONS}/{name}", change, content_type="application/merge-patch+json")
+        server.request("DELETE", f"{_DEFINITIONS}/{name}")
+    except RequestRefused as error:
+        if error.code != 404:
+            raise
+
+
 @contextmanager
 def without_definition(server: ApiServer, mode: CrdMode, plural: str) -> Iterator[None]:
     """An empty cluster with the shipped definitions of a group but one; all are there at the end."""
     install_definitions(server, mode)
     delete_custom_objects(server, mode)
-    server.request("DELETE", f"{_DEFINITIONS}/{plural}.{mode.group}")
+    delete_definition(server, f"{plural}.{mode.group}")
     wait_until(lambda: not _is_served(server, f"/apis/{mode.value}/{plural}"), f"{plural} are not served any more")
     try:
         yield
@@ -124,9 +138,15 @@ def without_definition(server: ApiServer, mode: CrdMode, plural: str) -> Iterato
 
 
 def delete_custom_objects(server: ApiServer, mode: CrdMode) -> None:
-    """Delete every custom object of a group."""
+    """Delete every custom object of a group, and the pods whose addresses no block would hold then."""
     for sort in KIND_MAPPINGS.values():
         server.delete_collection(f"/apis/{mode.value}/{sort.plural[mode]}")
+    pods = server.get("/api/v1/pods")["items"]
+    assert isinstance(pods, list)
+    for metadata in (pod["metadata"] for pod in pods):
+        if metadata.get("annotations", {}).get(f"{DEFAULT_ANNOTATION_PREFIX}/{STORED_ANNOTATIONS[0]}"):
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            server.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
 
 def apply_object(server: ApiServer, body: Mapping[str, object]) -> str:

@@ -53,7 +53,7 @@ def annotations_of(found: Mapping[str, object]) -> Mapping[str, object]:
 def test_a_chart_of_definitions_has_those_of_its_group_and_of_the_operator(mode: CrdMode) -> None:
     folder = CHARTS / DEFINITION_CHARTS[mode] / "templates"
     wanted = dict((*definitions(mode), *operator_definitions()))
-    assert {path.stem for path in folder.iterdir()} - {"admission"} == set(wanted)
+    assert {path.stem for path in folder.iterdir()} - {"admission", "deletion-policy"} == set(wanted)
     for plural, definition in wanted.items():
         _comment, _, text = (folder / f"{plural}.yaml").read_text().partition("\n")
         assert "{{" not in text

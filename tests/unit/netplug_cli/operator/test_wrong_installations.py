@@ -7,7 +7,7 @@ from attrs import frozen
 
 from netplug_cli.operator.process import OperatorLoop
 from tests.harness.installations import manifest
-from tests.harness.operator_cluster import MemoryCluster, MemoryPools, make_loop, settle
+from tests.harness.operator_cluster import DEFINITION_KINDS, MemoryCluster, MemoryPools, make_loop, settle
 from tests.harness.wrong_installations import WRONG_DOCUMENTS, WRONG_SPECS
 
 SPECS = [
@@ -62,4 +62,4 @@ def test_a_new_installation_that_is_wrong_installs_nothing() -> None:
         "Installation(default): Format: spec.registry: 'registry example' is not accepted; "
         "a registry such as registry.example.com:5000/ is expected, or UseDefault"
     )
-    assert {ref.kind for ref in cluster.objects} <= {"Installation", "NetplugStatus", "CustomResourceDefinition"}
+    assert {ref.kind for ref in cluster.objects} <= {"Installation", "NetplugStatus", *DEFINITION_KINDS}

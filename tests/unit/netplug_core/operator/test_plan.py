@@ -15,7 +15,7 @@ from netplug_core.operator.platform import KUBEADM_CONFIG
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF, installed_refs
 from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import make_pool, network
-from tests.harness.operator_cluster import SHIPPED, VERSION, make_loop, settle
+from tests.harness.operator_cluster import DEFINITION_KINDS, SHIPPED, VERSION, make_loop, settle
 from tests.harness.operator_scene import Scene
 
 V4 = "10.244.0.0/16"
@@ -33,7 +33,7 @@ def scene() -> Scene:
 def test_the_order_of_a_first_installation() -> None:
     made = Scene()
     made.cluster.install(SPEC)
-    writes = [write for write in made.settle() if "CustomResourceDefinition" not in write]
+    writes = [write for write in made.settle() if write.split()[1] not in DEFINITION_KINDS]
     assert writes == [
         "apply Installation default",
         "apply Installation default status",
@@ -129,7 +129,7 @@ def test_a_deleted_installation_takes_everything_but_definitions_and_pools(scene
         "apply Installation default",
     ]
     scene.cluster.end_namespace()
-    assert {ref.kind for ref in scene.cluster.objects} == {"CustomResourceDefinition"}
+    assert {ref.kind for ref in scene.cluster.objects} == DEFINITION_KINDS
     assert [pool.metadata.name for pool in scene.pools.pools] == ["default-ipv4-ippool"]
 
 
@@ -308,7 +308,7 @@ def test_how_far_the_nodes_are(scene: Scene, available: int, updated: int, text:
 
 def test_without_an_installation_there_are_definitions_only() -> None:
     made = Scene()
-    assert {write.split()[1] for write in made.settle()} == {"CustomResourceDefinition"}
+    assert {write.split()[1] for write in made.settle()} == DEFINITION_KINDS
     assert made.settle() == []
 
 
@@ -358,3 +358,28 @@ def test_a_refused_write_is_reported_with_what_was_tried(scene: Scene) -> None:
     assert (status, reason) == ("True", "ResourceUpdateError")
     assert message.startswith(f"apply {ROLE}: ")
     assert "a right is missing" in message
+
+
+LOSS = "workloads have 2 addresses that no block holds"
+
+
+def test_while_blocks_are_lost_the_datastore_is_locked_and_no_pool_is_made() -> None:
+    made = Scene()
+    made.pools.loss = LOSS
+    made.cluster.install(SPEC)
+    writes = made.settle()
+    assert "lock" in writes
+    assert not any("create pool" in write or "DaemonSet" in write for write in writes)
+    assert made.condition("Degraded") == ("True", "BlocksLost", LOSS)
+    assert made.settle() == []
+    made.pools.loss = ""
+    writes = made.settle()
+    assert writes.index("unlock") < writes.index("create pool default-ipv4-ippool")
+    assert made.condition("Degraded")[0] == "False"
+
+
+def test_with_another_ipam_no_block_is_missed() -> None:
+    made = Scene()
+    made.pools.loss = LOSS
+    made.cluster.install(network(cni={"type": "Netplug", "ipam": {"type": "HostLocal"}}))
+    assert "lock" not in made.settle()

@@ -8,6 +8,7 @@ from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.operator.objects import IGNORE, ObjectRef
 from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF
 from tests.harness.installations import network
+from tests.harness.operator_cluster import DEFINITION_KINDS
 from tests.harness.operator_scene import Scene
 
 ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "netplug-cni-plugin")
@@ -37,7 +38,7 @@ def test_what_is_left_to_others_stays_with_its_namespace(scene: Scene, leave: ob
     scene.settle()
     scene.cluster.end_namespace()
     assert INSTALLATION not in scene.cluster.objects
-    kept = {found for found in scene.cluster.objects if found.kind != "CustomResourceDefinition"}
+    kept = {found for found in scene.cluster.objects if found.kind not in DEFINITION_KINDS}
     assert kept == ({ref, NAMESPACE_REF} if ref.namespace else {ref})
 
 

@@ -1,10 +1,11 @@
 """``ipam check``: what it prints, and how it exits."""
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.ctl.ipam_tables import attempt_line
-from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
@@ -12,7 +13,9 @@ from netplug_core.ipam.model.block import Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.reporting.restore import DeleteDamaged
 from netplug_core.records import Create, Get, Revision, Update
+from netplug_core.resources.kinds import key_of
 from tests.harness.ctl import ToolHarness
+from tests.harness.resources import ENDPOINT
 
 PREFIX = Prefix.parse("10.0.0.0/26")
 CHECKED = "Checked 1 blocks with 1 addresses in use, 2 handles, 0 affinities.\n"
@@ -119,3 +122,34 @@ def test_a_dry_run_without_fix_is_a_usage_error(harness: ToolHarness) -> None:
 def test_a_repair_that_was_not_made_says_why(result: RepairResult, cause: str, line: str) -> None:
     repair = DeleteDamaged(key=handle_key("net.a"), revision=Revision("1"))
     assert attempt_line(RepairAttempt(repair=repair, result=result, cause=cause)) == line.format(repair)
+
+
+def test_restore_makes_blocks_handles_and_affinities_from_endpoints(harness: ToolHarness) -> None:
+    spec = evolve(ENDPOINT.spec, addresses=(Address.parse("10.0.0.5"),), container_id="c1")
+    endpoint = evolve(ENDPOINT, spec=spec)
+    harness.store_records(Create(key_of(endpoint), endpoint))
+    assert harness.run_command("ipam", "check", "--restore", "--network", "net") == 0
+    assert harness.out == (
+        "repaired: restore block 10.0.0.0/26 of host:a: 1 addresses of workloads\n"
+        "Checked 1 blocks with 1 addresses in use, 0 handles, 0 affinities.\n"
+        "Check complete; found 2 problems; --fix can repair 2 of them.\n"
+        "repaired: restore handle net.c1 from its blocks: it is missing or damaged\n"
+        "repaired: restore the affinity of host:a for block 10.0.0.0/26: it is missing or damaged\n"
+    )
+    assert harness.run_command("ipam", "check", "--restore", "--network", "net") == 0
+    assert "found no problems" in harness.out
+
+
+def test_an_address_of_two_workloads_is_not_restored(harness: ToolHarness) -> None:
+    """The first of them gets it."""
+    for name in ("v", "w"):
+        spec = evolve(ENDPOINT.spec, addresses=(Address.parse("10.0.0.5"),), container_id=name)
+        endpoint = evolve(ENDPOINT, metadata=evolve(ENDPOINT.metadata, name=name), spec=spec)
+        harness.store_records(Create(key_of(endpoint), endpoint))
+    harness.run_command("ipam", "check", "--restore")
+    assert "restore handle k8s-pod-network.v from its blocks" in harness.out
+
+
+def test_restore_shows_what_it_does_and_is_not_tried(harness: ToolHarness) -> None:
+    assert harness.run_command("ipam", "check", "--restore", "--dry-run") != 0
+    assert "--dry-run is for --fix" in harness.err

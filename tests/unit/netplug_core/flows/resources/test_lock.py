@@ -13,10 +13,12 @@ from netplug_core.flows.resources.lock import (
     find_lock_state,
     import_mark,
     lock,
+    lock_for_loss,
     unlock,
+    unlock_after_loss,
 )
 from netplug_core.records import Create, Get
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation, is_locked_for_loss
 from tests.harness.resources import CLUSTER, ResourceHarness
 
 
@@ -68,3 +70,24 @@ def test_an_unfinished_import_is_not_unlocked(harness: ResourceHarness) -> None:
             call()
         assert str(refused.value) == message
     assert information(harness) == marked
+
+
+def test_a_lock_for_lost_blocks_is_not_that_of_a_person(harness: ResourceHarness) -> None:
+    unlock_after_loss(harness.store, pace=harness.pace)
+    assert harness.store.calls.commits == 0
+    lock_for_loss(harness.store, pace=harness.pace, new_uid=harness.new_uid)
+    assert is_locked_for_loss(information(harness))
+    locked = information(harness)
+    lock_for_loss(harness.store, pace=harness.pace, new_uid=harness.new_uid)
+    assert information(harness) == locked
+    unlock_after_loss(harness.store, pace=harness.pace)
+    assert not information(harness).is_locked
+    assert information(harness).metadata.annotations == ()
+
+
+def test_who_has_locked_unlocks(harness: ResourceHarness) -> None:
+    lock(harness.store, pace=harness.pace, new_uid=harness.new_uid)
+    lock_for_loss(harness.store, pace=harness.pace, new_uid=harness.new_uid)
+    assert not is_locked_for_loss(information(harness))
+    unlock_after_loss(harness.store, pace=harness.pace)
+    assert information(harness).is_locked

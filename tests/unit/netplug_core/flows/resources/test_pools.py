@@ -7,12 +7,14 @@ import pytest
 from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_core.addressing import Family, Ordinal, Prefix
+from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.affinities import delete_unused_blocks
+from netplug_core.flows.ipam.check import RepairResult, find_loss, restore_blocks
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.resources.outcome import DeletionCancelled, Effect, ResourceOutdated
+from netplug_core.flows.resources.lock import lock, lock_for_loss, unlock_after_loss
+from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, Effect, ResourceOutdated
 from netplug_core.flows.resources.pools import held_warnings, prepare_deletion
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
@@ -21,11 +23,12 @@ from netplug_core.ipam.outcome.refusals import NoPoolServes
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Get, List, OutcomeUnknown, Update
 from netplug_core.resources.ippool import AllowedUse, IPPool
+from netplug_core.resources.kinds import key_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, LostReply, ProcessDeath, ProcessDied, RunBefore
-from tests.harness.resources import CONFIGURATION, ResourceHarness, make_pool
+from tests.harness.resources import CONFIGURATION, ENDPOINT, ResourceHarness, make_pool
 from tests.harness.stores import HookedStore
 
 
@@ -314,3 +317,55 @@ def test_without_a_race_nothing_is_waited_for() -> None:
     assert harness.create(make_pool()).effect is Effect.CREATED
     assert harness.create(make_pool("10.9.0.0/16", "q")).effect is Effect.CREATED
     assert clock.monotonic() == before
+
+
+# --- lost blocks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def emptied() -> ResourceHarness:
+    """A cluster of Kubernetes whose definitions were deleted while a workload has an address."""
+    made = ResourceHarness.with_mode(MemoryMode.ORDERED)
+    made.store.description = evolve(made.store.description, name="kubernetes")
+    endpoint = evolve(ENDPOINT, spec=evolve(ENDPOINT.spec, addresses=(Address.parse("10.0.0.5"),)))
+    made.put(Create(key_of(endpoint), endpoint))
+    return made
+
+
+def test_no_pool_is_made_over_addresses_that_no_block_holds(emptied: ResourceHarness) -> None:
+    for write in (emptied.create, emptied.apply):
+        with pytest.raises(BlocksLost, match=r"IPPool\(p\): workloads have 1 addresses that no block holds") as caught:
+            write(make_pool())
+        assert str(caught.value).endswith("run netplugctl ipam check --restore first")
+    assert emptied.create(make_pool("10.1.0.0/16", "elsewhere")).effect is Effect.CREATED
+
+
+def test_in_a_locked_datastore_a_pool_may_be_made_first(emptied: ResourceHarness) -> None:
+    """Nothing is assigned from it meanwhile, and it says how large blocks are."""
+    lock(emptied.store, pace=emptied.pace, new_uid=emptied.new_uid)
+    assert emptied.create(make_pool(block_length=28)).effect is Effect.CREATED
+
+
+def test_after_the_blocks_are_restored_a_pool_is_made(emptied: ResourceHarness) -> None:
+    restoring = restore_blocks(emptied.store, network="n", chance=lambda: 0.5, deadline=emptied.deadline)
+    assert [attempt.result for attempt in restoring] == [RepairResult.DONE]
+    assert emptied.create(make_pool()).effect is Effect.CREATED
+
+
+def test_other_datastores_have_no_definitions_to_lose(emptied: ResourceHarness) -> None:
+    """A workload of host-local has an address and no block."""
+    emptied.store.description = evolve(emptied.store.description, name="etcdv3")
+    assert emptied.create(make_pool()).effect is Effect.CREATED
+
+
+def test_a_loss_lasts_until_every_address_is_held(emptied: ResourceHarness) -> None:
+    """Without the lock, one block shows that blocks were not lost."""
+    other = evolve(ENDPOINT, metadata=evolve(ENDPOINT.metadata, name="v"))
+    other = evolve(other, spec=evolve(other.spec, addresses=(Address.parse("10.0.9.5"),)))
+    emptied.put(Create(key_of(other), other))
+    lock_for_loss(emptied.store, pace=emptied.pace, new_uid=emptied.new_uid)
+    assert "2 addresses" in find_loss(emptied.store, deadline=emptied.deadline)
+    next(restore_blocks(emptied.store, network="n", chance=lambda: 0.5, deadline=emptied.deadline))
+    assert "1 addresses" in find_loss(emptied.store, deadline=emptied.deadline)
+    unlock_after_loss(emptied.store, pace=emptied.pace)
+    assert find_loss(emptied.store, deadline=emptied.deadline) == ""
