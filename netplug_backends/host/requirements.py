@@ -67,15 +67,18 @@ class _Host:
                 yield f"{name} is not in {self.bin_dir}: {purpose}; {self._how_to_get(name)}"
 
     def find_containerd(self) -> Iterator[str]:
-        """Another folder in which containerd looks for plugins."""
+        """Another folder in which containerd looks for plugins.
+
+        Only the usual configuration file is read: one that runs with another says so in its command line alone.
+        """
         text = self._find_text(_CONTAINERD_FILE)
         if text is None:
             return
         folders = _folders_of_containerd(_parse(tomllib.loads, text)) or (_CONTAINERD_DEFAULT,)
         if os.path.normpath(self.bin_dir) not in map(os.path.normpath, folders):
             yield (
-                f"containerd does not look for plugins in {self.bin_dir} (/{_CONTAINERD_FILE}); "
-                f"run: netplugctl install host --bin-dir {folders[0]}"
+                f"containerd does not look for plugins in {self.bin_dir}, if /{_CONTAINERD_FILE} is its configuration "
+                f"(with containerd -c FILE, look there); run: netplugctl install host --bin-dir {folders[0]}"
             )
 
     def find_podman(self) -> Iterator[str]:

@@ -82,6 +82,7 @@ def _definitions_policy() -> Json:
         "apiVersions": ["*"],
         "operations": ["DELETE"],
         "resources": ["customresourcedefinitions"],
+        "scope": "*",  # the default: a list that differs from the stored one would be a conflict of managers
     }
     allowed = f"has(oldObject.metadata.annotations) && '{ALLOW_DELETION}' in oldObject.metadata.annotations"
     text = (

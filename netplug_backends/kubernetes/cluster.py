@@ -116,6 +116,10 @@ class KubernetesCluster:
                 self._objects.delete(ref, find_text(one, "metadata", "uid"), deadline=deadline)
         return tuple(map(str, found))
 
+    def find_service_prefixes(self, *, deadline: Deadline) -> tuple[Prefix, ...]:
+        """The prefixes of the addresses of services."""
+        return self._find_service_prefixes(self._objects.find(KUBEADM_CONFIG, deadline=deadline), deadline)
+
     def read_inventory(self, *, deadline: Deadline) -> ClusterInventory:
         """What an Installation has to fit."""
         mode = self._find_mode(deadline)

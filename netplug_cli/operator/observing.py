@@ -25,7 +25,7 @@ from netplug_core.operator.node_migration import (
 )
 from netplug_core.operator.nodes import rollout_of
 from netplug_core.operator.objects import Json, ObjectRef, is_being_deleted, ref_of
-from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes
+from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes, service_prefixes
 from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF, installed_refs
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
@@ -85,6 +85,7 @@ class Observer:
             return self._observe_removal(state, deadline)
         served = self.cluster.find_resources(mode, deadline=deadline)
         objects = self._objects((*self._definitions(mode), *self._installed()), deadline)
+        kubeadm = self.cluster.find(KUBEADM_CONFIG, deadline=deadline)
         loss, is_locked = self._loss(mode, installation, served, deadline)
         found = ClusterState(
             installation=installation,
@@ -96,7 +97,8 @@ class Observer:
                 provider=self.cluster.find_provider(deadline=deadline),
                 has_aws_node=self.cluster.find(AWS_NODE, deadline=deadline) is not None,
                 pools=self.pools.read(mode, deadline=deadline) if _POOLS in served else (),
-                platform_prefixes=platform_prefixes(self.cluster.find(KUBEADM_CONFIG, deadline=deadline)),
+                platform_prefixes=platform_prefixes(kubeadm),
+                service_prefixes=service_prefixes(kubeadm),
             ),
             pods=self._pods(objects, deadline) if installation is not None else (),
             loss=loss,
@@ -107,7 +109,7 @@ class Observer:
     def _loss(
         self, mode: ClusterMode, installation: Json | None, served: frozenset[str], deadline: Deadline
     ) -> tuple[str, bool]:
-        """What is lost, as far as it can be known and somebody acts upon it."""
+        """What is lost; nothing where it cannot be read, or nothing is installed."""
         if installation is None or not served >= _STORED:
             return "", False
         return self.pools.find_loss(mode, deadline=deadline)

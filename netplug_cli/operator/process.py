@@ -178,7 +178,7 @@ class OperatorLoop:
                 self.metrics.note_action(action, has_failed=True)
                 return action, error
             self.metrics.note_action(action, has_failed=False)
-            event = event_of(action)
+            event = event_of(action, state.objects)
             if event is not None and state.installation is not None:
                 self.reporter.report(state.installation, [event])
         return None

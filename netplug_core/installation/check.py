@@ -11,7 +11,7 @@ from attrs import frozen
 from netplug_core.installation.defaults import ResolvedInstallation, resolve
 from netplug_core.installation.document import InstallationDocument
 from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.pool_defaults import POOLS_PATH, encapsulation_of, find_prefix
+from netplug_core.installation.pool_defaults import POOLS_PATH, encapsulation_of, find_prefix, find_service_overlaps
 from netplug_core.installation.pool_rules import find_encapsulation_problems, find_entry_problems, find_pool_problems
 from netplug_core.installation.problems import InvalidInstallation
 from netplug_core.installation.rules import find_cluster_problems, find_document_problems
@@ -53,6 +53,7 @@ def check(document: InstallationDocument, facts: ClusterFacts = _NEW_CLUSTER) ->
         problems += find_encapsulation_problems(document, resolved)
         problems += find_pool_problems(document, resolved, facts)
         warnings += _inert_settings(document, resolved, facts)
+        warnings += find_service_overlaps(_pools_afterwards(resolved, facts), facts.service_prefixes)
     if document.unreadable:
         warnings = []  # of a part of what was meant
     problems = [*document.unreadable, *(one for one in problems if not _follows_from_unreadable(document, one))]

@@ -192,6 +192,10 @@ class Cluster(Protocol):
         """
         ...
 
+    def find_service_prefixes(self, *, deadline: Deadline) -> tuple[Prefix, ...]:
+        """The prefixes of the addresses of services, none if they are not known; errors are those of ``read_state``."""
+        ...
+
     def read_inventory(self, *, deadline: Deadline) -> ClusterInventory:
         """What an Installation has to fit; errors are those of ``read_state``."""
         ...

@@ -19,6 +19,7 @@ class ClusterFacts:
     ``provider`` is the detected one. ``recorded_provider`` was detected when defaults were chosen first, and
     ``recorded_cni`` is what was chosen: they go before every default. ``pools`` are the pools of the cluster.
     ``platform_prefixes`` are the pod CIDRs that the platform was set up with, in its order.
+    ``service_prefixes`` are those of services, as far as an operator knows them.
     """
 
     provider: KubernetesProvider = KubernetesProvider.OTHER
@@ -27,3 +28,4 @@ class ClusterFacts:
     recorded_cni: CNIType | None = None
     pools: tuple[IPPool, ...] = ()
     platform_prefixes: tuple[Prefix, ...] = ()
+    service_prefixes: tuple[Prefix, ...] = ()

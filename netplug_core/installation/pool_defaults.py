@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from attrs import frozen
@@ -19,7 +20,15 @@ from netplug_core.resources.installation import (
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["POOLS_PATH", "SELECT_ALL", "ResolvedPool", "default_pools", "encapsulation_of", "find_prefix"]
+__all__ = [
+    "POOLS_PATH",
+    "SELECT_ALL",
+    "ResolvedPool",
+    "default_pools",
+    "encapsulation_of",
+    "find_prefix",
+    "find_service_overlaps",
+]
 
 POOLS_PATH: Final = "spec.netplugNetwork.ipPools"
 SELECT_ALL: Final = "all()"
@@ -84,6 +93,16 @@ def find_prefix(text: str) -> Prefix | None:
         return Prefix.enclosing(text)
     except ValueError:
         return None
+
+
+def find_service_overlaps(pools: Iterable[IPPool], services: Iterable[Prefix]) -> Iterator[str]:
+    """Pools with addresses of services, as sentences: a packet to such a pod goes to a service, if to anything."""
+    ranges = tuple(services)
+    for pool in pools:
+        for service in ranges:
+            if pool.spec.prefix.overlaps(service):
+                what = f"it has addresses of the cluster's services ({service}), so that pods with them are not reached"
+                yield f"IPPool({pool.metadata.name}): spec.cidr: {pool.spec.prefix}: {what}; choose another range"
 
 
 def _pools_of_new_cluster(

@@ -32,6 +32,9 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 # A stop lets the action that has begun finish, and then gives the Lease up.
 _GRACE_S: Final = 45
 
+_LISTENS_S: Final = 3
+_HAS_LOOKED_S: Final = 15
+
 _READ_ONLY_USER: Final = 65532
 """The user of the image, who owns no file in it."""
 
@@ -105,8 +108,18 @@ def _container(image: str, *, manages_definitions: bool) -> Json:
         # Declared, so that no two pods come to the same node.
         "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
-        "startupProbe": {**health_probe("/livez", HEALTH_PORT), "periodSeconds": 2, "failureThreshold": 60},
-        "readinessProbe": {**health_probe("/readyz", HEALTH_PORT), "periodSeconds": 10},
+        # A probe that fails is an Event. So none asks before the process listens, or has looked at the cluster once.
+        "startupProbe": {
+            **health_probe("/livez", HEALTH_PORT),
+            "initialDelaySeconds": _LISTENS_S,
+            "periodSeconds": 2,
+            "failureThreshold": 60,
+        },
+        "readinessProbe": {
+            **health_probe("/readyz", HEALTH_PORT),
+            "initialDelaySeconds": _HAS_LOOKED_S,
+            "periodSeconds": 10,
+        },
         "livenessProbe": {**health_probe("/livez", HEALTH_PORT), "periodSeconds": 10, "failureThreshold": 6},
         "securityContext": {
             "allowPrivilegeEscalation": False,

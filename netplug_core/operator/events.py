@@ -11,11 +11,14 @@ from typing import Final
 
 from attrs import frozen
 
+from netplug_core.addressing import Family
 from netplug_core.decoding.tables import find_member
+from netplug_core.installation.node_daemonset import CONFIG_MAP_KEY
 from netplug_core.installation.pool_plan import PoolAction
-from netplug_core.operator.actions import Action, ChangePool
+from netplug_core.operator.actions import Action, ApplyObject, ChangePool
 from netplug_core.operator.conditions import Reason, find_condition
-from netplug_core.operator.objects import Json, ObjectRef, find_text
+from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
+from netplug_core.operator.wanted import CONFIG_MAP_REF
 
 __all__ = ["TAKE_OVER", "Event", "event_of", "events_of_status", "ref_of_event", "render_event"]
 
@@ -59,14 +62,37 @@ TAKE_OVER: Final = Event(reason="OperatorActs", message="an operator process has
 """What is said by a process that begins to act."""
 
 
-def event_of(action: Action) -> Event | None:
-    """The Event about an action that was done; None if it has none: a change of a pool has."""
+def event_of(action: Action, objects: Mapping[ObjectRef, Json]) -> Event | None:
+    """The Event about an action that was done; None if it has none: a change of a pool, or of families has.
+
+    ``objects`` are those of the cluster before it.
+    """
+    if isinstance(action, ApplyObject):
+        return _event_of_families(objects.get(CONFIG_MAP_REF), action.wanted)
     if not isinstance(action, ChangePool):
         return None
     pool = action.step.pool
     reason = _POOL_REASONS.get(action.step.action)
     text = f"IPPool {pool.metadata.name} ({pool.spec.prefix}): {action.step.reason}"
     return None if reason is None else Event(reason=reason, message=text)
+
+
+def _event_of_families(found: Json | None, wanted: Json) -> Event | None:
+    """Pods get addresses of a family that they did not get before, because of a pool."""
+    if ref_of(wanted) != CONFIG_MAP_REF or found is None:
+        return None
+    before, after = _families_of(found), _families_of(wanted)
+    added = [str(family) for family in Family if family in after - before]
+    if not before or not added:
+        return None
+    text = f"the cluster has its first pool of {' and '.join(added)}: new pods get such an address too"
+    return Event(reason="FamilyAdded", message=f"{text}, and the pods of netplug-node are replaced on every node")
+
+
+def _families_of(config_map: Json) -> set[Family]:
+    """The families of which the conflist of a ConfigMap asks the block IPAM for addresses."""
+    text = find_text(config_map, "data", CONFIG_MAP_KEY).replace(" ", "")
+    return {family for family in Family if f'"assign_ipv{family.value}":"true"' in text}
 
 
 def events_of_status(installation: Json, status: Json) -> Iterator[Event]:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["ApiClient", "WatchStream", "open_api_client"]
 
 _USER_AGENT = "netplug/3.33"
+_AFTER_REMOVAL = "have they expired, or has netplug been removed from this cluster?"
+_AFTER_START = "if the API server has just started, wait: it does not know every right yet"
 _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _SERVER_ERROR, _UNAVAILABLE = 401, 403, 429, 500, 503
 _API_PATH_PREFIX = "/api"  # below it all replies are JSON objects; other paths (/readyz) answer in plain text
 _MAX_IDLE = 4
@@ -276,9 +278,9 @@ class ApiClient:
         reply = decode_reply(raw)
         if raw.status == _UNAUTHORIZED:
             problem = f"it does not accept the credentials of {self._source.origin}: {reply.message}"
-            raise Unauthorized(self.describe(request), problem)
+            raise Unauthorized(self.describe(request), f"{problem}; {_AFTER_REMOVAL}")
         if raw.status == _FORBIDDEN:
-            raise Unauthorized(self.describe(request), f"a right is missing: {reply.message}")
+            raise Unauthorized(self.describe(request), f"a right is missing: {reply.message}; {_AFTER_START}")
         if raw.status >= _SERVER_ERROR:
             raise request.no_answer_error(self.describe(request), reply.message)
         is_api = request.path.startswith(_API_PATH_PREFIX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypedDict, Unpack
 
 import click
@@ -12,15 +13,19 @@ from netplug_cli.ctl.commands.options import DRY_RUN, FILES, FORCE, NAMESPACE, R
 from netplug_cli.ctl.documents import require_manifests
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.formatting import print_error
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.apply import apply as apply_resource
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.create import create as create_resource
 from netplug_core.flows.resources.damaged import Risk
 from netplug_core.flows.resources.delete import delete as delete_resource
-from netplug_core.flows.resources.outcome import Outcome
+from netplug_core.flows.resources.outcome import Effect, Outcome
 from netplug_core.flows.resources.replace import replace as replace_resource
 from netplug_core.flows.resources.validate import validate as validate_resource
+from netplug_core.installation.pool_defaults import find_service_overlaps
+from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import kind_of
 from netplug_core.resources.manifest import Manifest
 
@@ -138,11 +143,25 @@ def _run_on_files(
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = require_manifests(files)
     report = ChangeReport(verb, session.is_dry_run)
+    made = list[IPPool]()
     makes_file = verb in (Verb.CREATE, Verb.APPLY)
     with (session.for_creation() if makes_file else session).open_datastore() as store:
         if makes_file:
             ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
         for manifest in manifests:
             with report.collect_errors(kind_of(manifest.resource).name, manifest.source):
-                report.add_success(operation(store, manifest))
+                outcome = operation(store, manifest)
+                report.add_success(outcome)
+                if outcome.effect is Effect.CREATED and isinstance(manifest.resource, IPPool):
+                    made.append(manifest.resource)
+    _warn_of_services(session, made)
     return report.print_summary()
+
+
+def _warn_of_services(session: Session, made: Sequence[IPPool]) -> None:
+    """Name new pools with addresses of services. Who may not read the range of these is not warned."""
+    if not made or not session.settings().is_kubernetes:
+        return
+    with suppress(Unavailable), session.open_cluster() as cluster:
+        for warning in find_service_overlaps(made, cluster.find_service_prefixes(deadline=session.deadline())):
+            print_error(f"warning: {warning}")

@@ -124,14 +124,15 @@ def commit_change(
     store: Datastore, change: ResourceChange, decide: Callable[[Snapshot], Decision[Effect] | NeedMore], pace: Pace
 ) -> Outcome:
     """Decide over the stored resource, or over all pools if it is a pool, and commit."""
+    warnings: tuple[str, ...] = ()
     queries: tuple[Query, ...] = (Get(change.key),)  # by itself, so that damage to others is not taken for its own
     if isinstance(change.created, IPPool):
         queries = (*queries, pools.POOLS)
-        pools.prepare_creation(store, change.created, pace=pace)
+        warnings = pools.prepare_creation(store, change.created, pace=pace)
     effect = cast("Effect", Transaction(store, pace).run(queries, decide).result)
     if isinstance(change.created, IPPool) and effect is Effect.CREATED:
         pools.confirm_creation(store, change.created, pace=pace)
-    return Outcome(key=change.key, effect=effect, warnings=resource_warnings(change.created))
+    return Outcome(key=change.key, effect=effect, warnings=(*resource_warnings(change.created), *warnings))
 
 
 def decide_creation(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | NeedMore:

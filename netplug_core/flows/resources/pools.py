@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from attrs import evolve
@@ -33,6 +33,7 @@ from netplug_core.records import (
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import Resource
+from netplug_core.resources.unprogrammed import find_unrouted
 from netplug_core.resources.validation import validate_pool_overlaps
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
@@ -69,19 +70,37 @@ def conditions_of_creation(
     return (RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),)
 
 
-def prepare_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> None:
+def prepare_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> tuple[str, ...]:
     """Delete what an earlier pool left in the range and is not used: blocks without an owner and without addresses.
+
+    The result are warnings about a pool that is not stored yet.
 
     Raises:
         BlocksLost: workloads have addresses of the range and there is no block, and the datastore is not locked.
     """
     query, information = Get(pool.key), Get(CLUSTER_INFORMATION_KEY)
-    snapshot = store.read((query, information), deadline=pace.deadline.capped(CALL_TIMEOUT_S))
-    if snapshot.state(query) is ABSENT:
-        is_locked = any(record.value.is_locked for record in snapshot.readable(information))
-        if store.description.name == KUBERNETES_DATASTORE and not is_locked:
-            _refuse_after_loss(store, pool, pace)
-        delete_unused_blocks(store, pool.spec.prefix, pace=pace)
+    is_kubernetes = store.description.name == KUBERNETES_DATASTORE
+    queries = (query, information, POOLS) if is_kubernetes else (query,)
+    snapshot = store.read(queries, deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+    if snapshot.state(query) is not ABSENT:
+        return ()
+    if is_kubernetes and not any(record.value.is_locked for record in snapshot.readable(information)):
+        _refuse_after_loss(store, pool, pace)
+    delete_unused_blocks(store, pool.spec.prefix, pace=pace)
+    if not is_kubernetes:
+        return ()
+    return tuple(_family_warnings(pool, [record.value for record in snapshot.readable(POOLS)]))
+
+
+def _family_warnings(pool: IPPool, others: Iterable[IPPool]) -> Iterator[str]:
+    """What a first pool of a second family does to a cluster whose nodes are installed by pools."""
+    families = {other.spec.prefix.family for other in find_unrouted(others)}
+    family = pool.spec.prefix.family
+    if families and family not in families and find_unrouted([pool]):
+        yield (
+            f"{pool.key}: the first pool of {family}: with an Installation, new pods get an address of {family} too "
+            "from now on, and the pods of netplug-node are replaced on every node"
+        )
 
 
 def _refuse_after_loss(store: Datastore, pool: IPPool, pace: Pace) -> None:

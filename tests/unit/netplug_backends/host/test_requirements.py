@@ -105,7 +105,8 @@ def test_a_plugin_that_the_configuration_list_names(host: Host) -> None:
 def test_the_folder_in_which_containerd_looks(host: Host, text: str, folder: str) -> None:
     host.write("etc/containerd/config.toml", text)
     expected = (
-        "containerd does not look for plugins in /opt/cni/bin (/etc/containerd/config.toml); "
+        "containerd does not look for plugins in /opt/cni/bin, if /etc/containerd/config.toml is its configuration "
+        "(with containerd -c FILE, look there); "
         f"run: netplugctl install host --bin-dir {folder}"
     )
     assert host.problems() == ([expected] if folder else [])

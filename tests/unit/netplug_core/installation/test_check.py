@@ -81,3 +81,17 @@ def test_an_installation_that_selects_nothing_known_is_not_resolved() -> None:
     checked = judge({"cni": {"type": "Calico"}})
     assert checked.resolved is None
     assert len(checked.problems) == 1
+
+
+def test_a_pool_with_addresses_of_services_is_named() -> None:
+    services = (Prefix.parse("10.96.0.0/12"), Prefix.parse("fd00::/108"))
+    spec = network(
+        bgp="Disabled", ipPools=[{"cidr": "10.100.0.0/16", "encapsulation": "None", "natOutgoing": "Disabled"}]
+    )
+    assert judge(spec, service_prefixes=services).warnings == (
+        (
+            "IPPool(default-ipv4-ippool): spec.cidr: 10.100.0.0/16: it has addresses of the cluster's services "
+            "(10.96.0.0/12), so that pods with them are not reached; choose another range"
+        ),
+    )
+    assert judge(spec, service_prefixes=services[1:]).warnings == ()

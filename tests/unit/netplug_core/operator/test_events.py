@@ -137,3 +137,25 @@ def test_the_same_text_about_another_installation_is_another_object() -> None:
     event = Event(reason="PoolCreated", message="IPPool a")
     names = {ref_of_event(event, {"metadata": {"name": "default", "uid": uid}}).name for uid in ("u1", "u2")}
     assert len(names) == 2
+
+
+def test_a_first_pool_of_a_second_family_is_said_once(scene: Scene) -> None:
+    six = {"cidr": "fd00::/112", "name": "six", "encapsulation": "None", "natOutgoing": "Disabled"}
+    scene.cluster.install(network(ipPools=[POOL, six]))
+    scene.settle()
+    text = (
+        "the cluster has its first pool of IPv6: new pods get such an address too, and the pods of netplug-node are "
+        "replaced on every node"
+    )
+    assert ("Normal", "FamilyAdded", text) in events(scene)
+    scene.cluster.install(network(ipPools=[POOL, six], mtu=1400))
+    scene.settle()
+    assert "FamilyAdded" not in [reason for _, reason, _ in events(scene)]
+
+
+def test_with_host_local_no_family_is_added() -> None:
+    scene = Scene.ready(network(cni={"type": "Netplug", "ipam": {"type": "HostLocal"}}))
+    scene.cluster.events.clear()
+    scene.cluster.install(network(cni={"type": "Netplug", "ipam": {"type": "HostLocal"}}, mtu=1400))
+    scene.settle()
+    assert "FamilyAdded" not in [reason for _, reason, _ in events(scene)]

@@ -72,7 +72,7 @@ def test_an_unfinished_import_is_not_unlocked(harness: ResourceHarness) -> None:
     assert information(harness) == marked
 
 
-def test_a_lock_for_lost_blocks_is_not_that_of_a_person(harness: ResourceHarness) -> None:
+def test_a_lock_for_lost_blocks_is_removed_with_its_mark(harness: ResourceHarness) -> None:
     unlock_after_loss(harness.store, pace=harness.pace)
     assert harness.store.calls.commits == 0
     lock_for_loss(harness.store, pace=harness.pace, new_uid=harness.new_uid)

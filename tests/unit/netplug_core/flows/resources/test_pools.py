@@ -369,3 +369,28 @@ def test_a_loss_lasts_until_every_address_is_held(emptied: ResourceHarness) -> N
     assert "1 addresses" in find_loss(emptied.store, deadline=emptied.deadline)
     unlock_after_loss(emptied.store, pace=emptied.pace)
     assert find_loss(emptied.store, deadline=emptied.deadline) == ""
+
+
+# --- a second family -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_pool_of_a_second_family_is_warned_of() -> None:
+    made = ResourceHarness.with_mode(MemoryMode.ORDERED)
+    made.store.description = evolve(made.store.description, name="kubernetes")
+    six = make_pool("fd00::/112", "six")
+    text = (
+        "IPPool(six): the first pool of IPv6: with an Installation, new pods get an address of IPv6 too from now on, "
+        "and the pods of netplug-node are replaced on every node"
+    )
+    assert made.create(make_pool()).warnings == ()
+    assert made.create(six).warnings == (text,)
+    assert made.apply(six).warnings == ()
+    assert made.create(make_pool("fd01::/112", "more")).warnings == ()
+    disabled = make_pool("fd02::/112", "off", is_disabled=True)
+    assert made.create(disabled).warnings == ()
+
+
+def test_without_an_api_server_there_is_no_installation() -> None:
+    made = ResourceHarness.with_mode(MemoryMode.ATOMIC)
+    made.create(make_pool())
+    assert made.create(make_pool("fd00::/112", "six")).warnings == ()
