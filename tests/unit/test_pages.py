@@ -86,7 +86,7 @@ def test_the_quick_start_of_a_cluster_names_what_there_is(tmp_path: Path) -> Non
     """The whole page is followed at night; this is what needs no cluster: its pools, manifests and configuration."""
     page = ROOT / "docs" / "quickstart-kubernetes.md"
     scripts = blocks(page, "sh")
-    (pools,) = [script for script in scripts if script.startswith("netplugctl create")]
+    (pools,) = [script for script in scripts if script.startswith("netplugctl apply")]
     settings = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(tmp_path / "netplug.db")}
     assert printed(tmp_path, "bash", "-ec", pools, **settings) in blocks(page, "text")
 
