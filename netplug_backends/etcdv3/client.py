@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from attrs import frozen
 
-from netplug_backends.etcdv3.endpoints import EtcdEndpoint, MemberSource, RandomBelow
+from netplug_backends.etcdv3.endpoints import MemberSource, RandomBelow
 from netplug_backends.etcdv3.failures import CallFailed, CallFailure
 from netplug_backends.etcdv3.operations import RangeRead, Txn, TxnResult, WatchBatch, WatchStart
 from netplug_backends.etcdv3.resolver import require_resolvable
@@ -24,6 +24,7 @@ from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.records import OutcomeUnknown
+from netplug_core.settings.endpoints import EtcdEndpoint
 
 __all__ = ["ClientClosed", "EtcdClient", "FutureRevision", "NoSpaceLeft", "RevisionUnavailable"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import MemberSource, StaticMembers, parse_endpoints
+from netplug_backends.etcdv3.endpoints import MemberSource, StaticMembers
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_core.clock import Clock
+from netplug_core.settings.endpoints import parse_endpoints
 from netplug_core.settings.keys import refuse_endpoints_beside_srv
 from netplug_core.settings.model import DatastoreSettings
 

@@ -14,7 +14,6 @@ from typing import Any, assert_never
 from urllib.parse import quote, unquote
 
 from netplug_backends.etcdv3 import messages
-from netplug_backends.etcdv3.endpoints import EtcdEndpoint
 from netplug_backends.etcdv3.failures import CallFailed, CallFailure, classify, find_failure
 from netplug_backends.etcdv3.operations import (
     Compare,
@@ -34,6 +33,7 @@ from netplug_backends.etcdv3.operations import (
 )
 from netplug_backends.etcdv3.tls import TlsMaterial, find_system_roots
 from netplug_core.clock import Clock, Deadline
+from netplug_core.settings.endpoints import EtcdEndpoint
 
 # gRPC reads this variable when it is loaded. By default it writes every failed handshake to standard error, which a
 # CNI runtime reads. The error of the call has the same text.

@@ -35,6 +35,8 @@ from netplug_core.lint.rules import Rule
 from netplug_core.netconf.load import load
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, NetConf
 from netplug_core.netconf.schema import find_unknown_keys
+from netplug_core.settings.endpoints import parse_endpoints
+from netplug_core.settings.model import ETCD_DATASTORE, DatastoreSettings
 
 __all__ = ["Configuration", "find_file_order", "read_configurations"]
 
@@ -333,6 +335,7 @@ def _unknown_key_problems(one: Configuration) -> Iterator[Finding]:
 
 
 def _loaded_problems(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
+    yield from _endpoint_problems(one, netconf.datastore)
     hostname = (("hostname", "nodename"),) if netconf.hostname else ()
     for key, newer in (*hostname, *netconf.deprecated_keys):
         yield _finding(one, Rule.DEPRECATED_KEY, tuple(key.split(".")), REDACTED, f"{newer} is the newer key")
@@ -344,6 +347,18 @@ def _loaded_problems(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
     except AllocationError as error:
         yield _finding(one, Rule.NO_FAMILY, ("ipam", "assign_ipv4"), find_at(one.members, ("ipam", "assign_ipv4")),
                        str(error))  # fmt: skip
+
+
+def _endpoint_problems(one: Configuration, datastore: DatastoreSettings) -> Iterator[Finding]:
+    """What the backend refuses once it is asked to connect; a placeholder has a finding of its own."""
+    urls = datastore.etcd_endpoints
+    if datastore.type != ETCD_DATASTORE or datastore.etcd_discovery_srv or any(map(_PLACEHOLDER.search, urls)):
+        return
+    try:
+        parse_endpoints(urls, datastore.etcd_endpoints_source)
+    except ConfigurationError as error:
+        where = error.where.partition(" and ")[0].split(".")
+        yield _finding(one, Rule.VALUE_REFUSED, tuple(where), error.value, error.accepted)
 
 
 def _finding(one: Configuration, rule: Rule, path: Path, value: object, accepted: str) -> Finding:

@@ -17,7 +17,7 @@ import pytest
 
 from netplug_backends.etcdv3.client import ClientClosed, EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import EtcdEndpoint, RandomBelow, StaticMembers, parse_endpoints
+from netplug_backends.etcdv3.endpoints import RandomBelow, StaticMembers
 from netplug_backends.etcdv3.messages import CLASSES
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
@@ -35,6 +35,7 @@ from netplug_core.records import (
     WatchExpired,
 )
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.settings.endpoints import EtcdEndpoint, parse_endpoints
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.samples import SAMPLE_CODEC

@@ -11,13 +11,13 @@ import dns.resolver
 import pytest
 
 from netplug_backends.etcdv3.discovery import SrvMembers
-from netplug_backends.etcdv3.endpoints import EtcdEndpoint
 from netplug_backends.etcdv3.factory import datastore_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Delete, Get, OutcomeUnknown, Revision
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.settings.endpoints import EtcdEndpoint
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.servers.dns import open_name_server, use_name_server
 from tests.harness.servers.etcd import start_etcd

@@ -16,7 +16,7 @@ import pytest
 
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import StaticMembers, parse_endpoints
+from netplug_backends.etcdv3.endpoints import StaticMembers
 from netplug_backends.etcdv3.failures import CallFailed, CallFailure
 from netplug_backends.etcdv3.operations import Txn
 from netplug_backends.etcdv3.rpc import MemberConnection
@@ -26,6 +26,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.settings.endpoints import parse_endpoints
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.samples import SAMPLE_CODEC
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, start_etcd

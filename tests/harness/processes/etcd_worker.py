@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import StaticMembers, parse_endpoints
+from netplug_backends.etcdv3.endpoints import StaticMembers
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Family
@@ -28,6 +28,7 @@ from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Relea
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.settings.endpoints import parse_endpoints
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.stores import StoreWrapper
 

@@ -3,9 +3,9 @@
 from threading import Event
 from typing import NoReturn
 
-from netplug_backends.etcdv3.endpoints import parse_endpoints
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import TlsMaterial
+from netplug_core.settings.endpoints import parse_endpoints
 from netplug_core.testing.clock import ManualClock
 
 

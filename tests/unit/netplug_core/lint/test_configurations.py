@@ -153,3 +153,20 @@ def test_a_single_plugin_is_no_list(file: str, count: int) -> None:
     one = Document(source="a#1", mapping={"cniVersion": "1.0.0", "name": "pods", **netplug()}, file=file)
     found = [finding for finding in read_configurations(one)[1] if finding.rule is Rule.LIST_MALFORMED]
     assert [(finding.field, finding.value) for finding in found] == [("file name", ".conflist")] * count
+
+
+@pytest.mark.parametrize("urls", ["nonsense", "http://a:2379,ftp://b", "http://u:p@a:2379"])
+def test_endpoints_that_the_backend_refuses_are_found(urls: str) -> None:
+    found = found_in({**netplug(etcd_endpoints=urls), "datastore_type": "etcdv3"})
+    assert [(one.rule, one.field) for one in found] == [(Rule.VALUE_REFUSED, "plugins[0].etcd_endpoints")]
+    assert "u:p" not in str(found[0].value)
+
+
+@pytest.mark.parametrize("keys", [{"etcd_endpoints": "http://a:2379"}, {"etcd_discovery_srv": "example.com"}, {}])
+def test_endpoints_that_the_backend_takes_are_not(keys: dict[str, str]) -> None:
+    assert found_in({**netplug(**keys), "datastore_type": "etcdv3"}) == ()
+
+
+def test_a_placeholder_is_one_finding_and_shows_only_itself() -> None:
+    found = found_in({**netplug(etcd_endpoints="http://__HOST__:2379"), "datastore_type": "etcdv3"})
+    assert [(one.rule, one.value) for one in found] == [(Rule.PLACEHOLDER, "__HOST__")]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from netplug_backends.etcdv3.endpoints import EtcdEndpoint, parse_endpoints
 from netplug_core.errors import ConfigurationError
+from netplug_core.settings.endpoints import EtcdEndpoint, parse_endpoints
 
 ACCEPTED = "give http://host:port or https://host:port, more of them after commas"
 
