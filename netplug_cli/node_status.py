@@ -47,7 +47,10 @@ class NodeDatastore:
 
 @frozen(kw_only=True)
 class NodeStatus:
-    """What a node process is and does. ``problems``: why it is not ready."""
+    """What a node process is and does. ``problems``: why it is not ready.
+
+    ``release_records`` of its datastores wait, ``foreign_records`` of others, and ``damaged_records`` cannot be read.
+    """
 
     version: str
     pid: int
@@ -58,6 +61,8 @@ class NodeStatus:
     queue_limit: int
     calls: CallFigures
     release_records: int
+    foreign_records: int = 0
+    damaged_records: int = 0
     datastores: tuple[NodeDatastore, ...] = ()
 
 
@@ -87,7 +92,14 @@ def _decoder() -> Decoder:
         "pid": Field("pid", INTEGER),
         "started_ns": Field("started", TIME),
         "problems": Field("problems", ListOf(STRING), is_always_written=True),
-        **fields_of(NONNEGATIVE_INTEGER, workers="workers", queue_limit="queueLimit", release_records="releaseRecords"),
+        **fields_of(
+            NONNEGATIVE_INTEGER,
+            workers="workers",
+            queue_limit="queueLimit",
+            release_records="releaseRecords",
+            foreign_records="foreignReleaseRecords",
+            damaged_records="damagedReleaseRecords",
+        ),
         "calls": Field("calls", CallFigures),
         "datastores": Field("datastores", ListOf(NodeDatastore), is_always_written=True),
     }

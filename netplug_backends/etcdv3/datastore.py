@@ -6,13 +6,14 @@ store's revision at the moment of the read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 
 from attrs import evolve
 
 from netplug_backends.etcdv3.client import EtcdClient, NoSpaceLeft
-from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, NO_RECORDS, Layout
+from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, NO_RECORDS, STORE_ID_KEY, Layout
 from netplug_backends.etcdv3.operations import (
     Compare,
     DeleteKey,
@@ -83,6 +84,21 @@ class EtcdDatastore:
         return CredentialsInUse(
             access=self.description.name, location=self.description.location, certificate=self._client.certificate
         )
+
+    def find_identity(self, *, deadline: Deadline) -> str:
+        """The id under a key of its own, made once; see :class:`~netplug_core.datastore.protocol.HasIdentity`.
+
+        The cluster's own id is of no use: clusters that are set up in the same way have the same one.
+        """
+        reading = RangeRead(key_range=KeyRange(STORE_ID_KEY))
+        found = self._client.read([reading], deadline=deadline).results[0]
+        if not found.key_values:
+            made = Txn(
+                compares=(ModRevisionIs(STORE_ID_KEY, 0),), success=(Put(STORE_ID_KEY, os.urandom(16).hex().encode()),)
+            )
+            self._client.write(made, deadline=deadline)
+            found = self._client.read([reading], deadline=deadline).results[0]  # that of the first writer
+        return found.key_values[0].value.decode("utf-8", "replace")
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries at one revision; see :class:`~netplug_core.datastore.protocol.Datastore`."""

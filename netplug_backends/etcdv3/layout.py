@@ -24,8 +24,8 @@ from netplug_core.names import API_VERSION, InvalidName
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 
 __all__ = [
-    "ETCD_JSON", "LAYOUT", "NO_RECORDS", "AffinityKeys", "BlockKeys", "HandleKeys", "IPAMConfigurationKeys", "KindKeys",
-    "Layout", "ResourceKeys",
+    "ETCD_JSON", "LAYOUT", "NO_RECORDS", "STORE_ID_KEY", "AffinityKeys", "BlockKeys", "HandleKeys",
+    "IPAMConfigurationKeys", "KindKeys", "Layout", "ResourceKeys",
 ]  # fmt: skip
 
 _RESOURCES = "/netplug/resources/v3/projectnetplug.org"
@@ -36,6 +36,9 @@ _AFTER_UTF8 = b"\xff"  # no character has this byte
 
 NO_RECORDS: Final = KeyRange(b"/netplug/")
 """A range that no record is in."""
+
+STORE_ID_KEY: Final = b"/netplug/store-id"
+"""The key of the store's own id. It is in no range of records: an export does not take it along."""
 
 _Path = tuple[str, ...]
 

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from netplug_backends.host.atomic_files import (
     OPEN_FILE_MODE,
     PRIVATE_FILE_MODE,
-    PRIVATE_FOLDER_MODE,
     find_file,
     make_folder,
-    remove_file,
     remove_leftovers,
     replace_file,
 )
@@ -62,35 +60,17 @@ class HostMachine(FileLocks):
 
         return probe(url, deadline=deadline)
 
-    def list_folder(self, path: str) -> tuple[str, ...]:
-        """The names in a folder; none if it does not exist."""
-        try:
-            return tuple(os.listdir(path))
-        except FileNotFoundError:
-            return ()
-
-    def write_durably(self, path: str, text: str) -> None:
-        """Write a file that is whole and on the disk: it is synced, then renamed, then its folder is synced.
+    def publish(self, path: str, text: str) -> None:
+        """Write a file for everybody to read, whole and on the disk.
 
         Raises:
             OSError: it cannot be written; it is not there, or may not survive a crash of the machine.
-        """
-        folder = os.path.dirname(path)
-        make_folder(os.path.dirname(folder))
-        make_folder(folder, PRIVATE_FOLDER_MODE)
-        replace_file(path, text, PRIVATE_FILE_MODE)
-
-    def publish(self, path: str, text: str) -> None:
-        """As ``write_durably``, for everybody to read.
-
-        Raises:
-            OSError: as for that.
         """
         make_folder(os.path.dirname(path))
         replace_file(path, text, OPEN_FILE_MODE)
 
     def replace_secret(self, path: str, text: str) -> None:
-        """As ``write_durably``, in a folder that is there: container runtimes read it, and never see half a file.
+        """As ``publish``, for the owner alone and in a folder that is there: runtimes read it, and never half a file.
 
         Raises:
             OSError: as for that.
@@ -105,10 +85,6 @@ class HostMachine(FileLocks):
             OSError: it cannot be made.
         """
         make_folder(path)
-
-    def remove_file(self, path: str) -> None:
-        """Remove a file, if it is there."""
-        remove_file(path)
 
     def new_uid(self) -> str:
         """A new random UUID (RFC 9562, version 4)."""

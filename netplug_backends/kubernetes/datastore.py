@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.apiclient import ApiClient, RightMissing
 from netplug_backends.kubernetes.client.messages import ApiRequest
 from netplug_backends.kubernetes.client.objects import (
     event_object,
     find_crd_mode,
+    find_object,
     list_objects,
+    metadata_of,
     parse_revision,
     revision_of,
 )
@@ -24,7 +26,7 @@ from netplug_backends.kubernetes.client.watch import StreamState, WatchedCollect
 from netplug_backends.kubernetes.kinds.customobjects import CustomObjectStore
 from netplug_backends.kubernetes.kinds.store import ConditionFailed, KindStore, QueryResult
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.names import PODS_PATH, CrdMode
+from netplug_backends.kubernetes.names import NAMESPACES_PATH, PODS_PATH, CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import (
     Atomicity,
@@ -57,6 +59,7 @@ from netplug_core.records import (
     Write,
     Written,
 )
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
@@ -66,6 +69,7 @@ __all__ = ["KubernetesDatastore"]
 # What a new block may overlap can be more.
 _MAX_SINGLE_READS = 2 * ADDRESSES_PER_COMMIT
 _IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
+_LASTING_NAMESPACE = "kube-system"  # every cluster has it as long as it exists
 _VIEW_KINDS = ("Namespace", "Node", "Pod", "Profile", "WorkloadEndpoint")
 
 
@@ -105,6 +109,19 @@ class KubernetesDatastore:
     def credentials_in_use(self) -> CredentialsInUse | None:
         """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""
         return self._client.credentials_in_use()
+
+    def find_identity(self, *, deadline: Deadline) -> str:
+        """The uid of ``kube-system``; see :class:`~netplug_core.datastore.protocol.HasIdentity`.
+
+        Without the right to read it: a hash of the server and of its authority. A server that has just started knows no
+        rights yet, and so refuses everything: then it cannot be asked.
+        """
+        try:
+            found = find_object(self._client, f"{NAMESPACES_PATH}/{_LASTING_NAMESPACE}", deadline=deadline)
+        except RightMissing:
+            self.read((Get(CLUSTER_INFORMATION_KEY),), deadline=deadline)  # what each account of ours may
+            found = None
+        return str(metadata_of(found)["uid"]) if found else self._client.server_digest(deadline=deadline)
 
     def close(self) -> None:
         """Close the connections."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -135,6 +136,7 @@ class MemoryDatastore:
         self._newest: dict[str, int] = {}  # likewise: the number of the newest change that left a record
         self._events: deque[_ChangeEvent] = deque(maxlen=keep_changes)
         self._number = 0
+        self._identity = os.urandom(16).hex()
         self.lock = Lock()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
@@ -175,6 +177,12 @@ class MemoryDatastore:
             if deadline.has_passed:
                 return
             self._clock.sleep(min(_WATCH_POLL_S, deadline.remaining_s))
+
+    def find_identity(self, *, deadline: Deadline) -> str:
+        """See :class:`~netplug_core.datastore.protocol.HasIdentity`."""
+        self._acquire_lock(deadline)
+        self.lock.release()
+        return self._identity
 
     def _acquire_lock(self, deadline: Deadline) -> None:
         if deadline.has_passed:

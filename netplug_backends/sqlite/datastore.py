@@ -14,7 +14,7 @@ from threading import Lock
 from attrs import evolve
 
 from netplug_backends.host.atomic_files import NotRegular
-from netplug_backends.sqlite.schema import file_identity, open_database
+from netplug_backends.sqlite.schema import file_identity, open_database, store_id
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KindCondition, Mutation, condition_error, fold_writes
@@ -149,6 +149,11 @@ class SqliteDatastore:
             if deadline.has_passed:
                 return
             self._clock.sleep(min(_WATCH_POLL_S, deadline.remaining_s))
+
+    def find_identity(self, *, deadline: Deadline) -> str:
+        """The random id in the file; see :class:`~netplug_core.datastore.protocol.HasIdentity`."""
+        with self._locked_connection(deadline) as connection:
+            return store_id(connection)
 
     # --- the connection --------------------------------------------------------------------------------------------
 

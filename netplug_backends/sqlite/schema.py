@@ -16,7 +16,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import MissingFile
 
-__all__ = ["SCHEMA_VERSION", "file_identity", "open_database"]
+__all__ = ["SCHEMA_VERSION", "file_identity", "open_database", "store_id"]
 
 SCHEMA_VERSION = 1
 """The ``PRAGMA user_version`` of a file that this release creates."""
@@ -31,6 +31,8 @@ _TABLES = (
     "CREATE TABLE change (revision INTEGER PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, value BLOB)",
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )
+# Made when it is first asked for: files of earlier releases have none, and those releases ignore the table.
+_STORE_ID = "CREATE TABLE IF NOT EXISTS store_id (number INTEGER PRIMARY KEY CHECK (number = 1), id TEXT NOT NULL)"
 _RETRY_S = 0.005
 _IN_MEMORY = ":memory:"
 _NO_FILE = "no such file; netplugctl create, netplugctl apply and the plugin make it"
@@ -74,6 +76,29 @@ def file_identity(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def store_id(connection: sqlite3.Connection) -> str:
+    """The random id of the file, which stays the same wherever the file is moved; it is made at the first call."""
+    return _find_store_id(connection) or _make_store_id(connection)
+
+
+def _find_store_id(connection: sqlite3.Connection) -> str | None:
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'store_id'").fetchone() is None:
+        return None
+    row = connection.execute("SELECT id FROM store_id").fetchone()
+    return None if row is None else str(row[0])
+
+
+def _make_store_id(connection: sqlite3.Connection) -> str:
+    from uuid import uuid4  # once in the life of a file
+
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(_STORE_ID)
+    connection.execute("INSERT OR IGNORE INTO store_id VALUES (1, ?)", (str(uuid4()),))
+    (found,) = connection.execute("SELECT id FROM store_id").fetchone()
+    connection.execute("COMMIT")
+    return str(found)
 
 
 def _check(connection: sqlite3.Connection, path: str, deadline: Deadline) -> None:

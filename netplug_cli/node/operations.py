@@ -23,6 +23,7 @@ from netplug_cli.node.supervision import Supervision
 from netplug_cli.node.workers import Workers
 from netplug_cli.node_status import STATUS_PATH, CallFigures, NodeDatastore, NodeStatus, encode_status
 from netplug_core.clock import Clock
+from netplug_core.flows.world import RecordCounts
 from netplug_core.log import Log
 
 __all__ = ["NodeIdentity", "NodeOperations", "NodeParts"]
@@ -58,7 +59,7 @@ class NodeOperations:
 
     metrics: NodeMetrics
     datastores: OpenDatastores
-    count_records: Callable[[], int]
+    count_records: Callable[[], RecordCounts]
     clock: Clock
     log: Log
     manager: ServiceManager
@@ -104,7 +105,7 @@ class NodeOperations:
         stack.callback(server.stop)
 
     def _status_page(self, parts: NodeParts, health: Health) -> Page:
-        problems, calls = health.find_unready(), self.metrics.count_calls()
+        problems, calls, records = health.find_unready(), self.metrics.count_calls(), self.count_records()
         figures = CallFigures(
             served=calls.served,
             failed=calls.failed,
@@ -121,7 +122,9 @@ class NodeOperations:
             workers=parts.workers.count,
             queue_limit=parts.queue.limit,
             calls=figures,
-            release_records=self.count_records(),
+            release_records=records.own,
+            foreign_records=records.foreign,
+            damaged_records=records.damaged,
             datastores=tuple(map(_datastore_of, self.datastores.states())),
         )
         return Page(body=f"{json.dumps(encode_status(status))}\n".encode(), media_type="application/json")
@@ -143,8 +146,12 @@ class NodeOperations:
         add("netplug_node_calls_served_now", "Calls that are being served.", lambda: len(workers.began_at))
         add("netplug_node_queue_limit", "Calls that may wait.", lambda: parts.queue.limit)
         add("netplug_node_calls_waiting", "Calls that wait for a worker.", lambda: len(parts.queue))
-        text = "Release records that wait, in the folders of the configurations that calls came with."
-        add("netplug_node_release_records", text, self.count_records)
+        text = "Release records that wait, of the datastores of the configurations that calls came with."
+        add("netplug_node_release_records", text, lambda: self.count_records().own)
+        text = "Release records beside them, of datastores that no call came for."
+        add("netplug_node_foreign_release_records", text, lambda: self.count_records().foreign)
+        text = "Release records that cannot be read."
+        add("netplug_node_damaged_release_records", text, lambda: self.count_records().damaged)
         labels = ("datastore", "location")
         text = "1 if an open datastore answered its last call, otherwise 0."
         self.metrics.add_values("netplug_node_datastore_up", text, labels, self._datastores_up)

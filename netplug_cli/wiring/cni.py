@@ -60,6 +60,7 @@ def _open_world(registry: Backends, netconf: NetConf, log: Log, request: CNIRequ
     from random import random
 
     from netplug_backends.host.machine import HostMachine, SystemClock
+    from netplug_backends.host.release_records import ReleaseRecordFolder
     from netplug_core.flows.locks import CallLocks
     from netplug_core.flows.world import CNIWorld
     from netplug_core.hookspecs import IPAMContext
@@ -85,6 +86,7 @@ def _open_world(registry: Backends, netconf: NetConf, log: Log, request: CNIRequ
             ipam=ipam,
             dataplane=stack.enter_context(registry.open_dataplane(netconf.dataplane_type, clock, log)),
             host=host,
+            records=ReleaseRecordFolder(netconf.release_record_dir),
             locks=locks,
             clock=clock,
             log=log,

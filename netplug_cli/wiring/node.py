@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from netplug_cli.node.datastores import OpenDatastores
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.operations import NodeOperations
+    from netplug_core.flows.world import RecordCounts
     from netplug_core.log import Log
 
 __all__ = ["main", "run"]
@@ -130,12 +131,12 @@ def _serve(
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     with closing(NodeCalls(log, datastores)) as calls:
-        operations = _operations(options, sockets, metrics, datastores, calls.drain.count_waiting, log)
+        operations = _operations(options, sockets, metrics, datastores, calls.replay.count, log)
         process = NodeProcess(
             answer=metrics.measured(calls.answer),
             refuse=metrics.counted(calls.refuse),
             tasks=(
-                calls.drain.task,
+                calls.replay.task,
                 *node_tasks(os.environ, options.config, log, datastores.credentials, in_container),
             ),
             observe=operations.running,
@@ -151,7 +152,7 @@ def _operations(
     sockets: _Sockets,
     metrics: NodeMetrics,
     datastores: OpenDatastores,
-    count_records: Callable[[], int],
+    count_records: Callable[[], RecordCounts],
     log: Log,
 ) -> NodeOperations:
     """How the process is observed."""

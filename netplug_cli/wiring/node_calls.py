@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve
 
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.host.release_records import ReleaseRecordFolder
 from netplug_backends.linux.netns import is_own_namespace
 from netplug_cli.cni.main import answer_call, refuse_call
 from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.node.datastores import OpenDatastores
-from netplug_cli.node.draining import RecordDrain
 from netplug_cli.node.lookups import CachedLookups
+from netplug_cli.node.replay import RecordReplay
 from netplug_cli.node.shared import OpeningUse, SharedDatastore, SharedOpenings
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
@@ -28,8 +30,8 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
 from netplug_core.datastore.protocol import Datastore, EndpointStorage, ShowsNodeEndpoints
-from netplug_core.flows.cni.release_records import drain
-from netplug_core.flows.world import CNIWorld
+from netplug_core.flows.cni.release_records import replay
+from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Log
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeCalls"]
 
-_DRAIN_S = 5.0  # for the records of one configuration
+_REPLAY_S = 5.0  # for the records of one configuration
 
 
 class NodeCalls:
@@ -55,7 +57,7 @@ class NodeCalls:
         self._registry = open_registry()
         self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings(log=log)
         self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings(log=log)
-        self.drain = RecordDrain(self._drain, log=log)
+        self.replay = RecordReplay(self._replay, ReleaseRecordFolder, clock=SystemClock(), log=log)
 
     def answer(self, request: WireRequest, namespace: int | None) -> WireReply:
         """Do what a request asks for, with the same code as the executables."""
@@ -64,9 +66,11 @@ class NodeCalls:
         namespaces = {path: namespace} if path and namespace is not None else {}
         backends = self._backends(namespaces, lines.append)
 
-        def open_world(netconf: NetConf, log: Log, call: CNIRequest | None) -> AbstractContextManager[CNIWorld]:
-            self.drain.note(netconf)
-            return open_cni_world(netconf, log, call, backends)
+        @contextmanager
+        def open_world(netconf: NetConf, log: Log, call: CNIRequest | None) -> Iterator[CNIWorld]:
+            self.replay.note(netconf, call)
+            with open_cni_world(netconf, log, call, backends) as world:
+                yield evolve(world, replay_time=ReplayTime.BY_TASK)
 
         output = answer_call(
             _invocation(request),
@@ -87,9 +91,10 @@ class NodeCalls:
         self._datastores.close()
         self._orchestrators.close()
 
-    def _drain(self, netconf: NetConf) -> None:
-        with open_cni_world(netconf, self._log, None, self._backends({}, None, OpeningUse.TASK)) as world:
-            drain(world, netconf, seconds=_DRAIN_S)
+    def _replay(self, netconf: NetConf, call: CNIRequest | None) -> bool:
+        """Replay with the datastore of calls; another IPAM plugin gets the variables of the last call."""
+        with open_cni_world(netconf, self._log, call, self._backends({}, None, OpeningUse.TASK)) as world:
+            return replay(world, netconf, seconds=_REPLAY_S)
 
     def _backends(
         self, namespaces: Mapping[str, int], write_stderr: WriteLine | None, use: OpeningUse = OpeningUse.CALL

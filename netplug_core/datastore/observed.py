@@ -13,7 +13,7 @@ from typing import TypeAlias
 from attrs import define, frozen
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription, RefusesWrites
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription, HasIdentity, RefusesWrites
 from netplug_core.errors import DatastoreError
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
@@ -66,6 +66,10 @@ class ObservedDatastore(ABC):
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """The other store's changes."""
         return self.datastore.watch(start, deadline=deadline)
+
+    def find_identity(self, *, deadline: Deadline) -> str | None:
+        """The other store's identity, if it is a :class:`~netplug_core.datastore.protocol.HasIdentity`."""
+        return self.datastore.find_identity(deadline=deadline) if isinstance(self.datastore, HasIdentity) else None
 
     def find_refusal(self, write: Write) -> DatastoreError | None:
         """The other store's refusal, if it is a :class:`~netplug_core.datastore.protocol.RefusesWrites`."""

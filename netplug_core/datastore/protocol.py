@@ -18,7 +18,7 @@ from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Wr
 
 __all__ = [
     "FRESH_S", "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage",
-    "HasCredentials", "LiveWatch", "RefusesWrites", "ShowsNodeEndpoints",
+    "HasCredentials", "HasIdentity", "LiveWatch", "RefusesWrites", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -83,6 +83,22 @@ class HasCredentials(Protocol):
 
         Raises:
             ConfigurationError: their file cannot be read.
+        """
+        ...
+
+
+@runtime_checkable
+class HasIdentity(Protocol):
+    """A datastore that differs from every other one by a text of its own, however it is reached."""
+
+    def find_identity(self, *, deadline: Deadline) -> str | None:
+        """A text that this store alone has, the same at each opening; None if it has none.
+
+        The same records have it over any address, before and after members of a cluster are added. The first call may
+        make it and store it; where several do so at once, all get the one that is stored.
+
+        Raises:
+            Unavailable, Unauthorized: the store cannot be asked.
         """
         ...
 

@@ -6,7 +6,8 @@ needs a datastore and a pace only, and takes those.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.workload.gates import ProbeResult
 
-__all__ = ["CNIWorld", "Host", "HostWorld"]
+__all__ = ["CNIWorld", "Host", "HostWorld", "RecordCounts", "RecordFiles", "ReplayTime"]
 
 
 class Host(LockHost, Protocol):
@@ -47,35 +48,129 @@ class Host(LockHost, Protocol):
         """What a GET of an HTTP URL answers; no failure is raised."""
         ...
 
-    def list_folder(self, path: str) -> tuple[str, ...]:
-        """The names in a folder, in no order; none if it does not exist.
-
-        Raises:
-            OSError: it exists and cannot be read.
-        """
-        ...
-
-    def write_durably(self, path: str, text: str) -> None:
-        """Write a small file whole or not at all; it is on the disk when this returns. The folder is made.
-
-        Another file of the folder may stay if the process is killed: the name with ``.tmp`` after it.
-
-        Raises:
-            OSError: it cannot be written; it is not there, or may not survive a crash of the machine.
-        """
-        ...
-
-    def remove_file(self, path: str) -> None:
-        """Remove a file; one that does not exist is success.
-
-        Raises:
-            OSError: it cannot be removed.
-        """
-        ...
-
     def new_uid(self) -> str:
         """A fresh random UUID."""
         ...
+
+
+@frozen(kw_only=True)
+class RecordCounts:
+    """How many release records wait: ``own`` of the stores that are asked about, ``foreign`` of others, and damaged."""
+
+    own: int = 0
+    foreign: int = 0
+    damaged: int = 0
+
+
+class RecordFiles(Protocol):
+    """The files of release records on this machine: texts that are called as attachments, in folders of stores.
+
+    A *place* leads to a folder. At first that is a folder of the place's own; from ``lead`` on it is that of a store,
+    to which several places may lead. A record is at one path at any time, and is found by its place, also while a
+    folder is renamed. Processes share the folder. Every method raises OSError if the system refuses.
+    """
+
+    @property
+    def folder(self) -> str:
+        """The path of the whole folder."""
+        ...
+
+    def path(self, place: str, attachment: str) -> str:
+        """The path by which people find a record."""
+        ...
+
+    def find(self, place: str, attachment: str) -> str | None:
+        """The text of a record; None if there is none. One path is opened, and nothing is listed.
+
+        Raises:
+            OSError: it exists and cannot be read, is no file, or is larger than a small one.
+        """
+        ...
+
+    def names(self, place: str) -> tuple[str, ...]:
+        """The attachments that have a record, the one that was written first comes first."""
+        ...
+
+    def write(self, place: str, attachment: str, text: str) -> str:
+        """Write or replace a record, whole or not at all; it is on the disk when this returns its path."""
+        ...
+
+    def remove(self, place: str, attachment: str, text: str) -> None:
+        """Remove a record that has this text; one that was replaced meanwhile stays."""
+        ...
+
+    def set_aside(self, place: str, attachment: str, text: str | None) -> None:
+        """Make a record one of the damaged ones, if it still has this text; None: whatever it has."""
+        ...
+
+    def find_store(self, place: str) -> str | None:
+        """The store that a place leads to; None if that is not known yet."""
+        ...
+
+    def has_stores(self) -> bool:
+        """Whether any folder has a record."""
+        ...
+
+    def lead(self, place: str, store: str) -> None:
+        """Let a place lead to the folder of a store, and bring the records of the place's own folder there."""
+        ...
+
+    def find_former(self, attachment: str) -> tuple[str, ...]:
+        """The names of an attachment's records in the form of earlier releases, which lie in the folder itself.
+
+        After ``end_takeover`` there is none, and nothing is listed.
+        """
+        ...
+
+    def list_former(self) -> tuple[str, ...]:
+        """The names of all records of that form, oldest first."""
+        ...
+
+    def read_former(self, name: str) -> str | None:
+        """The text of such a record; errors as for ``find``."""
+        ...
+
+    def adopt(self, name: str, place: str, attachment: str) -> None:
+        """Move such a record to a place."""
+        ...
+
+    def remove_former(self, name: str) -> None:
+        """Remove such a record."""
+        ...
+
+    def set_former_aside(self, name: str) -> None:
+        """Make such a record one of the damaged ones."""
+        ...
+
+    def end_takeover(self) -> None:
+        """Note that there are no more such records."""
+        ...
+
+    def count(self, places: Collection[str]) -> RecordCounts:
+        """How many records wait, ``own`` being those of the stores that these places lead to."""
+        ...
+
+    def orphan(self, places: Collection[str], *, before_ns: int) -> int:
+        """Put away damaged records, and those of stores that no place leads to, last written before a time; how many.
+
+        Also remove what processes that were killed have left.
+        """
+        ...
+
+    def find_report_ns(self) -> int | None:
+        """When a process last reported records that cannot be done; None if that is not known."""
+        ...
+
+    def note_report(self, now_ns: int) -> None:
+        """Note that it is being done now."""
+        ...
+
+
+class ReplayTime(enum.Enum):
+    """When release records are replayed: after each call, or by a task of the process, and then in no call."""
+
+    AFTER_CALLS = "after calls"
+    BY_TASK = "by a task"
 
 
 class HostWorld(Protocol):
@@ -103,7 +198,9 @@ class CNIWorld:
     ipam: IPAM
     dataplane: Dataplane
     host: Host
+    records: RecordFiles
     locks: CallLocks
     clock: Clock
     log: Log
+    replay_time: ReplayTime = ReplayTime.AFTER_CALLS
     open_orchestrator: Callable[[], AbstractContextManager[Orchestrator]] | None = None

@@ -15,7 +15,9 @@ from functools import wraps
 from typing import Final, Protocol
 
 from netplug_core.clock import Clock
+from netplug_core.datastore.protocol import HasIdentity
 from netplug_core.errors import NetplugError
+from netplug_core.testing.assertions import expect
 from netplug_core.testing.clock import ManualClock, RealClock
 from netplug_core.testing.datastore_commit_checks import COMMIT_CHECKS
 from netplug_core.testing.datastore_harness import DatastoreHarness, open_harness
@@ -24,7 +26,7 @@ from netplug_core.testing.datastore_sharing_checks import SHARING_CHECKS
 from netplug_core.testing.medium import OpenMedium
 from netplug_core.testing.samples import FRUIT_AND_TOOLS, Samples
 
-__all__ = ["DATASTORE_CHECKS", "DatastoreCheck"]
+__all__ = ["DATASTORE_CHECKS", "DatastoreCheck", "identities_differ"]
 
 
 class DatastoreCheck(Protocol):
@@ -63,3 +65,28 @@ DATASTORE_CHECKS: Final[tuple[DatastoreCheck, ...]] = tuple(
     map(_check, (*COMMIT_CHECKS, *READ_CHECKS, *SHARING_CHECKS))
 )
 """Every check, in the order in which an author makes them pass."""
+
+
+def identities_differ(
+    open_first: OpenMedium,
+    open_second: OpenMedium,
+    *,
+    samples: Samples = FRUIT_AND_TOOLS,
+    make_clock: Callable[[], Clock] = ManualClock,
+) -> None:
+    """Check that two media of a backend whose stores have identities (``HasIdentity``) have two of them.
+
+    Raises:
+        AssertionError: they have not.
+    """
+    with (
+        open_harness(open_first, samples, make_clock) as first,
+        open_harness(open_second, samples, make_clock) as second,
+    ):
+        found = []
+        for harness in (first, second):
+            store = harness.store
+            if not isinstance(store, HasIdentity):
+                raise AssertionError(f"the store {store.description.name} has no identity")
+            found.append(store.find_identity(deadline=harness.deadline))
+    expect(None not in found and found[0] != found[1], f"two stores have the identities {found}")

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from attrs import define, field
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import Datastore, HasIdentity
 from netplug_core.errors import Unavailable
 from netplug_core.records import (
     AlreadyExists,
@@ -309,8 +309,27 @@ def _outcome_while_held(harness: DatastoreHarness, call: Callable[[Deadline], R]
     return outcome
 
 
+def an_identity_is_the_same_in_every_handle(harness: DatastoreHarness) -> None:
+    """A store that has an identity gives the same one in each handle and after each opening, also to many at once."""
+    if not isinstance(harness.store, HasIdentity):
+        return
+    calls = [
+        partial(store.find_identity, deadline=harness.deadline)
+        for store in _handles(harness, _THREADS)
+        if isinstance(store, HasIdentity)
+    ]
+    found = [outcome.get() for outcome in run_together(calls)]
+    harness.create(harness.samples.keys[0])
+    with harness.medium.open_handle() as another:
+        expect(isinstance(another, HasIdentity), "another handle has no identity")
+        if isinstance(another, HasIdentity):
+            found.append(another.find_identity(deadline=harness.deadline))
+    expect(len(set(found)) == 1, f"one store has several identities: {sorted(set(map(str, found)))}")
+
+
 SHARING_CHECKS: Final[tuple[Callable[[DatastoreHarness], None], ...]] = (
     a_commit_is_seen_by_another_handle,
+    an_identity_is_the_same_in_every_handle,
     a_watch_shows_what_another_handle_writes,
     a_watch_that_waits_shows_each_change_once,
     one_of_many_threads_creates,

@@ -23,6 +23,7 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError, LinkExists
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.add import DeletedMeanwhile
+from netplug_core.flows.cni.release_records import replay
 from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.testing.clock import ManualClock
 from tests.harness.cni_node import DEFAULT_CONTAINER, LOCK_FILE, CNINodeHarness, ContainerInterface, FakeHost
@@ -97,7 +98,11 @@ class AttachmentScene:
             ended[name] = None
             try:
                 process = self.process(partial(self.turns.wait, name))
-                process.run(command, DEFAULT_CONTAINER, Plugin.MAIN, **NO_VALID_ATTACHMENTS)
+                if command == "REPLAY":
+                    _request, netconf = process.make_call("DEL", DEFAULT_CONTAINER, Plugin.MAIN)
+                    replay(process.world, netconf, seconds=10 * WAIT_S)
+                else:
+                    process.run(command, DEFAULT_CONTAINER, Plugin.MAIN, **NO_VALID_ATTACHMENTS)
             except NetplugError as error:
                 ended[name] = type(error)
 
@@ -105,6 +110,17 @@ class AttachmentScene:
         self.turns.run({str(n): partial(call, str(n), command) for n, command in enumerate(commands)}, choose)
         self.dataplane.before_effect = lambda _effect: None
         return tuple(ended[name] for name in sorted(ended))
+
+    def leave_record(self) -> None:
+        """The container was attached, and its DEL did not reach the store."""
+
+        def refuse() -> None:
+            raise Unavailable("the store", "connection refused")
+
+        process = self.process()
+        process.add()
+        process.store = HookedStore(self.memory, before_read=refuse, before_commit=refuse)
+        process.run("DEL")
 
     def addresses(self) -> tuple[set[Address], set[Address], set[Address]]:
         """The addresses of the container's interface, those held for it, and those of its endpoint."""
@@ -182,3 +198,26 @@ def test_where_nothing_can_be_locked_an_add_and_a_del_look_twice(mode: MemoryMod
     assert (DeletedMeanwhile, None) in endings
     assert {first for first, _second in endings} <= {None, DeletedMeanwhile, KernelError}
     assert {second for _first, second in endings} == {None}
+
+
+@MODES
+@pytest.mark.parametrize("other", ["REPLAY", "ADD", "DEL", "GC"])
+def test_a_replay_beside_another_process(mode: MemoryMode, other: str) -> None:
+    """A task of the node process and an executable alone. What an ADD makes beside it is whole and stays."""
+    endings = set[Endings]()
+
+    def run(choose: Choose) -> None:
+        scene = AttachmentScene(mode)
+        scene.leave_record()
+        ended = scene.run(("REPLAY", other), choose)
+        endings.add(ended)
+        if other == "ADD" and ended[1] is None:
+            scene.process().run("DEL", OTHER_CONTAINER)  # which replays what is left
+            configured, held, stored = scene.addresses()
+            assert configured == held == stored != set()
+        scene.assert_whole()
+
+    assert len(list(every_schedule(run))) > 1
+    assert {first for first, _second in endings} == {None}
+    may_fail = {"ADD": AttachmentBusy, "GC": Unavailable}
+    assert {second for _first, second in endings} <= {None, may_fail.get(other)}

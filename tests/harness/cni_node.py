@@ -28,7 +28,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni import add, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.locks import CallLocks
-from netplug_core.flows.world import CNIWorld
+from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.hostlocal.folder import Boot
 from netplug_core.ipam.model.affinity import AFFINITY
@@ -53,6 +53,7 @@ from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadE
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.dataplane_harness import link_to
 from netplug_core.workload.gates import ProbeResult
+from tests.harness.release_records import FakeRecordFiles
 
 NODE = "node-1"
 LOCK_FILE = "/var/run/netplug/ipam.lock"
@@ -85,8 +86,8 @@ class FakeHost:
     """A machine of texts and locks; a path may hold an error instead. ``before_lock`` is called before each attempt.
 
     ``before_read`` is called with the path of a text before it is read, ``before_write`` before a file is written. In
-    the folders of ``unwritable`` nothing can be written or removed. ``answer_probe`` answers probes; without it no URL
-    does.
+    the folders of ``unwritable`` nothing can be written or removed. ``times`` has when release records were written.
+    ``answer_probe`` answers probes; without it no URL does.
     """
 
     name: str = "Machine"
@@ -97,6 +98,7 @@ class FakeHost:
     before_write: Callable[[], None] = lambda: None
     answer_probe: Callable[[str, Deadline], ProbeResult] = lambda _url, _deadline: NO_ANSWER
     unwritable: set[str] = field(factory=set)
+    times: dict[str, int] = field(factory=dict)
     folders: set[str] = field(factory=set)
     _uids: Iterator[int] = field(factory=lambda: count(1))
 
@@ -113,33 +115,19 @@ class FakeHost:
     def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:
         return self.answer_probe(url, deadline)
 
-    def list_folder(self, path: str) -> tuple[str, ...]:
-        found = self.texts.get(path)
-        if isinstance(found, OSError):
-            raise found
-        return tuple(name.removeprefix(f"{path}/") for name in self.texts if name.startswith(f"{path}/"))
-
-    def write_durably(self, path: str, text: str) -> None:
+    def publish(self, path: str, text: str) -> None:
         self.before_write()
         if path.rsplit("/", 1)[0] in self.unwritable:
             raise OSError(28, "No space left on device")
         self.texts[path] = text
 
-    def publish(self, path: str, text: str) -> None:
-        self.write_durably(path, text)
-
     def replace_secret(self, path: str, text: str) -> None:
-        self.write_durably(path, text)
+        self.publish(path, text)
 
     def make_public_folder(self, path: str) -> None:
         if path in self.unwritable:
             raise OSError(30, "Read-only file system")
         self.folders.add(path)
-
-    def remove_file(self, path: str) -> None:
-        if path.rsplit("/", 1)[0] in self.unwritable:
-            raise OSError(30, "Read-only file system")
-        self.texts.pop(path, None)
 
     def try_lock(self, path: str, offset: int) -> HeldLock | None:
         self.before_lock()
@@ -210,6 +198,7 @@ class CNINodeHarness:
     pod_cidrs: tuple[Prefix, ...] = ()
     boot: Boot | None = None
     cni_path: str = "/opt/cni/bin"
+    replay_time: ReplayTime = ReplayTime.AFTER_CALLS
 
     @property
     def world(self) -> CNIWorld:
@@ -224,9 +213,11 @@ class CNINodeHarness:
             ipam=ipam or addresses,
             dataplane=self.dataplane,
             host=self.host,
+            records=self.record_files,
             locks=locks,
             clock=self.clock,
             log=self.log,
+            replay_time=self.replay_time,
             open_orchestrator=None if self.orchestrator is None else self._opened_orchestrator,
         )
 
@@ -374,8 +365,15 @@ class CNINodeHarness:
         return [path[0] for path in self.values_of_kind(HANDLE)]
 
     def release_records(self) -> list[str]:
-        """The names of the release records on the node, oldest first."""
-        return sorted(self.host.list_folder(NetConf().release_record_dir))
+        """The paths of the release records on the node below their folder, sorted; damaged ones are none."""
+        start = f"{self.record_files.folder}/"
+        paths = (path.removeprefix(start) for path in self.host.texts if path.startswith(start))
+        return sorted(path for path in paths if path.endswith(".json"))
+
+    @property
+    def record_files(self) -> FakeRecordFiles:
+        """The files of release records."""
+        return FakeRecordFiles(self.host, self.clock, NetConf().release_record_dir)
 
     def affinities(self) -> dict[tuple[str, ...], object]:
         """All claims of nodes."""

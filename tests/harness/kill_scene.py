@@ -191,5 +191,5 @@ def outage(scene: KillScene) -> Iterator[None]:
 
 def release_records(scene: KillScene) -> list[str]:
     """The names of the release records on the node, and of what a writer that died left."""
-    folder = str(scene.conf["release_record_dir"])
-    return os.listdir(folder) if os.path.isdir(folder) else []
+    folder = os.path.join(str(scene.conf["release_record_dir"]), "stores")
+    return [name for _path, _folders, names in os.walk(folder) for name in names]

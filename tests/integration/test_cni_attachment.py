@@ -14,6 +14,7 @@ import pytest
 from netplug_core.names import container_mac, host_interface_name
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
+from tests.harness.release_records import record_files
 from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
@@ -443,7 +444,7 @@ def test_del_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime, pod: 
     os.mkdir(node.database)
     runtime.delete(conf, pod)
 
-    (name,) = os.listdir(str(conf["release_record_dir"]))
+    (name,) = record_files(str(conf["release_record_dir"]))
     record = os.path.join(str(conf["release_record_dir"]), name)
     assert os.stat(record).st_mode & 0o777 == 0o600
     assert node.leftovers() == before

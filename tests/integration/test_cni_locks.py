@@ -17,6 +17,7 @@ from netplug_core.locks import HeldLock
 from tests.harness.file_watch import watch_closes
 from tests.harness.killer import killer_command
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
+from tests.harness.release_records import record_files
 
 pytestmark = pytest.mark.netns
 
@@ -152,7 +153,7 @@ def test_a_del_does_not_come_between_the_commit_and_the_interface_of_an_add(
     assert (refused.code, "was deleted while it was made" in refused.text) == (11, True)
     assert node.store.is_empty
     runtime.collect(conf)
-    assert os.listdir(str(conf["release_record_dir"])) == []
+    assert record_files(str(conf["release_record_dir"])) == []
     assert node.leftovers() == before
 
 

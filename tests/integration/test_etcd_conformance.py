@@ -24,6 +24,7 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.testing.datastore_checks import identities_differ
 from netplug_core.testing.datastore_conformance import datastore_conformance
 from netplug_core.testing.medium import Medium
 from netplug_core.testing.samples import FRUIT_AND_TOOLS, SAMPLE_CODEC, Samples
@@ -141,3 +142,14 @@ def compact_all(etcd: EtcdCluster) -> None:
 TestSamples = datastore_conformance(of_samples, make_clock=SystemClock)
 TestOurs = datastore_conformance(of_ours, samples=OURS, make_clock=SystemClock)
 TestSamples.settings = TestOurs.settings = ETCD_EXAMPLES
+
+
+def test_two_clusters_of_the_same_set_up_have_two_identities() -> None:
+    """The ids that etcd itself gives them are equal."""
+    with start_etcd() as other:
+
+        @contextmanager
+        def of_other(clock: Clock) -> Iterator[Medium]:
+            yield medium_of(other, LAYOUT, clock)
+
+        identities_differ(of_ours, of_other, make_clock=SystemClock)

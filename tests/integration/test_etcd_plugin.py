@@ -6,7 +6,6 @@ The etcd runs on the test's own node, at the address that is the default.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.harness.node import (
     missing_requirement,
     open_node,
 )
+from tests.harness.release_records import record_files
 from tests.harness.servers.binaries import find_etcd_binary
 from tests.harness.waiting import MARGIN_S, is_eventually
 
@@ -202,9 +202,9 @@ def test_a_del_without_the_files_of_its_configuration_leaves_a_record(runtime: C
     assert "gone.pem" in deleted.stderr
     assert set(node.links(pod)) == {"lo"}
     records = str(conf(runtime)["release_record_dir"])
-    assert len(os.listdir(records)) == 1
+    assert len(record_files(records)) == 1
     runtime.collect(conf(runtime))
-    assert os.listdir(records) == []
+    assert record_files(records) == []
     assert node.leftovers() == before
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -18,6 +17,7 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
+from tests.harness.release_records import record_files
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
     delete_custom_objects,
@@ -189,11 +189,11 @@ def test_check_74_a_del_without_rights_and_one_after_its_pod(
     runtime.add(given, pod, CNI_ARGS=named(name))
     install_role(cluster, without=("pods/status", "patch"))  # a node process reads no pod for a DEL
     assert "cannot patch resource" in runtime.delete(given, pod, CNI_ARGS=named(name)).stderr
-    assert (handles(cluster), len(os.listdir(records))) == (1, 1)
+    assert (handles(cluster), len(record_files(records))) == (1, 1)
     install_role(cluster)
     cluster.request("DELETE", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
     runtime.delete(given, pod, CNI_ARGS=named(name))
-    assert (handles(cluster), os.listdir(records)) == (0, [])
+    assert (handles(cluster), record_files(records)) == (0, [])
 
 
 def test_a_container_without_a_pod_cannot_be_kept(runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.harness.node import CNIRuntime, NetnsNode, PluginReply, open_node
 from tests.harness.node_process import ClientRuntime, NodeProcess, NodeProcessRuntime, start_node_process
+from tests.harness.release_records import record_files
 from tests.harness.scripted_plugin import ScriptedPlugin
 from tests.harness.waiting import wait_until
 
@@ -223,10 +224,10 @@ def test_a_release_record_is_done_without_another_call(
     os.rename(node.database, node.file("away"))
     os.mkdir(node.database)
     served.delete(conf, pod)
-    assert len(os.listdir(str(conf["release_record_dir"]))) == 1
+    assert len(record_files(str(conf["release_record_dir"]))) == 1
     os.rmdir(node.database)
     os.rename(node.file("away"), node.database)
-    wait_until(lambda: not os.listdir(str(conf["release_record_dir"])), "the record is done")
+    wait_until(lambda: not record_files(str(conf["release_record_dir"])), "the record is done")
     assert node.store.is_empty
     wait_until(lambda: "release record done" in process.lines, "it is logged")
 

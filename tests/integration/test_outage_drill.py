@@ -32,6 +32,7 @@ from tests.harness.killer import killer_command
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore
+from tests.harness.release_records import record_files
 from tests.harness.servers.port_forward import OutageMode
 from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S, is_eventually
 
@@ -120,8 +121,7 @@ class Drill:
 
     def records(self) -> list[str]:
         """The names of the release records."""
-        folder = str(self.conf["release_record_dir"])
-        return os.listdir(folder) if os.path.isdir(folder) else []
+        return record_files(str(self.conf["release_record_dir"]))
 
     def leftovers(self) -> list[str]:
         """What calls could leave on the node; not the empty table of packet filters that an outage leaves."""

@@ -20,7 +20,7 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.records import Create, Delete, Kind
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
+from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck, identities_differ
 from netplug_core.testing.datastore_conformance import datastore_conformance
 from netplug_core.testing.faults import FaultyDatastore
 from netplug_core.testing.medium import Medium, OpenMedium
@@ -94,3 +94,8 @@ TestSqlite.settings = FEWER_EXAMPLES
 def test_d1_every_check_of_the_suite(medium: str, check: DatastoreCheck) -> None:
     check(MEDIA[medium])
     assert check.__doc__
+
+
+@pytest.mark.parametrize("medium", [name for name in MEDIA if name != "memory-faultless"])
+def test_d1_two_stores_have_two_identities(medium: str) -> None:
+    identities_differ(MEDIA[medium], MEDIA[medium])

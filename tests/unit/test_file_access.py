@@ -39,6 +39,7 @@ REASONS = {
     ("netplug_backends/host/placing.py", "os.rename"): "a folder that is being removed",
     ("netplug_backends/host/probes.py", "create_default_context"): "the authorities of the system",
     ("netplug_backends/host/root.py", "os.open"): "a namespace of the kernel, below the host's /proc",
+    ("netplug_backends/host/release_records.py", "os.rename"): "a whole record, from one folder of ours to another",
     ("netplug_backends/kubernetes/client/transport.py", "create_default_context"): "a memory file with what was read",
     ("netplug_backends/kubernetes/client/transport.py", "load_cert_chain"): "memory files with what was read",
     ("netplug_backends/linux/netns.py", "os.open"): "a namespace, which is no regular file; it never waits",

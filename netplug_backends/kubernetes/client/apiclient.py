@@ -8,6 +8,7 @@ Everything ends by the caller's deadline. No error contains a credential.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from contextlib import ExitStack, suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, parse_scheme
@@ -37,7 +38,7 @@ from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
 if TYPE_CHECKING:
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["ApiClient", "WatchStream", "open_api_client"]
+__all__ = ["ApiClient", "RightMissing", "WatchStream", "open_api_client"]
 
 _USER_AGENT = "netplug/3.33"
 _AFTER_REMOVAL = "have they expired, or has netplug been removed from this cluster?"
@@ -46,6 +47,11 @@ _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _SERVER_ERROR, _UNAVAILABLE = 401, 403, 42
 _API_PATH_PREFIX = "/api"  # below it all replies are JSON objects; other paths (/readyz) answer in plain text
 _MAX_IDLE = 4
 _DEFAULT_RETRY_S = 1.0
+
+
+@frozen
+class RightMissing(Unauthorized):
+    """The server knows who we are, and we may not do this (code 11)."""
 
 
 def open_api_client(settings: DatastoreSettings, environ: Mapping[str, str], *, clock: Clock) -> ApiClient:
@@ -130,6 +136,13 @@ class ApiClient:
     def location(self) -> str:
         """The server's URL, for people; before the first request, where the access comes from."""
         return self._pool.access.server if self._pool else self._source.origin
+
+    def server_digest(self, *, deadline: Deadline) -> str:
+        """A hash of the server's URL and of the authority that it is trusted by. Errors are those of ``send``."""
+        access = self._source.current(deadline=deadline)
+        pem = access.certificate_authority
+        authority = FileReader().read_content(pem.path, pem.where) if pem.path else pem.data
+        return hashlib.sha256(access.server.encode() + b"\0" + authority).hexdigest()
 
     def credentials_in_use(self) -> CredentialsInUse | None:
         """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""
@@ -280,7 +293,7 @@ class ApiClient:
             problem = f"it does not accept the credentials of {self._source.origin}: {reply.message}"
             raise Unauthorized(self.describe(request), f"{problem}; {_AFTER_REMOVAL}")
         if raw.status == _FORBIDDEN:
-            raise Unauthorized(self.describe(request), f"a right is missing: {reply.message}; {_AFTER_START}")
+            raise RightMissing(self.describe(request), f"a right is missing: {reply.message}; {_AFTER_START}")
         if raw.status >= _SERVER_ERROR:
             raise request.no_answer_error(self.describe(request), reply.message)
         is_api = request.path.startswith(_API_PATH_PREFIX)

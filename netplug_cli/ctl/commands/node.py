@@ -51,13 +51,22 @@ def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
         ("Ready:", f"no: {'; '.join(status.problems)}" if status.problems else "yes"),
         ("Calls:", f"{calls.served} served, {calls.failed} of them failed; {calls.refused} refused as busy"),
         ("Now:", f"{calls.served_now} of {status.workers} workers serve, {calls.waiting} of {status.queue_limit} wait"),
-        ("Release records:", f"{status.release_records} wait"),
+        ("Release records:", _records_text(status)),
     ]
     width = max(len(name) for name, _value in rows) + 1
     yield from (f"{name:{width}}{value}" for name, value in rows)
     if status.datastores:
         yield ""
         yield from format_columns(("DATASTORE", "LOCATION", "ANSWERED"), map(_datastore_cells, status.datastores))
+
+
+def _records_text(status: NodeStatus) -> str:
+    text = f"{status.release_records} wait"
+    if status.foreign_records:
+        text += f"; {status.foreign_records} of other datastores"
+    if status.damaged_records:
+        text += f"; {status.damaged_records} damaged"
+    return text
 
 
 def _datastore_cells(datastore: NodeDatastore) -> tuple[str, ...]:

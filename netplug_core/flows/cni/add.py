@@ -51,7 +51,7 @@ from netplug_core.flows.cni.call import (
     wanted_of,
     workload_of,
 )
-from netplug_core.flows.cni.release_records import drain, finish_own, has_own, release_request_of
+from netplug_core.flows.cni.release_records import finish_own, has_own, release_request_of, replay_after_call
 from netplug_core.flows.locks import ADD_LOCK_S, AttachmentBusy
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import NO_DNS, AssignedAddress, Assignment, LinkLayer
@@ -106,12 +106,12 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     _wait_for_gates(world, netconf)
     wanted = _address_request(world, request, call)
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
-        finish_own(world, netconf, call.workload)
+        finish_own(world, netconf, call.workload, has_interface=True)
         result = _attach(world, call, link, wanted, is_exclusive=is_exclusive)
     if dns != NO_DNS:
         result = evolve(result, dns=dns)
     world.log(Level.INFO, "container attached", **call.fields)
-    drain(world, netconf)
+    replay_after_call(world, netconf)
     _hold_back(world, call, result)
     return result if previous is None else previous.chained_with(result)
 
@@ -287,13 +287,13 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
     wanted = wanted_of(netconf, requested_of(request, netconf, has_interface=False))
     assign_request = assign_request_of(workload, wanted, link_layer)
     with attachment_lock(world, workload, wait_s=ADD_LOCK_S):
-        finish_own(world, netconf, workload)
+        finish_own(world, netconf, workload, has_interface=False)
         assignment = assign(world, assign_request, NO_ENDPOINT)
         if has_own(world, netconf, workload):
             release_after_failure(world, release_request_of(workload), NO_ENDPOINT)
             raise DeletedMeanwhile(workload.container_id, workload.interface)
     world.log(Level.INFO, "addresses assigned", container=workload.container_id, network=workload.network)
-    drain(world, netconf)
+    replay_after_call(world, netconf)
     return CNIResult(ips=_ips(assignment, link_layer), routes=_routes(assignment))
 
 

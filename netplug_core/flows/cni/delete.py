@@ -21,7 +21,13 @@ from netplug_core.flows.cni.call import (
     remove_interface,
     workload_of,
 )
-from netplug_core.flows.cni.release_records import POSTPONED, drain, postpone, release_request_of
+from netplug_core.flows.cni.release_records import (
+    POSTPONED,
+    forget_own,
+    postpone,
+    release_request_of,
+    replay_after_delete,
+)
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Released
@@ -53,7 +59,7 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         return
     addresses = ",".join(str(address) for address in released.addresses)
     world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)
-    drain(world, netconf)
+    replay_after_delete(world, netconf)
 
 
 def _detach(world: CNIWorld, call: AttachmentCall) -> Released:
@@ -63,7 +69,9 @@ def _detach(world: CNIWorld, call: AttachmentCall) -> Released:
     with attachment_lock(world, call.workload, wait_s=DEL_LOCK_S) as is_exclusive:
         remove_interface(world, call.link)
         released = release(world, wanted, endpoint)
-        if not is_exclusive:
+        if is_exclusive:
+            forget_own(world, call.netconf, call.workload, has_interface=True)
+        else:
             remove_interface(world, call.link)  # an ADD may have made it after its addresses were released
     return released
 
@@ -72,9 +80,11 @@ def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) ->
     """DEL of ``netplug-ipam``: release whatever the attachment holds; nothing held is success."""
     workload = workload_of(request, node_of_delete(world, netconf))
     try:
-        with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
+        with attachment_lock(world, workload, wait_s=DEL_LOCK_S) as is_exclusive:
             release(world, release_request_of(workload), NO_ENDPOINT)
+            if is_exclusive:
+                forget_own(world, netconf, workload, has_interface=False)
     except POSTPONED as error:
         postpone(world, netconf, workload, error, has_interface=False)
         return
-    drain(world, netconf)
+    replay_after_delete(world, netconf)

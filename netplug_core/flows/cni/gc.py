@@ -15,8 +15,8 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.call import detach_found, node_of
-from netplug_core.flows.cni.release_records import drain
-from netplug_core.flows.world import CNIWorld
+from netplug_core.flows.cni.release_records import keep_house, places_of, replay_after_call, take_over
+from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.workload.identity import WorkloadIdentity
@@ -51,7 +51,10 @@ def _collect(world: CNIWorld, request: CNIRequest, netconf: NetConf, *, has_inte
         return
     node, network = node_of(world, netconf), request.network
     deadline = Deadline.after(world.clock, GC_S)
-    drain(world, netconf, seconds=GC_S)
+    if world.replay_time is ReplayTime.AFTER_CALLS:
+        take_over(world.records, world.log, deadline)
+        replay_after_call(world, netconf, seconds=GC_S)
+        keep_house(world.records, places_of(netconf), world.clock, world.log)
     attachments = world.ipam.attachments(node=node, network=network, deadline=deadline)
     problems: list[str] = []
     valid = netconf.valid_attachments

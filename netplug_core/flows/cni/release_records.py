@@ -1,42 +1,71 @@
 """Release records: what a DEL could not do because the datastore was away, kept on the node until it is done.
 
-A DEL always cleans the node. If it cannot release the addresses, it writes a record, one file of a folder, and
-succeeds. A later call that reaches the datastore does the whole DEL again from the record, oldest record first, and
-then removes it. So a record may be done twice, by a process that is killed or by two processes, and the second time
-finds nothing. It releases what the handle of its attachment holds; by then another container may have the address, and
-keeps it.
+A DEL always cleans the node. If it cannot release the addresses, it writes a record and succeeds. A process that
+reaches the datastore later replays the record: it does the whole DEL again, and then removes the record. So a record
+may be done twice, by a process that is killed or by two processes, and the second time finds nothing. It releases what
+the handle of its attachment holds; by then another container may have the address, and keeps it.
+
+An attachment has one record, in the folder of its store, so a call opens that one path and looks at no other record.
+The folder is that of the store's identity, which the same store has over any address. While no process on this node has
+asked the store for it, the folder is that of the configured location, the *place*; the first replay renames it.
 
 Only the next ADD of the same attachment has the same handle. It does the record first, under the attachment's lock. It
 looks once more before it answers: a DEL that could not wait for it has left a record, and then it undoes what it made.
+
+The node process replays in a task of its own, never in a call. A process that serves one call replays after its own
+work, and only the records of its own store. Records that cannot be done here cost a call nothing: one line a day names
+them, and after 30 days they are put away.
 """
 
 from __future__ import annotations
 
+import enum
+import hashlib
 import json
+import re
+from collections import Counter
+from collections.abc import Collection
 from functools import cache
 
 from attrs import evolve, frozen
 
-from netplug_core.clock import Deadline
+from netplug_core.clock import SECOND_NS, Clock, Deadline
+from netplug_core.datastore.protocol import Datastore, HasIdentity
 from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING
 from netplug_core.decoding.errors import document_error
 from netplug_core.decoding.tables import Decoder, Field, Table, fields_of, find_member
-from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, UnusableFile
+from netplug_core.errors import (
+    ConfigurationError,
+    ContentionExhausted,
+    NetplugError,
+    Unauthorized,
+    Unavailable,
+    UnusableFile,
+)
 from netplug_core.flows.cni.call import RELEASE_S, REMOVE_S, attachment_lock, detach_by_host_end
 from netplug_core.flows.locks import AttachmentBusy
-from netplug_core.flows.world import CNIWorld
+from netplug_core.flows.world import CNIWorld, RecordFiles, ReplayTime
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.log import Level
+from netplug_core.log import Level, Log
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "DRAIN_S", "POSTPONED", "RECORD_SUFFIX", "ReleaseRecord", "drain", "finish_own", "has_own", "postpone",
-    "release_request_of",
+    "ORPHANED_AFTER_NS", "POSTPONED", "REPLAY_S", "REPORT_EVERY_NS", "ReleaseRecord", "finish_own", "forget_own",
+    "has_own", "has_work", "keep_house", "places_of", "postpone", "release_request_of", "replay", "replay_after_call",
+    "replay_after_delete", "take_over",
 ]  # fmt: skip
 
-DRAIN_S = 0.2
-"""The most time that a call spends on records after its own work."""
+REPLAY_S = 0.2
+"""The most time that a process that serves one call spends on records after its own work."""
+
+_DAY_NS = 24 * 3600 * SECOND_NS
+
+REPORT_EVERY_NS = _DAY_NS
+"""How often records that cannot be done here are named in the log."""
+
+ORPHANED_AFTER_NS = 30 * _DAY_NS
+"""How old such a record becomes before it is put away."""
 
 _AWAY = (Unavailable, ContentionExhausted, UnusableFile)  # the datastore, or a file without which it is not reached
 
@@ -44,17 +73,22 @@ POSTPONED = (*_AWAY, AttachmentBusy)
 """Why a DEL leaves a record: the datastore is away, locked or refuses us, a file of its configuration is gone, or an
 ADD of the attachment does not end."""
 
-RECORD_SUFFIX = ".json"
-"""How the name of a record's file ends."""
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_DIGITS = 16
 
-_TEMPORARY = ".tmp"
-_ABANDONED_NS = 60 * 10**9  # a file is renamed within milliseconds after it is made; its writer is dead
-_DIGITS = 20  # of a time in nanoseconds: so the order of the names is that of the times
+
+class _Outcome(enum.Enum):
+    """What became of a record: done or left to others, set aside as damaged, or damaged and not to be moved."""
+
+    LOOKED_AT = "looked at"
+    SET_ASIDE = "set aside"
+    STUCK = "stuck"
 
 
 @frozen(kw_only=True)
 class ReleaseRecord:
-    """A DEL that is not finished. ``datastore`` is the fingerprint of the datastore that it could not use.
+    """A DEL that is not finished. ``datastore`` is the fingerprint of the location at which it did not reach its store.
 
     With host-local the folder of the network follows in it: only a call with the same folder can release its files.
     With another plugin its name and the network do, if the plugin has still to be called: only a call with the same
@@ -68,146 +102,378 @@ class ReleaseRecord:
     created_ns: int
     workload: WorkloadIdentity
 
-    @property
-    def name(self) -> str:
-        """The name of its file: the time, and whose it is."""
-        return f"{self.created_ns:0{_DIGITS}}{_own_suffix(self.workload)}"
-
 
 def release_request_of(workload: WorkloadIdentity) -> ReleaseRequest:
     """The release of all that a workload's attachment holds."""
     return ReleaseRequest(handle=workload.handle, node=workload.node, owner=workload.allocation_attributes)
 
 
+def places_of(netconf: NetConf) -> tuple[str, ...]:
+    """The places of the records that a call with this configuration can do.
+
+    With another plugin these are two: that of the plugin, and that of the datastore, for what needs the plugin no more.
+    """
+    places = (_place(_scope(netconf)),)
+    return (*places, _place(netconf.datastore.fingerprint)) if netconf.ipam.is_delegated else places
+
+
+# --- what a call does about its own attachment ---------------------------------------------------------------------
+
+
 def postpone(
     world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, cause: NetplugError, *, has_interface: bool
 ) -> None:
-    """Write the record of a DEL that could not be finished. It takes the place of those that the same DEL left before.
+    """Write the record of a DEL that could not be finished. It replaces the one that the same DEL left before.
 
     Raises:
         NetplugError: the cause itself, because the record cannot be written. The runtime repeats the DEL.
     """
     # Another plugin has released its addresses before any error of the datastore comes here.
     needs_ipam = isinstance(cause, AttachmentBusy) or not netconf.ipam.is_delegated
+    scope = _scope(netconf) if needs_ipam else netconf.datastore.fingerprint
+    place, attachment = _place(scope), _attachment(workload)
+    former = _find_readable(world.records, place, attachment)
     record = ReleaseRecord(
-        datastore=_scope(netconf) if needs_ipam else netconf.datastore.fingerprint,
-        has_interface=has_interface,
+        datastore=scope,
+        has_interface=has_interface or (former is not None and former.has_interface),
         created_ns=world.clock.now_ns(),
         workload=workload,
     )
-    path = f"{netconf.release_record_dir}/{record.name}"
     try:
-        world.host.write_durably(path, json.dumps(_decoder().encode(record)) + "\n")
+        path = world.records.write(place, attachment, _encode(record))
     except OSError as error:
+        path = world.records.path(place, attachment)
         world.log(Level.ERROR, "the release record cannot be written", path=path, cause=str(error))
         raise cause from error
     world.log(Level.WARNING, "addresses are released later: a record keeps them", path=path, cause=str(cause))
-    _remove_older(world, netconf, record)
-
-
-def _remove_older(world: CNIWorld, netconf: NetConf, record: ReleaseRecord) -> None:
-    """Remove what the same DEL left before: runtimes repeat a DEL that succeeded, and one that was killed."""
-    try:
-        own = _own(world, netconf, record.workload)
-    except ConfigurationError:
-        return  # the call that does the records names the damaged one
-    for path, other in own.items():
-        if other.created_ns < record.created_ns and evolve(other, created_ns=record.created_ns) == record:
-            _remove(world, path)
 
 
 def has_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> bool:
-    """Whether this attachment has a record in this datastore."""
-    return bool(_own(world, netconf, workload))
+    """Whether this attachment has a record in this datastore, readable or not."""
+    attachment = _attachment(workload)
+    try:
+        return any(world.records.find(place, attachment) is not None for place in places_of(netconf))
+    except OSError:
+        return True
 
 
-def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> None:
-    """Do the records of an attachment whose lock is held, so that its ADD begins with nothing.
+def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, *, has_interface: bool) -> None:
+    """Do the record of an attachment whose lock is held, so that its ADD begins with nothing.
+
+    A record that cannot be read is done too: its name says which attachment it is of, and the call knows the rest.
 
     Raises:
-        NetplugError: a record cannot be done.
+        NetplugError: the record cannot be done.
     """
-    for path, record in _own(world, netconf, workload).items():
-        _release(world, netconf, record, Deadline.after(world.clock, REMOVE_S + RELEASE_S))
-        _remove(world, path)
+    attachment = _attachment(workload)
+    for name in _former_of(world, attachment):
+        _take_over_one(world.records, world.log, name)
+    for place in places_of(netconf):
+        try:
+            text = world.records.find(place, attachment)
+        except OSError:
+            text = ""
+        if text is None:
+            continue
+        record = _find_record(text) or ReleaseRecord(
+            datastore=_scope(netconf), has_interface=has_interface, created_ns=0, workload=workload
+        )
+        deadline = Deadline.after(world.clock, REMOVE_S + RELEASE_S)
+        _release(world, record, deadline, needs_ipam=_needs_ipam(netconf, place))
+        _finish(world, place, attachment, text)
 
 
-def drain(world: CNIWorld, netconf: NetConf, *, seconds: float = DRAIN_S) -> None:
+def forget_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, *, has_interface: bool) -> None:
+    """Remove the record of an attachment whose lock is held and whose DEL has just done all that it says.
+
+    ``has_interface``: whether that was a DEL of the interface too; if not, a record that has one stays.
+    """
+    attachment = _attachment(workload)
+    for name in _former_of(world, attachment):
+        _take_over_one(world.records, world.log, name)
+    for place in places_of(netconf):
+        try:
+            text = world.records.find(place, attachment)
+        except OSError:
+            continue  # the next replay sets it aside
+        if text is None:
+            continue
+        record = _find_record(text)
+        if has_interface or record is None or not record.has_interface:
+            _remove(world, place, attachment, text)
+
+
+def _finish(world: CNIWorld, place: str, attachment: str, text: str) -> None:
+    """Remove a record that was done; one that cannot be read is set aside.
+
+    Raises:
+        ConfigurationError: it can be neither read nor moved, so that each ADD would find it.
+    """
+    if text:
+        _remove(world, place, attachment, text)
+        return
+    try:
+        world.records.set_aside(place, attachment, None)
+    except OSError as error:
+        path, accepted = world.records.path(place, attachment), "a release record is expected; remove it"
+        raise ConfigurationError(path, str(error), accepted) from error
+
+
+def _former_of(world: CNIWorld, attachment: str) -> tuple[str, ...]:
+    try:
+        return world.records.find_former(attachment)
+    except OSError as error:
+        world.log(Level.WARNING, "release records cannot be listed", path=world.records.folder, cause=str(error))
+        return ()
+
+
+# --- replaying -----------------------------------------------------------------------------------------------------
+
+
+def replay_after_call(world: CNIWorld, netconf: NetConf, *, seconds: float = REPLAY_S) -> None:
+    """Replay the records of this datastore after a call, in a process that serves no other."""
+    if world.replay_time is ReplayTime.AFTER_CALLS:
+        replay(world, netconf, seconds=seconds)
+
+
+def replay_after_delete(world: CNIWorld, netconf: NetConf) -> None:
+    """The same after a DEL, and records of earlier releases first: an ADD, which a pod waits for, looks at none."""
+    if world.replay_time is ReplayTime.AFTER_CALLS:
+        take_over(world.records, world.log, Deadline.after(world.clock, REPLAY_S))
+        replay(world, netconf, seconds=REPLAY_S)
+
+
+def has_work(files: RecordFiles, netconf: NetConf) -> bool:
+    """Whether a replay with this configuration may find something: the datastore need not be opened for nothing.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+    return any(files.names(place) or _may_be_elsewhere(files, place) for place in places_of(netconf))
+
+
+def replay(world: CNIWorld, netconf: NetConf, *, seconds: float) -> bool:
     """Do the records of this datastore, oldest first, for a time; what goes wrong is logged and stays for later.
 
-    A DEL that succeeds does so with the records of its own attachment too, and finds nothing.
+    Returns:
+        Whether the datastore did what it was asked, as far as it was asked.
     """
     deadline = Deadline.after(world.clock, seconds)
-    for name in _names(world, netconf):
-        if deadline.has_passed:
-            return
-        path = f"{netconf.release_record_dir}/{name}"
+    outcomes: Counter[_Outcome] = Counter()
+    is_away = False
+    try:
+        for place in places_of(netconf):
+            for attachment in _names_in_store(world, netconf, place, deadline):
+                if deadline.has_passed:
+                    break
+                outcomes[_replay_one(world, netconf, place, attachment, deadline)] += 1
+    except _AWAY as error:
+        world.log(Level.INFO, "release records stay for later", folder=world.records.folder, cause=str(error))
+        is_away = True
+    if outcomes[_Outcome.SET_ASIDE] or outcomes[_Outcome.STUCK]:
+        _report(world.records, places_of(netconf), world.clock, world.log, stuck=outcomes[_Outcome.STUCK])
+    return not is_away
+
+
+def _names_in_store(world: CNIWorld, netconf: NetConf, place: str, deadline: Deadline) -> tuple[str, ...]:
+    """The attachments with records of the store at a place, whose folder has the name of the store from now on.
+
+    Raises:
+        Unavailable: the store does not say which one it is.
+    """
+    files = world.records
+    names: tuple[str, ...] = ()
+    try:
+        names = files.names(place)
+        if not names and not _may_be_elsewhere(files, place):
+            return ()
+        identity = _find_identity(world.datastore, deadline)
+        if identity is not None:
+            files.lead(place, _store_folder(netconf.datastore.type, identity, place))
+            names = files.names(place)
+    except OSError as error:
+        text = "the folder of release records cannot be listed or renamed"
+        world.log(Level.WARNING, text, path=files.folder, cause=str(error))
+    return names
+
+
+def _may_be_elsewhere(files: RecordFiles, place: str) -> bool:
+    """Whether there are records in folders of stores, one of which may be the unknown store at this place."""
+    return files.find_store(place) is None and files.has_stores()
+
+
+def _find_identity(datastore: Datastore, deadline: Deadline) -> str | None:
+    if not isinstance(datastore, HasIdentity):
+        return None
+    try:
+        return datastore.find_identity(deadline=deadline)
+    except Unauthorized:
+        return None  # a right is missing that nothing else needs
+
+
+def _replay_one(world: CNIWorld, netconf: NetConf, place: str, attachment: str, deadline: Deadline) -> _Outcome:
+    """Do one record, or set it aside if it cannot be read.
+
+    Raises:
+        Unavailable, ContentionExhausted, UnusableFile: the store is away again.
+    """
+    files = world.records
+    try:
+        text = files.find(place, attachment)
+    except OSError:
+        return _set_aside(files, place, attachment, None)
+    record = None if text is None else _find_record(text)
+    if text is not None and record is None:
+        return _set_aside(files, place, attachment, text)
+    if text is not None and record is not None:
         try:
-            _drain_one(world, netconf, path, deadline)
+            _release_locked(world, netconf, place, text, record, deadline=deadline)
         except AttachmentBusy:
-            continue  # a call of the attachment does it
-        except _AWAY as error:
-            world.log(Level.INFO, "release records stay for a later call", path=path, cause=str(error))
-            return
+            pass  # a call of the attachment does it
+        except _AWAY:
+            raise
         except NetplugError as error:
+            path = files.path(place, attachment)
             world.log(Level.WARNING, "a release record cannot be done", path=path, cause=str(error))
+    return _Outcome.LOOKED_AT
 
 
-def _drain_one(world: CNIWorld, netconf: NetConf, path: str, deadline: Deadline) -> None:
-    record = _find(world, path)
-    if record is None or not _may_do(netconf, record):
-        return
-    with attachment_lock(world, record.workload, wait_s=0):
-        # Another call may have done it, and an ADD may have begun anew since.
-        if _find(world, path) is None:
-            return
-        _release(world, netconf, record, deadline)
-        _remove(world, path)
+def _release_locked(
+    world: CNIWorld, netconf: NetConf, place: str, text: str, record: ReleaseRecord, *, deadline: Deadline
+) -> None:
+    """The DEL of a record under the attachment's lock, unless another process has done it.
+
+    Raises:
+        NetplugError: it cannot be done now.
+    """
     workload = record.workload
+    attachment = _attachment(workload)
+    with attachment_lock(world, workload, wait_s=0):
+        # Another call may have done it, and an ADD may have begun anew since.
+        if not _is_there(world.records, place, attachment, text):
+            return
+        _release(world, record, deadline, needs_ipam=_needs_ipam(netconf, place))
+        _remove(world, place, attachment, text)
+    path = world.records.path(place, attachment)
     world.log(Level.INFO, "release record done", container=workload.container_id, network=workload.network, path=path)
 
 
-def _release(world: CNIWorld, netconf: NetConf, record: ReleaseRecord, deadline: Deadline) -> None:
+def _set_aside(files: RecordFiles, place: str, attachment: str, text: str | None) -> _Outcome:
+    """Set a damaged record aside, so that no later replay reads it again."""
+    try:
+        files.set_aside(place, attachment, text)
+    except OSError:
+        return _Outcome.STUCK
+    return _Outcome.SET_ASIDE
+
+
+def _is_there(files: RecordFiles, place: str, attachment: str, text: str) -> bool:
+    try:
+        return files.find(place, attachment) == text
+    except OSError:
+        return False
+
+
+def _release(world: CNIWorld, record: ReleaseRecord, deadline: Deadline, *, needs_ipam: bool) -> None:
     """The DEL of a record."""
-    workload = record.workload
-    wanted = release_request_of(workload)
-    if record.datastore != _scope(netconf):
+    wanted = release_request_of(record.workload)
+    if not needs_ipam:
         wanted = evolve(wanted, owner=())  # the plugin that keeps its addresses has released them already
-    detach_by_host_end(world, workload, wanted, has_interface=record.has_interface, deadline=deadline)
+    detach_by_host_end(world, record.workload, wanted, has_interface=record.has_interface, deadline=deadline)
 
 
-def _names(world: CNIWorld, netconf: NetConf) -> list[str]:
-    """The names of all records, oldest first. Files whose writer was killed are removed."""
-    folder = netconf.release_record_dir
+def _remove(world: CNIWorld, place: str, attachment: str, text: str) -> None:
+    """Remove a record that was done. One that stays is done again, and nothing is found."""
     try:
-        found = world.host.list_folder(folder)
+        world.records.remove(place, attachment, text)
     except OSError as error:
-        world.log(Level.WARNING, "release records cannot be listed", path=folder, cause=str(error))
-        return []
-    for name in found:
-        if name.endswith(_TEMPORARY) and _is_abandoned(name, world.clock.now_ns()):
-            _remove(world, f"{folder}/{name}")
-    return sorted(name for name in found if name.endswith(RECORD_SUFFIX))
-
-
-def _own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> dict[str, ReleaseRecord]:
-    """The records of an attachment in this datastore, by path."""
-    suffix, found = _own_suffix(workload), {}
-    for name in _names(world, netconf):
-        if name.endswith(suffix):
-            path = f"{netconf.release_record_dir}/{name}"
-            record = _find(world, path)
-            if record is not None and _may_do(netconf, record):
-                found[path] = record
-    return found
-
-
-def _remove(world: CNIWorld, path: str) -> None:
-    """Remove a file that is not needed any more. One that stays is done again, and nothing is found."""
-    try:
-        world.host.remove_file(path)
-    except OSError as error:
+        path = world.records.path(place, attachment)
         world.log(Level.WARNING, "a release record cannot be removed", path=path, cause=str(error))
+
+
+# --- the folder as a whole -----------------------------------------------------------------------------------------
+
+
+def take_over(files: RecordFiles, log: Log, deadline: Deadline | None = None) -> None:
+    """Move the records of earlier releases, which are all in one folder, to the folders of their stores.
+
+    What is not moved by the deadline is moved by a later call.
+    """
+    try:
+        for name in files.list_former():
+            if deadline is not None and deadline.has_passed:
+                return
+            _take_over_one(files, log, name)
+        files.end_takeover()
+    except OSError as error:
+        log(Level.WARNING, "release records cannot be listed", path=files.folder, cause=str(error))
+
+
+def _take_over_one(files: RecordFiles, log: Log, name: str) -> None:
+    try:
+        text = files.read_former(name)
+        if text is None:
+            return  # another process has moved it
+        record = _find_record(text)
+        place = None if record is None else _find_place(record.datastore)
+        if record is None or place is None:
+            files.set_former_aside(name)
+            return
+        attachment = _attachment(record.workload)
+        present = _find_readable(files, place, attachment)
+        if present is None:
+            files.adopt(name, place, attachment)
+            return
+        newer, older = sorted((record, present), key=lambda each: each.created_ns, reverse=True)
+        merged = evolve(newer, has_interface=newer.has_interface or older.has_interface)
+        files.write(place, attachment, _encode(merged))
+        files.remove_former(name)
+    except OSError as error:
+        log(Level.WARNING, "a release record cannot be moved", path=f"{files.folder}/{name}", cause=str(error))
+
+
+def keep_house(files: RecordFiles, places: Collection[str], clock: Clock, log: Log) -> None:
+    """Put away what could not be done here for 30 days, and report the rest of that once a day.
+
+    ``places`` are those whose records this process replays: records elsewhere are of other stores.
+    """
+    try:
+        orphaned = files.orphan(places, before_ns=clock.now_ns() - ORPHANED_AFTER_NS)
+    except OSError as error:
+        log(Level.WARNING, "release records cannot be put away", path=files.folder, cause=str(error))
+    else:
+        if orphaned:
+            log(Level.WARNING, "old release records put away", count=orphaned, folder=f"{files.folder}/orphaned")
+    _report(files, places, clock, log)
+
+
+def _report(files: RecordFiles, places: Collection[str], clock: Clock, log: Log, *, stuck: int = 0) -> None:
+    """Name the records that cannot be done here, in one line, unless a process has done so within a day.
+
+    ``stuck``: so many could be neither read nor set aside.
+    """
+    now_ns = clock.now_ns()
+    try:
+        counts = files.count(places)
+        if not counts.foreign and not counts.damaged and not stuck:
+            return
+        last_ns = files.find_report_ns()
+        if last_ns is not None and last_ns <= now_ns < last_ns + REPORT_EVERY_NS:
+            return
+        files.note_report(now_ns)
+    except OSError as error:
+        log(Level.WARNING, "release records cannot be counted", path=files.folder, cause=str(error))
+        return
+    log(
+        Level.WARNING,
+        "release records wait that cannot be done here",
+        foreign=counts.foreign,
+        damaged=counts.damaged + stuck,
+        folder=files.folder,
+    )
+
+
+# --- names and texts -----------------------------------------------------------------------------------------------
 
 
 def _scope(netconf: NetConf) -> str:
@@ -221,37 +487,58 @@ def _scope(netconf: NetConf) -> str:
     return f"{store} {HOST_LOCAL_IPAM} {folder} {network}"
 
 
-def _may_do(netconf: NetConf, record: ReleaseRecord) -> bool:
-    """Whether a call with this configuration can do a record. With another plugin, it can do what needs none too."""
-    store = netconf.datastore.fingerprint
-    return record.datastore == _scope(netconf) or (netconf.ipam.is_delegated and record.datastore == store)
+def _place(scope: str) -> str:
+    """The place of a scope: the fingerprint of the location, and a hash of what follows it."""
+    location, _, rest = scope.partition(" ")
+    return f"{location}.{_digest(rest)}" if rest else location
 
 
-def _own_suffix(workload: WorkloadIdentity) -> str:
-    return f"-{workload.host_interface_alias.attachment}{RECORD_SUFFIX}"
+def _find_place(scope: str) -> str | None:
+    """The place of a scope that was read from a file; None if it is none."""
+    return _place(scope) if _FINGERPRINT.fullmatch(scope.partition(" ")[0]) else None
 
 
-def _is_abandoned(name: str, now_ns: int) -> bool:
-    digits = name[:_DIGITS]
-    return not (digits.isascii() and digits.isdigit()) or int(digits) + _ABANDONED_NS < now_ns
+def _store_folder(datastore_type: str, identity: str, place: str) -> str:
+    """The name of a store's folder, apart for what needs another IPAM than that of pools."""
+    name = f"{datastore_type}-{identity}"
+    if not _FOLDER_NAME.fullmatch(name):
+        name = f"store-{_digest(name)}"
+    _location, point, rest = place.partition(".")
+    return f"{name}{point}{rest}"
 
 
-def _find(world: CNIWorld, path: str) -> ReleaseRecord | None:
-    """The record in a file; None if it is done.
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGITS]
 
-    Raises:
-        ConfigurationError: the file is damaged, or cannot be read.
-    """
+
+def _attachment(workload: WorkloadIdentity) -> str:
+    return workload.host_interface_alias.attachment
+
+
+def _needs_ipam(netconf: NetConf, place: str) -> bool:
+    """Whether the IPAM has a part in the records of a place; another plugin has none in those of its datastore."""
+    return not netconf.ipam.is_delegated or place == _place(_scope(netconf))
+
+
+def _find_readable(files: RecordFiles, place: str, attachment: str) -> ReleaseRecord | None:
+    """The record of an attachment; None if there is none, or none that can be read."""
     try:
-        text = world.host.find_text(path)
-        if text is None:
-            return None
-        value = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(
-            path, str(error), "a release record is expected; if it is damaged, remove it"
-        ) from None
-    return _decoder().decode(value, ReleaseRecord, path)
+        text = files.find(place, attachment)
+    except OSError:
+        return None
+    return None if text is None else _find_record(text)
+
+
+def _encode(record: ReleaseRecord) -> str:
+    return json.dumps(_decoder().encode(record)) + "\n"
+
+
+def _find_record(text: str) -> ReleaseRecord | None:
+    """The record that a text is; None if it is damaged."""
+    try:
+        return _decoder().decode(json.loads(text), ReleaseRecord, "a release record")
+    except (ValueError, RecursionError, NetplugError):
+        return None
 
 
 @cache

@@ -17,7 +17,9 @@ from types import FrameType
 FIRST_MODULE = "netplug_core.flows.cni.call"
 EFFECTS = {
     "fsync": {"Folder._written", "Folder.sync"},
-    "rename": {"Folder.replace"},
+    "rename": {"Folder.replace", "Folder.link", "_move"},
+    "rmdir": {"_remove_if_empty"},
+    "symlink": {"Folder.link"},
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "fcntl": {"FileLocks.try_lock"},
     "flock": {"NetworkFiles._try_lock"},
@@ -28,7 +30,7 @@ EFFECTS = {
     "read": {"_read"},
     "send": {"NetlinkSocket.send"},
     "sendall": {"serve_call"},
-    "unlink": {"remove_file", "Folder.remove"},
+    "unlink": {"remove_file", "Folder.remove", "_unlink"},
     "write": {"write_sysctl", "_write_to_stderr", "LogFile._write", "serve", "_Pipes._write"},
 }
 # What speaks to a server, and has had an effect unless it was to GET something.

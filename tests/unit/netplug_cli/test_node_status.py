@@ -33,6 +33,7 @@ STATUS = NodeStatus(
     [
         STATUS,
         evolve(STATUS, problems=("a thread has ended",)),
+        evolve(STATUS, foreign_records=500, damaged_records=2),
         evolve(STATUS, datastores=(NodeDatastore(name="sqlite", location="/a.db", answered_s=0),)),
         evolve(STATUS, datastores=(NodeDatastore(name="etcdv3", location="", failure="Unavailable"),)),
     ],

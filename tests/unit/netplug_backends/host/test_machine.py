@@ -80,49 +80,6 @@ def test_identities_are_random_uuids() -> None:
         assert (str(parsed), parsed.version, parsed.variant) == (uid, 4, uuid.RFC_4122)
 
 
-def test_a_file_is_written_whole_for_its_owner_alone(tmp_path: Path) -> None:
-    host, folder = HostMachine(), tmp_path / "netplug" / "release-records"
-    path = folder / "1.json"
-    before = os.umask(0)
-    try:
-        host.write_durably(str(path), "text")
-    finally:
-        os.umask(before)
-    assert host.list_folder(str(folder)) == ("1.json",)
-    assert host.find_text(str(path)) == "text"
-    assert [oct(stat.S_IMODE(some.stat().st_mode)) for some in (folder.parent, folder, path)] == [
-        "0o755",
-        "0o700",
-        "0o600",
-    ]
-    host.write_durably(str(path), "other")
-    assert host.find_text(str(path)) == "other"
-
-
-def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "1.json").mkdir()
-    with pytest.raises(OSError, match="Is a directory"):
-        HostMachine().write_durably(str(tmp_path / "1.json"), "text")
-    assert HostMachine().list_folder(str(tmp_path)) == ("1.json",)
-
-
-def test_a_folder_that_does_not_exist_has_no_names(tmp_path: Path) -> None:
-    assert HostMachine().list_folder(str(tmp_path / "gone")) == ()
-    (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError):
-        HostMachine().list_folder(str(tmp_path / "file"))
-
-
-def test_a_file_is_removed_once(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.touch()
-    HostMachine().remove_file(str(path))
-    HostMachine().remove_file(str(path))
-    assert not path.exists()
-    with pytest.raises(IsADirectoryError):
-        HostMachine().remove_file(str(tmp_path))
-
-
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_what_everybody_may_read_has_its_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)

@@ -59,6 +59,7 @@ CALLBACKS = {
 }
 RETURNS = {
     "netplug_core.ipam.allocation.decide.decide": "by design: ``queries`` says what to read before it is read",
+    "netplug_core.settings.model.DatastoreSettings.fingerprint": "says where a release record of the attachment is",
     "netplug_core.workload.endpoint.build_endpoint": "the endpoint has the addresses, so it comes after them",
 }
 CONTAINER = ContainerInterface()

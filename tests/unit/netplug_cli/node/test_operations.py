@@ -21,6 +21,7 @@ from netplug_cli.node.workers import Workers
 from netplug_cli.node_status import CallFigures, NodeDatastore, NodeStatus, status_socket_of
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.errors import Unavailable
+from netplug_core.flows.world import RecordCounts
 from netplug_core.testing.clock import ManualClock
 from tests.harness.metrics import value_of
 from tests.harness.node_server import REPLY, REQUEST, Lines, busy_reply, pending_call
@@ -50,7 +51,7 @@ def operations_of(metrics: NodeMetrics, datastores: OpenDatastores) -> NodeOpera
     return NodeOperations(
         metrics=metrics,
         datastores=datastores,
-        count_records=lambda: 5,
+        count_records=lambda: RecordCounts(own=5, foreign=3, damaged=2),
         clock=SystemClock(),
         log=Lines(),
         manager=ServiceManager("", None, Lines()),
@@ -85,6 +86,8 @@ def test_the_parts_are_counted_and_so_are_datastores() -> None:
             assert value_of(text, "netplug_node_calls_waiting") == 1
             assert value_of(text, "netplug_node_calls_served_now") == 0
             assert value_of(text, "netplug_node_release_records") == 5
+            assert value_of(text, "netplug_node_foreign_release_records") == 3
+            assert value_of(text, "netplug_node_damaged_release_records") == 2
             assert b"netplug_node_datastore_up{" not in text
             store = SlowDatastore.make(clock)
             with datastores.measured(store) as measured:
@@ -123,6 +126,8 @@ def test_the_status_is_served_at_a_socket_of_its_own(tmp_path: Path) -> None:
             queue_limit=7,
             calls=CallFigures(served=1, failed=0, refused=0, served_now=0, waiting=0),
             release_records=5,
+            foreign_records=3,
+            damaged_records=2,
             datastores=(NodeDatastore(name="memory", location="this process", failure="Unavailable"),),
         )
         store.failure = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
@@ -23,11 +24,13 @@ from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring import node
 from netplug_cli.wiring.node_calls import NodeCalls
 from netplug_core.cni.wire import WireReply, WireRequest
+from netplug_core.flows.world import RecordCounts
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.node import missing_requirement
 from tests.harness.node_process import ask, listens
 from tests.harness.node_server import Lines
+from tests.harness.release_records import record_files
 from tests.harness.waiting import wait_until
 
 
@@ -243,14 +246,61 @@ def test_a_refused_call_gets_its_error_unless_it_is_wrong_itself(calls: NodeCall
     calls.close()
 
 
+def test_an_add_opens_as_many_files_with_10000_records_of_other_stores_as_without(
+    calls: NodeCalls, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config["ipam"], folder = {"type": "netplug-ipam", "assign_ipv4": "false"}, Path(str(config["release_record_dir"]))
+    config["type"] = "bridge"
+    opened: list[str] = []
+
+    def count_opens() -> int:
+        opened.clear()
+        with monkeypatch.context() as patch:
+            for name in ("open", "listdir", "scandir"):
+                patch.setattr(os, name, noting(getattr(os, name), opened))
+            calls.answer(request(config, "ADD", "netplug-ipam"), None)
+        return len(opened)
+
+    count_opens()  # opens the store
+    without = count_opens()
+    for number in range(10_000):
+        path = folder / "stores" / f"etcdv3-{number % 100}" / f"{number:026}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert count_opens() == without
+    assert not [path for path in opened if "etcdv3" in path]
+    Path(str(config["sqlite_path"])).unlink()
+    Path(str(config["sqlite_path"])).mkdir()
+    for number in range(10):
+        asked = request(config, "DEL", "netplug-ipam")
+        environ = {**asked.environ, "CNI_CONTAINERID": f"own-{number}"}
+        assert calls.answer(evolve(asked, environ=environ), None).exit_status == 0
+    assert calls.replay.count() == RecordCounts(own=10, foreign=10_000)
+    Path(str(config["sqlite_path"])).rmdir()
+    assert count_opens() == without
+    calls.replay._replay_all()  # noqa: SLF001  what the thread of its task calls
+    assert calls.replay.count() == RecordCounts(foreign=10_000)
+    calls.close()
+
+
+def noting(function: Callable[..., object], opened: list[str]) -> Callable[..., object]:
+    """The same function; what it opens is noted."""
+
+    def call(path: object, *args: object, **kwargs: object) -> object:
+        opened.append(str(path))
+        return function(path, *args, **kwargs)
+
+    return call
+
+
 def test_records_are_done_through_the_store_of_the_calls(calls: NodeCalls, config: dict[str, object]) -> None:
     Path(str(config["sqlite_path"])).mkdir()
     assert calls.answer(request(config, "DEL"), None).exit_status == 0
     folder = str(config["release_record_dir"])
-    assert len(os.listdir(folder)) == 1
+    assert len(record_files(folder)) == 1
     Path(str(config["sqlite_path"])).rmdir()
     settings = DatastoreSettings(type="sqlite", sqlite_path=str(config["sqlite_path"]))
     netconf = NetConf(datastore=settings, release_record_dir=folder, ipam_lock_file=str(config["ipam_lock_file"]))
-    calls._drain(netconf)  # noqa: SLF001  what the thread of ``RecordDrain`` calls
-    assert os.listdir(folder) == []
+    assert calls._replay(netconf, None)  # noqa: SLF001  what the thread of ``RecordReplay`` calls
+    assert record_files(folder) == []
     calls.close()

@@ -12,6 +12,7 @@ from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedD
 from netplug_core.errors import DatastoreError
 from netplug_core.records import AlreadyExists, Create, Get, Kind, NotSupported, Revision, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import FaultyDatastore
 from tests.harness.stores import StoreWrapper
 
 FRUIT: Kind[str] = Kind("Fruit", ("name",))
@@ -67,3 +68,10 @@ def test_the_refusals_of_the_store_behind_are_its_own() -> None:
     memory = MemoryDatastore(clock=ManualClock())
     assert Noted(memory).find_refusal(Create(APPLE, "red")) is None
     assert "fruit grows" in str(Noted(Refusing(memory)).find_refusal(Create(APPLE, "red")))
+
+
+def test_the_identity_of_the_store_behind_is_its_own() -> None:
+    soon = Deadline.after(ManualClock(), 1)
+    memory = MemoryDatastore(clock=ManualClock())
+    assert Noted(memory).find_identity(deadline=soon) == memory.find_identity(deadline=soon)
+    assert Noted(FaultyDatastore(memory, {})).find_identity(deadline=soon) is None

@@ -46,6 +46,13 @@ def test_one_that_is_not_ready_is_a_failure(harness: ToolHarness, tmp_path: Path
     assert harness.out.endswith("Release records: 5 wait\n")
 
 
+def test_records_that_cannot_be_done_are_shown(harness: ToolHarness, tmp_path: Path) -> None:
+    status = evolve(NODE_STATUS, foreign_records=500, damaged_records=2)
+    with node_process_with_status(tmp_path / "node.sock", status) as path:
+        assert harness.run_command("node", "status", "--socket", path) == 0
+    assert harness.out.endswith("Release records: 5 wait; 500 of other datastores; 2 damaged\n")
+
+
 def test_the_socket_may_come_from_the_variable_of_the_executables(harness: ToolHarness, tmp_path: Path) -> None:
     with node_process_with_status(tmp_path / "node.sock", NODE_STATUS) as path:
         harness.environ["NETPLUG_NODE_SOCKET"] = path
