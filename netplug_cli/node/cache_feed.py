@@ -95,9 +95,9 @@ class CacheFeed:
     def _find_watch(self) -> LiveWatch | None:
         return self._cache.watch
 
-    def _follow(self, deadline: Deadline) -> None:
-        """Follow until the deadline."""
-        follow(self._datastore, self._cache, self._kinds, deadline=deadline)
+    def _follow(self, deadline: Deadline) -> NetplugError | None:
+        """Follow until the deadline; why some kinds could not be followed meanwhile."""
+        return follow(self._datastore, self._cache, self._kinds, deadline=deadline)
 
     def _forget(self) -> None:
         """Forget what is known: the connection may lead to a store that was restored, whose revisions may repeat."""
@@ -109,7 +109,7 @@ class CacheFeed:
             try:
                 seconds = _FIRST_FOLLOW_S if self._is_failing else self._follow_s
                 deadline = Deadline.after(_StoppableClock(self._cache.clock, self._stopping), seconds)
-                self._follow(deadline)
+                hindrance = self._follow(deadline)
             except NotSupported:
                 return  # another IPAM assigns the addresses
             except Exception as error:  # noqa: BLE001  whatever it is, the next watch may succeed
@@ -123,7 +123,10 @@ class CacheFeed:
                 pauses = min(2 * pauses, _MAX_PAUSES)
             else:
                 pauses, has_expired = 1, False
-                self._note_success()
+                if hindrance is None:
+                    self._note_success()
+                else:
+                    self._note_failure(hindrance)
 
     def _note_failure(self, error: Exception) -> None:
         """Log the first failure of a row; one that was not foreseen, each time and with its traceback."""

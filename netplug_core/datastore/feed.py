@@ -15,31 +15,32 @@ from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.cached_state import CachedState
 from netplug_core.datastore.protocol import Datastore, LiveWatch, ShowsNodeEndpoints
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
-from netplug_core.records import Kind, List, Revision
+from netplug_core.records import Kind, List, Malformed, Revision, Snapshot
 
 __all__ = ["follow", "follow_endpoints"]
 
 
-def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> None:
+def follow(
+    store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], *, deadline: Deadline
+) -> Malformed | None:
     """List the kinds that are not watched yet, then apply each change until the deadline.
+
+    A kind of which a record cannot be decoded is left out, since a watch would not say when that is repaired: calls
+    read it, and the next call of this function lists it again. The first such error is returned.
 
     Call it again after it returned or raised. The return of a watch that is no
     :class:`~netplug_core.datastore.protocol.LiveWatch` confirms that the kinds are up to date.
 
     Raises:
         WatchExpired: changes were forgotten before they were delivered; the next call lists the kinds again.
-        Malformed, NotSupported: a record cannot be decoded, or the store does not keep or watch a kind.
+        Malformed: of each kind a record cannot be decoded, or one was changed to such a record.
+        NotSupported: the store does not keep or watch a kind.
         Unavailable: the store does not answer.
     """
     clock = cache.clock
     try:
-        unknown = [List(kind) for kind in kinds if kind not in cache.state.watched]
-        if unknown:
-            listed_s = clock.monotonic()
-            listed = store.read(unknown, deadline=deadline.capped(CALL_TIMEOUT_S))
-            for query in unknown:
-                listed.list(query)  # refuses a malformed record: a watch would not say when it is repaired
-            cache.change(lambda state: state.with_lists(listed, now_s=listed_s))
+        damaged = _list_unknown(store, cache, kinds, deadline)
+        kinds = [kind for kind in kinds if kind in cache.state.watched]
         events = store.watch(_positions(cache, kinds), deadline=deadline)
         live = cache.watch = events if isinstance(events, LiveWatch) else None
         for event in events:
@@ -55,6 +56,7 @@ def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]
     if live is None:
         now_s = clock.monotonic()
         cache.change(lambda state: state.confirmed(dict.fromkeys(kinds, now_s)))
+    return damaged
 
 
 def follow_endpoints(store: ShowsNodeEndpoints, cache: DatastoreCache, node: str, *, deadline: Deadline) -> None:
@@ -70,6 +72,27 @@ def follow_endpoints(store: ShowsNodeEndpoints, cache: DatastoreCache, node: str
     finally:
         cache.endpoint_watch = None
         cache.change(lambda state: state.without(cache.lasting.views))
+
+
+def _list_unknown(
+    store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], deadline: Deadline
+) -> Malformed | None:
+    """List the kinds that are not watched, and let those of which each record can be decoded count as watched.
+
+    The first error of another one is returned; it is raised if there is nothing to watch.
+    """
+    unknown = [List(kind) for kind in kinds if kind not in cache.state.watched]
+    if not unknown:
+        return None
+    listed_s = cache.clock.monotonic()
+    listed = store.read(unknown, deadline=deadline.capped(CALL_TIMEOUT_S))
+    results = {query: result for query, result in listed.results.items() if not result.malformed}
+    sound = Snapshot(results, {query.kind: listed.revision(query.kind) for query in results})
+    cache.change(lambda state: state.with_lists(sound, now_s=listed_s))
+    errors = [error for query in unknown for error in listed.malformed(query)]
+    if errors and not any(kind in cache.state.watched for kind in kinds):
+        raise errors[0]
+    return errors[0] if errors else None
 
 
 def _positions(cache: DatastoreCache, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:

@@ -52,6 +52,7 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
 
 # What both refuse.
 BAD: list[tuple[str, str, Mapping[str, object]]] = [
+    ("BGPPeer", "selector", {"peerSelector": "zone =="}),
     ("HostEndpoint", "no-node", {"interfaceName": "*"}),
     ("HostEndpoint", "no-name", {**_LAN, "node": "Node_A"}),
     ("HostEndpoint", "no-interface", {"node": "node-a", "expectedIPs": []}),
@@ -136,7 +137,6 @@ CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPConfiguration", "default", {"communities": [{**_EDGE, "value": "65001:65536"}]}),
     ("BGPConfiguration", "default", {"prefixAdvertisements": [{"cidr": "10.1.0.0/16", "communities": ["edge"]}]}),
     ("BGPConfiguration", "default", {"ignoredInterfaces": ["*"]}),
-    ("BGPPeer", "selector", {"peerSelector": "zone =="}),
     ("BGPPeer", "port", {**_PEER, "peerIP": "192.0.2.1:65536"}),
     ("BGPPeer", "family", {**_PEER, "reachableBy": "fd80::1"}),
     ("NodeConfiguration", "default", {"mtuIfacePattern": "("}),

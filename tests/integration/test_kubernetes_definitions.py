@@ -90,6 +90,10 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("IPPool", "namespaces-tunnel", {**_POOL, "namespaceSelector": "team == 'a'"}),
     ("IPPool", "assignment", {**_POOL, "assignmentMode": "Never"}),
     ("IPPool", "type", {**_POOL, "natOutgoing": "yes"}),
+    ("IPPool", "selector", {**_POOL, "nodeSelector": "zone =="}),
+    ("IPPool", "mistyped-selector", {**_POOL, "nodeSelector": "zone = 'a'"}),
+    ("IPPool", "namespace-selector", {**_POOL, "allowedUses": ["Workload"], "namespaceSelector": "((("}),
+    ("IPPool", "parentheses", {**_POOL, "nodeSelector": "(zone == ')'"}),
     ("IPPool", "long-selector", {**_POOL, "nodeSelector": f"a == '{'x' * 1024}'"}),
     ("IPPool", "unknown", {**_POOL, "colour": "red"}),
     ("IPPool", "Upper", _POOL),
@@ -110,17 +114,16 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("KubeControllersConfiguration", "default", _controllers(autoCreate="yes")),
     ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "interfaceCIDRs": ["all"]}])),
     ("KubeControllersConfiguration", "default", _controllers(templates=[_TEMPLATE, _TEMPLATE])),
+    ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "nodeSelector": "zone =="}])),
     ("KubeControllersConfiguration", "default", _controllers(templates=[{"generateName": "lan"}])),
 ]
 
-# What the core alone refuses: the API's expression language does not know the grammar of selectors, and takes a whole
-# number for one however it is written.
+# What the core alone refuses: the API's expression language does not know all of the grammar of selectors, and takes a
+# whole number for one however it is written.
 CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
-    ("IPPool", "selector", {**_POOL, "nodeSelector": "zone =="}),
     ("IPPool", "global", {**_POOL, "nodeSelector": "global()"}),
-    ("IPPool", "namespace-selector", {**_POOL, "allowedUses": ["Workload"], "namespaceSelector": "((("}),
+    ("IPPool", "deep", {**_POOL, "nodeSelector": f"{'(' * 65}all(){')' * 65}"}),
     ("IPAMConfiguration", "default", {"ipCooldownSeconds": 1.0}),
-    ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "nodeSelector": "zone =="}])),
     ("KubeControllersConfiguration", "default", _controllers(templates=[{**_TEMPLATE, "interfacePattern": "("}])),
 ]
 

@@ -18,7 +18,7 @@ from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 from tests.harness.release_records import record_files
-from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
     delete_custom_objects,
     install_definitions,
@@ -29,7 +29,7 @@ from tests.harness.servers.kube_objects import (
     open_store,
 )
 from tests.harness.servers.port_forward import forward_port
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import deadline_in, wait_until
 from tests.integration.test_imports import loaded
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
@@ -93,6 +93,46 @@ def test_a_pod_is_attached_checked_and_detached(runtime: CNIRuntime, cluster: Ap
     runtime.delete(given, pod, CNI_ARGS=named(name))
     cluster.request("DELETE", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
     runtime.delete(given, pod, CNI_ARGS=named(name))
+
+
+def test_a_mistyped_pool_that_older_definitions_took_stops_no_pod(
+    runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+) -> None:
+    store_mistyped_pool(cluster)
+    given, name = conf(runtime, cluster), new_pod(cluster)
+    added = runtime.add(given, pod, CNI_ARGS=named(name))
+    assert added.addresses[0].startswith("10.66.0.")
+    assert "IPPool mistyped (10.67.0.0/24) is passed over: its selector cannot be read" in added.stderr
+    assert runtime.call("STATUS", {**given, "cniVersion": "1.1.0"}).is_success_without_output
+    runtime.delete(given, pod, CNI_ARGS=named(name))
+    assert handles(cluster) == 0
+
+
+def store_mistyped_pool(cluster: ApiServer) -> None:
+    """Store a pool under a definition without the rules about selectors, as an older release has it."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ippools.crd.projectnetplug.org"
+    body = {
+        "apiVersion": CrdMode.V1.value,
+        "kind": "IPPool",
+        "metadata": {"name": "mistyped"},
+        "spec": {"cidr": "10.67.0.0/24", "nodeSelector": "zone = 'a'"},
+    }
+
+    def is_stored() -> bool:
+        try:
+            cluster.request("POST", f"/apis/{CrdMode.V1.value}/ippools", body)
+        except RequestRefused as error:
+            assert error.code == 422, error
+            return False
+        return True
+
+    assert not is_stored()
+    text = json.dumps(cluster.get(path)).replace("self.matches(", "true || self.matches(")
+    cluster.request("PUT", path, json.loads(text))
+    try:
+        wait_until(is_stored, "the older definition is in force")
+    finally:
+        install_definitions(cluster, CrdMode.V1)
 
 
 def test_further_interfaces_of_a_pod_are_attached(runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:

@@ -253,6 +253,7 @@ def _kube_controllers(mode: CrdMode) -> Schema:
         "x-kubernetes-list-map-keys": ["generateName"],
     }
     fields[f"{place}[].interfaceCIDRs"]["maxItems"] = _MAX_RESERVATIONS
+    fields[f"{place}[].nodeSelector"].update(selector(FIELD_TEXTS[f"{place}[].nodeSelector"]))
     status = object_of(
         "What the controllers run with.",
         {

@@ -273,7 +273,8 @@ class BlockIPAM:
         from netplug_core.ipam.allocation.decide import decide, queries
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
-            decision = decide(snapshot, evolve(request, shortfall=Shortfall.REFUSE), self.clock.now_ns(), self.order)
+            wanted = evolve(request, shortfall=Shortfall.REFUSE)
+            decision = decide(self._completed(snapshot), wanted, self.clock.now_ns(), self.order)
             return decision if isinstance(decision, NeedMore) else evolve(decision, writes=())
 
         Transaction(self.datastore, self._pace(deadline), READINESS_GATE).run(queries(request), decided)

@@ -11,14 +11,19 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.node.cache_feed import CacheFeed, CacheRefresh, EndpointFeed
 from netplug_cli.node.shared import SharedDatastore
+from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent, WatchExpired
+from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, ipreservation_key
+from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
 
@@ -409,3 +414,22 @@ def test_a_shared_datastore_that_shows_pods_is_fed_with_the_endpoints_of_its_nod
         wait_until(lambda: shared.cache.endpoint_watch is not None, "the endpoints are followed")
     with SharedDatastore.of(MemoryDatastore(clock=clock), clock).fed(log) as shared:
         assert shared.endpoints is None
+
+
+def test_a_kind_with_a_damaged_record_is_followed_once_it_is_repaired() -> None:
+    clock = ManualClock()
+    store, log = CutStore(clock), Lines()
+    pool = IPPool.for_prefix(Prefix.parse("10.0.0.0/24"), name="main")
+    reservation = IPReservation(metadata=Metadata(name="r"))
+    writes = (Create(pool.key, pool), Create(ipreservation_key("r"), reservation))
+    store.commit(writes, deadline=Deadline.after(clock, 5))
+    damaged = DamagedDatastore(store, damage={pool.key: b"{"})
+    cache = DatastoreCache.for_datastore(damaged, clock=clock, uncached_kinds=frozenset())
+    with CacheFeed(damaged, cache, (IPPOOL, IPRESERVATION), log=log, pause_s=0.001).running():
+        wait_until(lambda: cache.state.watched.keys() == {IPRESERVATION}, "the sound kind is followed")
+        store.cut.set()
+        wait_until(lambda: "IPPool(main) is malformed" in str(log.texts), "the damage is named")
+        damaged.damage.clear()
+        wait_until(lambda: cache.state.watched.keys() == {IPPOOL, IPRESERVATION}, "both are followed")
+        wait_until(lambda: "are followed again" in str(log.texts), "it is said to be over")
+    assert str(log.texts).count("cannot be followed") == 1

@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline
 from netplug_core.datastore.feed import follow
 from netplug_core.datastore.paging import read_pages
 from netplug_core.errors import ErrorCode, Unavailable
@@ -30,7 +31,7 @@ from netplug_core.records import Create, Delete, Get, Key, Malformed, Snapshot, 
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, ippool_key
-from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.damage import DamagedDatastore
@@ -334,6 +335,21 @@ def test_an_answer_with_damage_is_not_cached(harness: IPAMHarness) -> None:
     assert harness.cache is not None
     with pytest.raises(Malformed):
         follow(store, harness.cache, [IPPOOL], deadline=harness.deadline)
+
+
+def test_kinds_without_damage_are_followed_and_a_repaired_one_again(harness: IPAMHarness) -> None:
+    harness.reserve("r", "10.0.0.0/32")
+    store = damage(harness, ippool_key("main"))
+    harness.enable_cache()
+    assert harness.cache is not None
+    known = harness.cache
+    hindrance = follow(store, known, [IPPOOL, IPRESERVATION], deadline=Deadline.after(harness.clock, 1))
+    assert hindrance is not None
+    assert hindrance.key == "IPPool(main)"
+    assert known.state.watched.keys() == {IPRESERVATION}
+    store.damage.clear()
+    assert follow(store, known, [IPPOOL, IPRESERVATION], deadline=Deadline.after(harness.clock, 1)) is None
+    assert known.state.watched.keys() == {IPPOOL, IPRESERVATION}
 
 
 def test_pages_are_read_without_damaged_records_by_who_asks_for_it(harness: IPAMHarness) -> None:
