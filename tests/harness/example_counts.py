@@ -17,6 +17,7 @@ __all__ = [
     "CONTENTION_EXAMPLES",
     "CONVERSION_EXAMPLES",
     "ETCD_EXAMPLES",
+    "FILES",
     "MALFORMED_CALLS",
     "MALFORMED_PROCESSES",
 ]
@@ -35,6 +36,8 @@ CONVERSION_EXAMPLES = settings(max_examples=_ALL // 5)
 # On a real server a step costs milliseconds; on an API server each write is a request of its own.
 ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 10)
 APISERVER_EXAMPLES = settings(max_examples=_ALL // 20 if IS_DEEP else 5)
+# An example makes a folder with a few files.
+FILES = settings(max_examples=2_000 if IS_DEEP else 150)
 # A call within this process takes some milliseconds, one of the installed executables a tenth of a second.
 MALFORMED_CALLS = settings(max_examples=10_000 if IS_DEEP else 100)
 MALFORMED_PROCESSES = settings(max_examples=200 if IS_DEEP else 8)
