@@ -264,6 +264,7 @@ def install_file(
     Raises:
         Unavailable: it cannot be written, or does not run.
     """
+    atomic_files.remove_leftovers(str(file.parent))
     if _is_same(file, content, mode) and not find_problem(file):
         return
 

@@ -43,6 +43,7 @@ def place_file(path: str, content: bytes, mode: int, folder_mode: int = 0o755) -
     Raises:
         OSError: it cannot be written; what was there is unharmed.
     """
+    remove_leftover(path)
     if _is_same(path, content, mode):
         return False
     make_folder(os.path.dirname(path), folder_mode)

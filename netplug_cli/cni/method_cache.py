@@ -18,11 +18,8 @@ from contextlib import suppress
 from types import CodeType
 from typing import Any
 
-from netplug_backends.host.atomic_files import OPEN_FILE_MODE, make_folder, read_file, replace_file
-
 __all__ = ["MethodCache", "cache_file", "compile_attrs_with", "read_cache", "use_cache", "write_cache"]
 
-_MAX_BYTES = 1 << 26
 _PACKAGES = ("netplug_core", "netplug_backends", "netplug_cli.cni")
 # No executable on a host loads these modules, and they need libraries that are not installed there.
 _EXCLUDED = ("netplug_core.testing",)
@@ -70,6 +67,8 @@ def write_cache() -> int:
     compile_attrs_with(compile_and_store)
     _import_all()
     file = cache_file()
+    from netplug_backends.host.atomic_files import OPEN_FILE_MODE, make_folder, replace_file  # no call writes it
+
     make_folder(os.path.dirname(file))
     replace_file(file, marshal.dumps((MAGIC_NUMBER, cache.stored)), OPEN_FILE_MODE)
     return len(cache.stored)
@@ -82,8 +81,8 @@ def cache_file() -> str:
 
 def read_cache() -> MethodCache:
     """The stored cache; an empty one if there is none or it cannot be read. A call without a cache is only slower."""
-    with suppress(OSError, EOFError, ValueError, TypeError):
-        match marshal.loads(read_file(cache_file(), _MAX_BYTES)):  # noqa: S302  # as Python reads bytecode of its own
+    with suppress(OSError, EOFError, ValueError, TypeError), open(cache_file(), "rb") as file:
+        match marshal.load(file):  # noqa: S302  # as Python reads bytecode of its own
             # Pre-releases of one Python version can differ in their bytecode, and crash on that of another.
             case (magic, dict(stored)) if magic == MAGIC_NUMBER:
                 return MethodCache(stored)

@@ -172,7 +172,7 @@ def test_fifty_adds_of_both_at_once(shared: SharedFolder) -> None:
 
 # --- killed -----------------------------------------------------------------------------------------------------------
 
-FILE_EFFECTS = ("NetworkFiles", "write_file")
+FILE_EFFECTS = ("NetworkFiles", "Folder.")
 STORE_EFFECTS = ("SqliteDatastore",)
 
 
@@ -232,8 +232,8 @@ def test_killed_after_every_effect_then_del(own: SharedFolder, command: str) -> 
     ``test_cni_killed`` has the effects of the dataplane; of those, this has the first and the last.
     """
     before, effects = own.node.leftovers(), effects_of(own, command)
-    expected = {"NetworkFiles._try_lock", "NetworkFiles._unlink"}
-    expected |= {"NetworkFiles.create", "write_file"} if command == "ADD" else set()
+    expected = {"NetworkFiles._try_lock", "Folder.remove"}
+    expected |= {"Folder.create", "Folder._written"} if command == "ADD" else set()
     assert expected <= set(effects)
     stored = [n for n, effect in enumerate(effects, 1) if effect.startswith(FILE_EFFECTS + STORE_EFFECTS)]
     numbers = sorted({*(stored if IS_DEEP else stored[::2]), stored[-1] + 1, len(effects)})

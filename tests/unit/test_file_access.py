@@ -46,6 +46,7 @@ REASONS = {
     ("netplug_backends/linux/sysctls.py", "os.open"): "settings of the kernel, below /proc/sys",
     ("netplug_backends/sqlite/schema.py", "os.mknod"): "makes a new file and opens none: closing it would drop locks",
     ("netplug_backends/sqlite/schema.py", "sqlite3.connect"): "what is no regular file is refused before",
+    ("netplug_cli/cni/method_cache.py", "open"): "a file of the installation, as Python reads its own bytecode",
     ("netplug_cli/cni/client.py", "posix.open"): "a namespace; the client imports nothing of ours, and never waits",
     ("netplug_cli/ctl/manifests.py", "read_text"): "a file of the package",
     ("netplug_cli/ctl/support/archive.py", "tarfile.open"): "an archive in memory",
