@@ -162,7 +162,8 @@ def _token_without_daemonsets(server: ApiServer, verbs: Sequence[str] = ("get",)
     rules = [
         *([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": [*verbs]}] if verbs else []),
         {
-            "apiGroups": ["", "apiextensions.k8s.io", "crd.projectnetplug.org", "networking.k8s.io",
+            "apiGroups": ["", "admissionregistration.k8s.io", "apiextensions.k8s.io",
+                          "crd.projectnetplug.org", "networking.k8s.io",
                           "operator.projectnetplug.org", "rbac.authorization.k8s.io"],
             "resources": ["*"], "verbs": ["*"],
         },
@@ -324,6 +325,17 @@ def test_addresses_of_services_are_no_pool(tool: ToolUser) -> None:
     refused = install(tool, cidr="10.96.0.0/14")
     assert (refused.status, refused.out) == (2, "")
     assert text in refused.err
+
+
+def test_a_new_pool_over_addresses_of_services_is_warned_of(tool: ToolUser) -> None:
+    pool = "apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata: {name: over}\nspec: {cidr: 10.96.0.0/24}\n"
+    made = tool.run_command("create", "-f", tool.file(pool))
+    assert made.status == 0, made
+    assert (
+        "warning: IPPool(over): spec.cidr: 10.96.0.0/24: it has addresses of the cluster's services (10.96.0.0/16), so "
+        "that pods with them are not reached; choose another range"
+    ) in made.err
+    assert tool.run_command("apply", "-f", tool.file(pool)).err == ""
 
 
 def checks(tool: ToolUser) -> tuple[int, dict[str, tuple[str, str]]]:

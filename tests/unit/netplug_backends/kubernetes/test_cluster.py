@@ -70,7 +70,16 @@ def test_a_write_that_is_not_answered_may_have_happened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reply, error, text",
     [
-        (SendReply(403, {"message": "no"}), Unauthorized, "a right is missing: no"),
+        (
+            SendReply(403, {"message": "no"}),
+            Unauthorized,
+            "a right is missing: no; if the API server has just started, wait: it does not know every right yet",
+        ),
+        (
+            SendReply(401, {"message": "no"}),
+            Unauthorized,
+            "no; have they expired, or has netplug been removed from this cluster?",
+        ),
         (
             SendReply(409, {"details": {"causes": [
                 {"reason": "FieldManagerConflict", "field": ".data.x", "message": 'conflict with "kubectl"'},
