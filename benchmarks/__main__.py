@@ -18,6 +18,7 @@ BENCHMARKS = {
     "attach": "ADD and DEL beside the well-known plugins",
     "served": "ADD and DEL that a node process serves beside the well-known plugins",
     "restart": "the first answer of a node process that starts again beside an import of its libraries",
+    "documents": "a document in a file of 5,000 pools beside one in a file of 100",
     "tool": "the help of netplugctl and get beside bare imports, and long commands on 250,000 addresses",
 }
 

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv6Address, ip_address
-from typing import NewType
+from operator import itemgetter
+from typing import Generic, NewType, TypeVar
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from netplug_core.errors import InvalidArgument, quote, require_type
 
-__all__ = ["Address", "Family", "Ordinal", "Prefix", "unusable_ranges", "without_ipv4_brackets"]
+__all__ = [
+    "Address", "Family", "Ordinal", "Prefix", "PrefixIndex", "unusable_ranges", "without_ipv4_brackets",
+]  # fmt: skip
+
+V = TypeVar("V")
 
 _BRACKETED = re.compile(r"\[([0-9.]+)\](?=:|,|$)")
 
@@ -242,6 +248,47 @@ class Prefix:
 
     def __str__(self) -> str:
         return f"{self.first}/{self.length}"
+
+
+@define(eq=False)
+class PrefixIndex(Generic[V]):
+    """Values by their prefixes. It finds those that overlap a prefix without a look at the others."""
+
+    _values: dict[Prefix, list[tuple[int, V]]] = field(factory=dict, init=False)  # numbered as they were added
+    _starts: dict[Family, list[tuple[int, int]]] = field(factory=dict, init=False)  # base and length, in order
+    _lengths: dict[Family, set[int]] = field(factory=dict, init=False)
+    _count: int = field(default=0, init=False)
+
+    @classmethod
+    def of(cls, values: Iterable[tuple[Prefix, V]]) -> PrefixIndex[V]:
+        """The index of some values."""
+        index = cls()
+        for prefix, value in values:
+            index.add(prefix, value)
+        return index
+
+    def add(self, prefix: Prefix, value: V) -> None:
+        """Add a value; several may have one prefix."""
+        values = self._values.setdefault(prefix, [])
+        if not values:
+            insort(self._starts.setdefault(prefix.family, []), (prefix.base, prefix.length))
+            self._lengths.setdefault(prefix.family, set()).add(prefix.length)
+        values.append((self._count, value))
+        self._count += 1
+
+    def overlapping(self, prefix: Prefix) -> list[V]:
+        """The values whose prefixes hold this one or lie in it, as they were added."""
+        family = prefix.family
+        outer = (Prefix.at(prefix.first, length) for length in self._lengths.get(family, ()) if length <= prefix.length)
+        found = [numbered for each in outer for numbered in self._values.get(each, ())]
+        starts, end = self._starts.get(family, []), prefix.base + prefix.size
+        for place in range(bisect_left(starts, (prefix.base, prefix.length + 1)), len(starts)):
+            base, length = starts[place]
+            if base >= end:
+                break
+            if length > prefix.length:
+                found += self._values[Prefix(family, base, length)]
+        return [value for _number, value in sorted(found, key=itemgetter(0))]
 
 
 def _prefix_in_question(text: str) -> Prefix:

@@ -101,7 +101,7 @@ class DryRunDatastore:
         return revision
 
     def _revision(self) -> Revision:
-        return Revision(f"dry-run-{self._number}")
+        return Revision(f"dry-run{_OWN_CHANGES}{self._number}")
 
     def _revision_of_kind(self, revision: Revision) -> Revision:
         """The revision of a kind in the other store, with the number of the changes here."""

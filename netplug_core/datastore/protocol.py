@@ -177,7 +177,8 @@ class Datastore(Protocol):
         All conditions are judged on the state before the commit, except that ``Written(i)`` stands for the revision
         that write *i* makes; several writes to one key are folded into one. The revision of a ``Require`` is the one
         it named (the key's, or an empty text for ``ABSENT``), that of a ``RequireUnchanged`` likewise. An update that
-        changes nothing may keep the record's revision.
+        changes nothing may keep the record's revision. In an atomic store, the revision of a record that the commit
+        creates is that of its kind too.
 
         Raises:
             Conflict, AlreadyExists, NotFound: a condition does not hold; the error names the write.

@@ -29,6 +29,7 @@ from netplug_core.records import (
     NeedMore,
     OutcomeUnknown,
     Query,
+    Revision,
     Snapshot,
     Update,
     Write,
@@ -120,6 +121,8 @@ class Transaction:
     met a damaged record, or that does not write a cached record of a kind that others change all the time
     (``Lasting.views``). One that says what it rests on stands if that was read for it (``Decision.rests_on``).
 
+    ``revisions`` are those of the last commit, one for each of its writes, the gate's included; empty if it failed.
+
     ``may_use_cache`` is false if the caller knows already that the first attempt has to be made from a read.
     ``turn`` is held from a read to its commit, so that calls which would only make each other's commits fail go one
     after another. It is not held while the transaction waits to try again, nor after a commit without an answer: no
@@ -134,6 +137,7 @@ class Transaction:
     observer: CommitObserver | None = None
     may_use_cache: bool = True
     turn: Callable[[Deadline], AbstractContextManager[object]] = no_lock
+    revisions: tuple[Revision, ...] = field(default=(), init=False)
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Let the observer note an answer of the store."""
@@ -290,6 +294,7 @@ class _Attempt:
 
     def commit(self, writes: tuple[Write, ...]) -> None:
         """Write, if there is anything to write."""
+        self.of.revisions = ()
         if not writes:
             return
         cache = self.of.cache
@@ -301,6 +306,7 @@ class _Attempt:
             self.invalidate_cache()
             raise
         self.of.note_commit(writes, None)
+        self.of.revisions = revisions
         if cache is not None:
             cache.apply_writes(writes, revisions, began=began, at_s=began_s)
 

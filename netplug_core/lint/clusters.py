@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from netplug_core.addressing import Address, Family
+from netplug_core.addressing import Address, Family, PrefixIndex
 from netplug_core.errors import AllocationError, ConfigurationError, NetplugError
 from netplug_core.flows.cni.call import wanted_of
 from netplug_core.ipam.allocation.pools import (
@@ -113,9 +113,14 @@ def find_pool_changes(pools: Sequence[Sourced[IPPool]], stored: Sequence[IPPool]
 
 def _overlaps(cluster: Cluster) -> Iterator[Finding]:
     """Pools that overlap an earlier one. Those of an Installation have been judged beside each other."""
+    earlier = PrefixIndex[IPPool]()
     for number, one in enumerate(cluster.all_pools):
+        prefix = one.value.spec.prefix
+        others = earlier.overlapping(prefix)
+        if number < len(cluster.pools):
+            earlier.add(prefix, one.value)
         try:
-            validate_pool_overlaps(one.value, (other.value for other in cluster.pools[:number]))
+            validate_pool_overlaps(one.value, others)
         except InvalidResource as error:
             yield from field_problems(Rule.POOL_OVERLAP, one.value, error.field_errors, one.source)
 

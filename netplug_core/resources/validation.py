@@ -42,7 +42,7 @@ from netplug_core.resources.unprogrammed import INERT, NO_ROUTES, find_unrouted,
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
-    "FieldError", "InvalidResource", "find_unusual_settings", "resource_warnings",
+    "FieldError", "InvalidResource", "find_unusual_settings", "pool_overlap", "resource_warnings",
     "validate_pool_overlaps", "validate_pool_update", "validate_resource",
 ]  # fmt: skip
 
@@ -68,16 +68,25 @@ def validate_pool_overlaps(pool: IPPool, others: Iterable[IPPool], blocks: Itera
     Raises:
         InvalidResource: it overlaps another pool, or a block of another size holds addresses in its range.
     """
+    _raise_if_any(pool, _pool_overlaps(pool, others))
+    prefix = pool.spec.prefix
+    left = (block for block in blocks if block.overlaps(prefix) and block.length != pool.spec.block_length)
+    text = "IPPool blocksSize conflicts with existing allocations that use a different blockSize"
+    _raise_if_any(pool, (FieldError("spec.blockSize", pool.spec.block_length, f"{text}: {block}") for block in left))
+
+
+def pool_overlap(pool: IPPool, others: Iterable[IPPool]) -> InvalidResource:
+    """The error about a pool that overlaps others."""
+    return InvalidResource.from_field_errors(str(key_of(pool)), tuple(_pool_overlaps(pool, others)))
+
+
+def _pool_overlaps(pool: IPPool, others: Iterable[IPPool]) -> Iterator[FieldError]:
     prefix, where = pool.spec.prefix, key_of(pool)
-    overlaps = (
+    return (
         FieldError("spec.cidr", prefix, f"{where} CIDR overlaps with {key_of(other)} CIDR {other.spec.prefix}")
         for other in others
         if other.spec.prefix.overlaps(prefix) and other.metadata.name != pool.metadata.name
     )
-    _raise_if_any(pool, overlaps)
-    left = (block for block in blocks if block.overlaps(prefix) and block.length != pool.spec.block_length)
-    text = "IPPool blocksSize conflicts with existing allocations that use a different blockSize"
-    _raise_if_any(pool, (FieldError("spec.blockSize", pool.spec.block_length, f"{text}: {block}") for block in left))
 
 
 def validate_pool_update(stored: IPPool, updated: IPPool) -> None:

@@ -154,7 +154,10 @@ def a_requirement_holds_or_refuses(harness: DatastoreHarness) -> None:
 
 
 def a_kind_is_required_unchanged(harness: DatastoreHarness) -> None:
-    """Creations and changes of the kind refuse the commit; deletions and other kinds do not."""
+    """Creations and changes of the kind refuse the commit; deletions and other kinds do not.
+
+    The revision of a record that a commit has made is that of its kind too.
+    """
     key, other = harness.samples.keys[:2]
     foreign = harness.samples.keys[-1]
     before = harness.read(List(key.kind)).revision(key.kind)
@@ -163,6 +166,7 @@ def a_kind_is_required_unchanged(harness: DatastoreHarness) -> None:
     created = harness.read(List(key.kind)).revision(key.kind)
     expect_same(harness.commit(RequireUnchanged(key.kind, created)), (created,), "the revision of the requirement")
     spare = harness.create(other)
+    harness.commit(RequireUnchanged(key.kind, spare))
     listed = harness.read(List(key.kind)).revision(key.kind)
     harness.commit(Delete(other, spare))
     harness.create(foreign)

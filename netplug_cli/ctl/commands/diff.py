@@ -12,6 +12,7 @@ from netplug_cli.ctl.documents import render_yaml, require_manifests
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
 from netplug_core.errors import NetplugError
+from netplug_core.flows.resources.pools import PoolNeighbours
 from netplug_core.flows.resources.preview import Preview, preview
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import Resource
@@ -40,11 +41,11 @@ def diff(context: click.Context, files: tuple[str, ...]) -> int:
 
 def _diff(session: Session, files: Sequence[str]) -> int:
     manifests = require_manifests(files)
-    status = 0
+    status, neighbours = 0, PoolNeighbours()
     with session.open_datastore() as store:
         for manifest in manifests:
             try:
-                found = preview(store, manifest, pace=session.pace())
+                found = preview(store, manifest, pace=session.pace(), run=neighbours)
             except NetplugError as error:
                 print_error(f"{manifest.source}: {error}")
                 status = _FAILED

@@ -12,10 +12,10 @@ from attrs import evolve, frozen
 
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import Transaction
-from netplug_core.flows.resources import pools
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.flows.resources.outcome import Effect, KindNotWritable, Outcome, ResourceOutdated
-from netplug_core.records import Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update, Write
+from netplug_core.flows.resources.pools import PoolNeighbours
+from netplug_core.records import ABSENT, Create, Decision, Get, Key, NeedMore, Record, Snapshot, Update, Write
 from netplug_core.resources.bgpconfiguration import BGP_CONFIGURATION
 from netplug_core.resources.bgppeer import BGP_PEER
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
@@ -121,32 +121,48 @@ def require_writable(key: Key[Resource], operation: str) -> None:
 
 
 def commit_change(
-    store: Datastore, change: ResourceChange, decide: Callable[[Snapshot], Decision[Effect] | NeedMore], pace: Pace
+    store: Datastore,
+    change: ResourceChange,
+    decide: Callable[[Snapshot, PoolNeighbours], Decision[Effect] | NeedMore],
+    pace: Pace,
+    run: PoolNeighbours | None = None,
 ) -> Outcome:
-    """Decide over the stored resource, or over all pools if it is a pool, and commit."""
+    """Decide over the stored resource, beside its neighbours if it is a pool, and commit.
+
+    ``run`` has what was read for the changes before, and confirms new pools in the end; None: this is the only change.
+    """
+    query = Get(change.key)  # by itself, so that damage to others is not taken for its own
+    neighbours, pool = PoolNeighbours() if run is None else run, change.created
     warnings: tuple[str, ...] = ()
-    queries: tuple[Query, ...] = (Get(change.key),)  # by itself, so that damage to others is not taken for its own
-    if isinstance(change.created, IPPool):
-        queries = (*queries, pools.POOLS)
-        warnings = pools.prepare_creation(store, change.created, pace=pace)
-    effect = cast("Effect", Transaction(store, pace).run(queries, decide).result)
-    if isinstance(change.created, IPPool) and effect is Effect.CREATED:
-        pools.confirm_creation(store, change.created, pace=pace)
+    if isinstance(pool, IPPool):
+        found = store.read((query,), deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+        if found.state(query) is ABSENT:
+            warnings = neighbours.prepare(store, pool, pace=pace)
+    transaction = Transaction(store, pace)
+    effect = cast("Effect", transaction.run((query,), lambda snapshot: decide(snapshot, neighbours)).result)
+    if isinstance(pool, IPPool) and effect is Effect.CREATED:
+        neighbours.note_creation(store, pool, next(reversed(transaction.revisions), None), pace=pace)
+        if run is None:
+            neighbours.require_confirmed(store, pace=pace)
     return Outcome(key=change.key, effect=effect, warnings=(*resource_warnings(change.created), *warnings))
 
 
-def decide_creation(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | NeedMore:
+def decide_creation(
+    snapshot: Snapshot, change: ResourceChange, neighbours: PoolNeighbours
+) -> Decision[Effect] | NeedMore:
     """Create the resource; of a pool, with the conditions that its neighbours require."""
     create = Create(change.key, change.created)
     if not isinstance(change.created, IPPool):
         return Decision((create,), Effect.CREATED, is_repeatable=change.has_own_uid)
-    conditions = pools.conditions_of_creation(snapshot, change.created)
+    conditions = neighbours.conditions(snapshot, change.created)
     if isinstance(conditions, NeedMore):
         return conditions
     return Decision((*conditions, create), Effect.CREATED, is_repeatable=change.has_own_uid)
 
 
-def decide_repair(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | NeedMore | None:
+def decide_repair(
+    snapshot: Snapshot, change: ResourceChange, neighbours: PoolNeighbours
+) -> Decision[Effect] | NeedMore | None:
     """Store the resource in the place of a damaged record; None if the stored one is not damaged, or there is none.
 
     Nothing of the damaged record is kept. A pool has to fit its neighbours and the stored blocks, as a new one has.
@@ -159,7 +175,7 @@ def decide_repair(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect
         return Decision((), ResourceOutdated(str(change.key), change.revision, damage.revision))
     conditions: tuple[Write, ...] = ()
     if isinstance(change.created, IPPool):
-        fitting = pools.conditions_of_creation(snapshot, change.created, damage)
+        fitting = neighbours.conditions(snapshot, change.created, damage)
         if isinstance(fitting, NeedMore):
             return fitting
         conditions = fitting

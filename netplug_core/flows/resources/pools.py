@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import chain
 
-from attrs import evolve
+from attrs import define, evolve, field, frozen
 
+from netplug_core.addressing import Family, Prefix, PrefixIndex
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, LATEST_COMMIT_S, Transaction
+from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_pool
 from netplug_core.flows.ipam.check import find_loss
 from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
-from netplug_core.ipam.model.ranges import raise_if_within
+from netplug_core.ipam.model.ranges import is_within, raise_if_within
 from netplug_core.ipam.reporting.utilization import utilization
 from netplug_core.records import (
-    ABSENT,
     Decision,
     Delete,
     Get,
+    Key,
     List,
     Malformed,
     NeedMore,
+    Query,
     Record,
     RequireUnchanged,
+    Revision,
     Snapshot,
     Update,
 )
@@ -34,67 +40,222 @@ from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.unprogrammed import find_unrouted
-from netplug_core.resources.validation import validate_pool_overlaps
+from netplug_core.resources.validation import pool_overlap, validate_pool_overlaps
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
-__all__ = [
-    "POOLS", "conditions_of_creation", "confirm_creation", "held_warnings", "prepare_creation",
-    "prepare_deletion", "require_disabled",
-]  # fmt: skip
+__all__ = ["POOLS", "PoolNeighbours", "held_warnings", "prepare_deletion", "require_disabled"]
 
 POOLS = List(IPPOOL)
 """What a decision about a pool reads first."""
 
 
-def conditions_of_creation(
-    snapshot: Snapshot, pool: IPPool, damage: Malformed | None = None
-) -> tuple[RequireUnchanged[IPPool], ...] | NeedMore:
-    """The conditions under which a new pool is stored. Blocks that an earlier pool left are checked too.
+@define(eq=False)
+class PoolNeighbours:
+    """The pools and the blocks beside which new pools are stored: read once for all creations of a run.
 
-    ``damage`` is what is wrong with the record in whose place it is stored; None if there is none.
+    What the run creates is added. A commit that fails, or whose outcome is not known, makes it read again: the
+    condition of every creation is that no pool was created or changed by another program. Blocks are those of the
+    moment when the pools were read. Another one could only be made in a pool that was there, or that this condition
+    notices.
 
-    Raises:
-        InvalidResource: another pool overlaps it, or its range has blocks of another size.
-        Malformed: another pool or a block of the range cannot be understood, so it is not known whether they overlap.
+    An ordered store does not judge the condition. There, the creations that are not confirmed yet are looked at again
+    together; see ``confirm``.
     """
-    blocks = _blocks_of_family(pool)
-    if not snapshot.has(blocks):
-        return NeedMore((blocks,))
-    for other in snapshot.malformed(POOLS):
-        if damage is None or str(other) != str(damage):  # errors are compared by their texts: each read makes new ones
-            raise other
-    others = (record.value for record in snapshot.readable(POOLS))
-    raise_if_within(snapshot.malformed(blocks), pool.spec.prefix)
-    validate_pool_overlaps(pool, others, (record.value.prefix for record in snapshot.readable(blocks)))
-    # Two overlapping pools have different keys. This condition makes the second creation decide again.
-    return (RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),)
+
+    _pools: PrefixIndex[IPPool] | None = field(default=None, init=False)
+    _damaged_pools: tuple[Malformed, ...] = field(default=(), init=False)
+    _blocks: dict[Family, PrefixIndex[Prefix]] = field(factory=dict, init=False)
+    _damaged_blocks: dict[Family, tuple[Malformed, ...]] = field(factory=dict, init=False)
+    _families: set[Family] = field(factory=set, init=False)
+    _revision: Revision = field(default=Revision(""), init=False)
+    _is_committing: bool = field(default=False, init=False)
+    _unrouted: set[Family] = field(factory=set, init=False)  # the families of pools that give addresses to pods
+    _is_nothing_lost: bool = field(default=False, init=False)  # of the blocks that addresses of workloads need
+    _unconfirmed: list[IPPool] = field(factory=list, init=False)
+    _unconfirmed_since_s: float = field(default=0.0, init=False)
+
+    def conditions(
+        self, snapshot: Snapshot, pool: IPPool, damage: Malformed | None = None
+    ) -> tuple[RequireUnchanged[IPPool], ...] | NeedMore:
+        """The conditions under which a new pool is stored. Blocks that an earlier pool left are checked too.
+
+        ``damage`` is what is wrong with the record in whose place it is stored; None if there is none.
+
+        Raises:
+            InvalidResource: another pool overlaps it, or its range has blocks of another size.
+            Malformed: another pool or a block of the range cannot be understood, so it is not known whether they
+                overlap.
+        """
+        if self._is_committing:  # this is another attempt: the first one failed
+            self.forget()
+        is_read_now = self._learn(snapshot, pool.spec.prefix.family)
+        found = self._find(pool, damage)
+        if found is None or (found.is_problem and not is_read_now):
+            return NeedMore(self._queries())
+        if found.damage is not None:
+            raise found.damage
+        validate_pool_overlaps(pool, found.pools, found.blocks)
+        self._is_committing = True
+        # Two overlapping pools have different keys. This condition makes the second creation decide again.
+        return (RequireUnchanged(IPPOOL, self._revision),)
+
+    def prepare(self, store: Datastore, pool: IPPool, *, pace: Pace) -> tuple[str, ...]:
+        """Delete what an earlier pool left in the range of a new one and is not used.
+
+        That are blocks without an owner and without addresses. The result are warnings about the new pool.
+
+        Raises:
+            BlocksLost: workloads have addresses of the range and there is no block, and the datastore is not locked.
+            Malformed: a block of the range cannot be understood.
+            ContentionExhausted, Unavailable: try again later.
+        """
+        prefix, deadline = pool.spec.prefix, pace.deadline.capped(CALL_TIMEOUT_S)
+        family = prefix.family
+        is_kubernetes = store.description.name == KUBERNETES_DATASTORE
+        if is_kubernetes and not self._is_nothing_lost:
+            self._refuse_after_loss(store, pool, pace)
+        if not self._knows(family):
+            self._families.add(family)
+            self._learn(store.read(self._queries(), deadline=deadline), family)
+        raise_if_within(self._damaged_blocks[family], prefix)
+        if self._blocks[family].overlapping(prefix):
+            delete_unused_blocks(store, prefix, pace=pace)
+            self.forget()
+        return tuple(_family_warnings(pool, self._unrouted)) if is_kubernetes else ()
+
+    def _refuse_after_loss(self, store: Datastore, pool: IPPool, pace: Pace) -> None:
+        """Definitions of Kubernetes are deleted with everything that is stored. A locked datastore gives no address."""
+        query = Get(CLUSTER_INFORMATION_KEY)
+        information = store.read((query,), deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+        if any(record.value.is_locked for record in information.readable(query)):
+            return
+        self._is_nothing_lost = not find_loss(store, deadline=pace.deadline)
+        if self._is_nothing_lost:
+            return
+        if loss := find_loss(store, within=pool.spec.prefix, deadline=pace.deadline):
+            raise BlocksLost(str(pool.key), str(pool.spec.prefix), loss)
+
+    def note_creation(self, store: Datastore, pool: IPPool, revision: Revision | None, *, pace: Pace) -> None:
+        """Add a pool that is stored; ``revision`` is that of its record, None if it is not known."""
+        if revision is None or self._pools is None:
+            self.forget()
+        else:
+            self._pools.add(pool.spec.prefix, pool)
+            self._unrouted.update(other.spec.prefix.family for other in find_unrouted([pool]))
+            self._revision, self._is_committing = revision, False
+        if store.description.atomicity is Atomicity.ORDERED:
+            if not self._unconfirmed:
+                self._unconfirmed_since_s = pace.clock.monotonic()
+            self._unconfirmed.append(pool)
+
+    def forget(self) -> None:
+        """Read again before the next creation."""
+        self._pools, self._is_committing = None, False
+        self._blocks.clear()
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        """Whether there are creations to confirm."""
+        return bool(self._unconfirmed)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether creations wait for their confirmation for so long that no more should join them."""
+        return self.has_unconfirmed and now_s - self._unconfirmed_since_s >= CALL_TIMEOUT_S
+
+    def confirm(self, store: Datastore, *, pace: Pace) -> dict[Key[object], NetplugError]:
+        """Withdraw new pools in whose range another one was created at the same time; the later of two withdraws.
+
+        An atomic store refuses the second. An ordered store stores both, so that each looks again after its own
+        creation. The later one withdraws at once. The earlier one looks again after one call's time. If the other pool
+        is still there, that had ended before this one was stored, and so this one withdraws.
+
+        The errors are those of the pools that are withdrawn, or of which that is not known.
+        """
+        created, self._unconfirmed = self._unconfirmed, []
+        if not created:
+            return {}
+        refused: dict[Key[object], NetplugError] = {}
+        try:
+            stored = _read_pools(store, pace)
+            raced = [pool for pool in created if _rivals(stored, pool)]
+            earlier = [pool for pool in raced if _is_earliest(pool, stored.overlapping(pool.spec.prefix))]
+            if earlier:
+                later = [pool for pool in raced if pool not in earlier]
+                refused = {pool.key: _withdraw(store, pool, _rivals(stored, pool), pace) for pool in later}
+                pace.clock.sleep(CALL_TIMEOUT_S)
+                stored = _read_pools(store, pace)
+                raced = [pool for pool in earlier if _rivals(stored, pool)]
+            refused.update((pool.key, _withdraw(store, pool, _rivals(stored, pool), pace)) for pool in raced)
+        except NetplugError as error:
+            refused = {**dict.fromkeys((pool.key for pool in created), error), **refused}
+        if refused:
+            self.forget()
+        return refused
+
+    def require_confirmed(self, store: Datastore, *, pace: Pace) -> None:
+        """Confirm the creation of a pool that is the only one.
+
+        Raises:
+            InvalidResource: another pool was created in its range at the same time, and it is deleted.
+            ContentionExhausted, Unavailable: try again later.
+        """
+        for error in self.confirm(store, pace=pace).values():
+            raise error
+
+    def settle(self) -> None:
+        """Note that nothing is committed under the conditions that were asked for."""
+        self._is_committing = False
+
+    def _queries(self) -> tuple[Query, ...]:
+        families = sorted(self._families)
+        return (POOLS, *(List(BLOCK, blocks_path(family)) for family in families))
+
+    def _knows(self, family: Family) -> bool:
+        return self._pools is not None and family in self._blocks
+
+    def _learn(self, snapshot: Snapshot, family: Family) -> bool:
+        """Take what was read; whether the snapshot has all that is needed."""
+        self._families.add(family)
+        if not all(query in snapshot.results for query in self._queries()):
+            return False
+        self._pools = PrefixIndex.of((record.value.spec.prefix, record.value) for record in snapshot.readable(POOLS))
+        stored = [record.value for record in snapshot.readable(POOLS)]
+        self._unrouted = {other.spec.prefix.family for other in find_unrouted(stored)}
+        self._damaged_pools = snapshot.malformed(POOLS)
+        self._revision = snapshot.revision(IPPOOL)
+        for each in self._families:
+            query = List(BLOCK, blocks_path(each))
+            prefixes = (record.value.prefix for record in snapshot.readable(query))
+            self._blocks[each] = PrefixIndex.of((prefix, prefix) for prefix in prefixes)
+            self._damaged_blocks[each] = snapshot.malformed(query)
+        return True
+
+    def _find(self, pool: IPPool, damage: Malformed | None) -> _Found | None:
+        """What may keep a pool from being stored; None if the neighbours are not known."""
+        prefix = pool.spec.prefix
+        if self._pools is None or not self._knows(prefix.family):
+            return None
+        # Errors are compared by their texts: each read makes new ones.
+        others = (other for other in self._damaged_pools if damage is None or str(other) != str(damage))
+        blocks = self._damaged_blocks[prefix.family]
+        within = (error for error in blocks if error.subject is None or is_within(error.subject, prefix))
+        pools = [other for other in self._pools.overlapping(prefix) if other.key != pool.key]
+        return _Found(
+            pools=tuple(sorted(pools, key=lambda other: other.metadata.name)),
+            blocks=tuple(
+                block
+                for block in self._blocks[prefix.family].overlapping(prefix)
+                if block.length != pool.spec.block_length
+            ),
+            damage=next(chain(others, within), None),
+        )
 
 
-def prepare_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> tuple[str, ...]:
-    """Delete what an earlier pool left in the range and is not used: blocks without an owner and without addresses.
+def _family_warnings(pool: IPPool, families: AbstractSet[Family]) -> Iterator[str]:
+    """What a first pool of a second family does to a cluster whose nodes are installed by pools.
 
-    The result are warnings about a pool that is not stored yet.
-
-    Raises:
-        BlocksLost: workloads have addresses of the range and there is no block, and the datastore is not locked.
+    ``families`` are those of the other pools.
     """
-    query, information = Get(pool.key), Get(CLUSTER_INFORMATION_KEY)
-    is_kubernetes = store.description.name == KUBERNETES_DATASTORE
-    queries = (query, information, POOLS) if is_kubernetes else (query,)
-    snapshot = store.read(queries, deadline=pace.deadline.capped(CALL_TIMEOUT_S))
-    if snapshot.state(query) is not ABSENT:
-        return ()
-    if is_kubernetes and not any(record.value.is_locked for record in snapshot.readable(information)):
-        _refuse_after_loss(store, pool, pace)
-    delete_unused_blocks(store, pool.spec.prefix, pace=pace)
-    if not is_kubernetes:
-        return ()
-    return tuple(_family_warnings(pool, [record.value for record in snapshot.readable(POOLS)]))
-
-
-def _family_warnings(pool: IPPool, others: Iterable[IPPool]) -> Iterator[str]:
-    """What a first pool of a second family does to a cluster whose nodes are installed by pools."""
-    families = {other.spec.prefix.family for other in find_unrouted(others)}
     family = pool.spec.prefix.family
     if families and family not in families and find_unrouted([pool]):
         yield (
@@ -103,39 +264,38 @@ def _family_warnings(pool: IPPool, others: Iterable[IPPool]) -> Iterator[str]:
         )
 
 
-def _refuse_after_loss(store: Datastore, pool: IPPool, pace: Pace) -> None:
-    """Definitions of Kubernetes are deleted with everything that is stored. A locked datastore gives no address."""
-    if loss := find_loss(store, within=pool.spec.prefix, deadline=pace.deadline):
-        raise BlocksLost(str(pool.key), str(pool.spec.prefix), loss)
+@frozen(kw_only=True)
+class _Found:
+    """What of the neighbours concerns a new pool."""
+
+    pools: tuple[IPPool, ...]
+    blocks: tuple[Prefix, ...]
+    damage: Malformed | None
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the pool is refused, if all of that is still there."""
+        return bool(self.pools or self.blocks or self.damage)
 
 
-def confirm_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> None:
-    """Withdraw a new pool if another one was created in its range at the same time; the later of the two withdraws.
-
-    An atomic store refuses the second. An ordered store stores both, so that each looks again after its own creation.
-    The later one withdraws at once. The earlier one looks again after one call's time. If the other pool is still
-    there, that had ended before this one was stored, and so this one withdraws.
-
-    Raises:
-        InvalidResource: the pool overlaps the other one, and is deleted.
-        ContentionExhausted, Unavailable: try again later.
-    """
-    if store.description.atomicity is Atomicity.ATOMIC:
-        return
-    others = _find_overlapping(store, pool, pace)
-    if len(others) > 1 and _is_earliest(pool, others):
-        pace.clock.sleep(CALL_TIMEOUT_S)
-        others = _find_overlapping(store, pool, pace)
-    others = [other for other in others if other.key != pool.key]
-    if others:
-        Transaction(store, pace).run([Get(pool.key)], partial(_decide_withdrawal, pool))
-        validate_pool_overlaps(pool, others)
-
-
-def _find_overlapping(store: Datastore, pool: IPPool, pace: Pace) -> list[IPPool]:
-    """The stored pools that overlap a pool; also that pool itself, with the creation time that the store gave it."""
+def _read_pools(store: Datastore, pace: Pace) -> PrefixIndex[IPPool]:
+    """The stored pools, with the creation times that the store gave them."""
     stored = store.read((POOLS,), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).list(POOLS)
-    return [record.value for record in stored if record.value.spec.prefix.overlaps(pool.spec.prefix)]
+    return PrefixIndex.of((record.value.spec.prefix, record.value) for record in stored)
+
+
+def _rivals(stored: PrefixIndex[IPPool], pool: IPPool) -> list[IPPool]:
+    """The other stored pools that overlap a pool."""
+    return [other for other in stored.overlapping(pool.spec.prefix) if other.key != pool.key]
+
+
+def _withdraw(store: Datastore, pool: IPPool, rivals: Iterable[IPPool], pace: Pace) -> NetplugError:
+    """Delete a new pool; the error that says why, or that it could not be deleted."""
+    try:
+        Transaction(store, pace).run([Get(pool.key)], partial(_decide_withdrawal, pool))
+    except NetplugError as error:
+        return error
+    return pool_overlap(pool, rivals)
 
 
 def _is_earliest(pool: IPPool, pools: Iterable[IPPool]) -> bool:

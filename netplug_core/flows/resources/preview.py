@@ -10,11 +10,10 @@ from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.errors import NetplugError
-from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.change import ResourceChange, decide_creation, decide_repair, decide_replacement
 from netplug_core.flows.resources.outcome import Effect, ResourceMissing
+from netplug_core.flows.resources.pools import PoolNeighbours
 from netplug_core.records import Decision, Get, Key, NeedMore, Query, Snapshot, Update
-from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.manifest import Manifest
 
@@ -35,8 +34,10 @@ class Preview:
     is_damaged: bool = False
 
 
-def preview(store: Datastore, manifest: Manifest, *, pace: Pace) -> Preview:
+def preview(store: Datastore, manifest: Manifest, *, pace: Pace, run: PoolNeighbours | None = None) -> Preview:
     """What ``apply`` would do with a manifest, judged by what is stored now.
+
+    ``run`` has what was read for the manifests before; None: this is the only one.
 
     Raises:
         InvalidResource, KindNotWritable, ResourceMissing, ResourceOutdated: ``apply`` would refuse it.
@@ -44,19 +45,19 @@ def preview(store: Datastore, manifest: Manifest, *, pace: Pace) -> Preview:
     """
     change = ResourceChange.of(manifest, "Apply", pace, uid="")
     wanted: tuple[Query, ...] = (Get(change.key),)
-    if isinstance(change.created, IPPool):
-        wanted = (*wanted, pools.POOLS)
+    neighbours = PoolNeighbours() if run is None else run
     snapshot = Snapshot.empty()
     while True:
         snapshot = snapshot.merged(store.read(wanted, deadline=pace.deadline.capped(CALL_TIMEOUT_S)))
-        decision = _decide(snapshot, change)
+        decision = _decide(snapshot, change, neighbours)
         if isinstance(decision, Decision):
+            neighbours.settle()
             return _preview_of(decision, snapshot, change)
         wanted = decision.queries
 
 
-def _decide(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | NeedMore:
-    repair = decide_repair(snapshot, change)
+def _decide(snapshot: Snapshot, change: ResourceChange, neighbours: PoolNeighbours) -> Decision[Effect] | NeedMore:
+    repair = decide_repair(snapshot, change, neighbours)
     if repair is not None:
         return repair
     stored = snapshot.find(change.key)
@@ -64,7 +65,7 @@ def _decide(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | Ne
         return decide_replacement(stored, change.wanted, change.revision)
     if change.revision:
         return Decision((), ResourceMissing.of(change.key))
-    return decide_creation(snapshot, change)
+    return decide_creation(snapshot, change, neighbours)
 
 
 def _preview_of(decision: Decision[Effect], snapshot: Snapshot, change: ResourceChange) -> Preview:

@@ -8,16 +8,26 @@ from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.change import ResourceChange, commit_change, decide_repair, decide_replacement
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
+from netplug_core.flows.resources.pools import PoolNeighbours
 from netplug_core.records import Decision, NeedMore, Snapshot
 from netplug_core.resources.manifest import Manifest
 
 __all__ = ["replace"]
 
 
-def replace(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callable[[], str]) -> Outcome:
+def replace(
+    store: Datastore,
+    manifest: Manifest,
+    *,
+    pace: Pace,
+    new_uid: Callable[[], str],
+    run: PoolNeighbours | None = None,
+) -> Outcome:
     """Give a stored resource the labels, the annotations and the spec of a manifest, as ``apply`` does.
 
     A damaged resource is replaced whole, with a new identity.
+
+    ``run`` has what a run of many resources has read of their neighbours.
 
     Raises:
         InvalidResource: it breaks rules, alone or by changing what cannot be changed.
@@ -28,8 +38,8 @@ def replace(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callab
     """
     change = ResourceChange.of(manifest, "Update", pace, uid=new_uid())
 
-    def decide(snapshot: Snapshot) -> Decision[Effect] | NeedMore:
-        repair = decide_repair(snapshot, change)
+    def decide(snapshot: Snapshot, neighbours: PoolNeighbours) -> Decision[Effect] | NeedMore:
+        repair = decide_repair(snapshot, change, neighbours)
         if repair is not None:
             return repair
         stored = snapshot.find(change.key)
@@ -37,4 +47,4 @@ def replace(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callab
             return Decision((), ResourceMissing.of(change.key))
         return decide_replacement(stored, change.wanted, change.revision)
 
-    return commit_change(store, change, decide, pace)
+    return commit_change(store, change, decide, pace, run)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from netplug_core.addressing import PrefixIndex
 from netplug_core.flows.resources.outcome import Effect, Outcome
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import key_of
@@ -13,14 +12,19 @@ from netplug_core.resources.validation import resource_warnings, validate_pool_o
 __all__ = ["validate"]
 
 
-def validate(manifest: Manifest, earlier: Iterable[Manifest] = ()) -> Outcome:
-    """Check a manifest against every rule that concerns the resource alone, and pools against the ``earlier`` ones.
+def validate(manifest: Manifest, earlier: PrefixIndex[IPPool] | None = None) -> Outcome:
+    """Check a manifest against every rule that concerns the resource alone, and a pool against the ``earlier`` ones.
+
+    The pool is one of them for the next call.
 
     Raises:
         InvalidResource: it breaks some rules; all of them are named.
     """
-    resource = manifest.resource
+    resource, others = manifest.resource, list[IPPool]()
+    if isinstance(resource, IPPool) and earlier is not None:
+        others = earlier.overlapping(resource.spec.prefix)
+        earlier.add(resource.spec.prefix, resource)
     validate_resource(resource)
     if isinstance(resource, IPPool):
-        validate_pool_overlaps(resource, (one.resource for one in earlier if isinstance(one.resource, IPPool)))
+        validate_pool_overlaps(resource, others)
     return Outcome(key=key_of(resource), effect=Effect.VALID, warnings=resource_warnings(resource))

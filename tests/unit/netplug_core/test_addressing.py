@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable
 from itertools import islice
+from random import Random
 from typing import Any
 
 import pytest
 
-from netplug_core.addressing import Address, Family, Prefix, unusable_ranges, without_ipv4_brackets
+from netplug_core.addressing import Address, Family, Prefix, PrefixIndex, unusable_ranges, without_ipv4_brackets
 from netplug_core.errors import InvalidArgument
 
 
@@ -242,3 +243,18 @@ def test_ranges_that_no_workload_has_an_address_of(text: str, kinds: list[str]) 
 )
 def test_brackets_around_an_ipv4_address_are_taken_off(url: str, plain: str) -> None:
     assert without_ipv4_brackets(url) == plain
+
+
+# --- an index ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_finds_what_a_look_at_all_prefixes_finds_in_the_order_in_which_they_were_added() -> None:
+    numbers = Random(28)  # noqa: S311  the same ones each time
+    for _ in range(200):
+        prefixes = [
+            Prefix.at(Address(family, numbers.randrange(64) << (family.width - 6)), numbers.randrange(7))
+            for family in (numbers.choice(tuple(Family)) for _ in range(numbers.randrange(20)))
+        ]
+        index = PrefixIndex.of((prefix, number) for number, prefix in enumerate(prefixes))
+        for asked in (*prefixes, Prefix.parse("128.0.0.0/1"), Prefix.parse("::/0")):
+            assert index.overlapping(asked) == [n for n, prefix in enumerate(prefixes) if prefix.overlaps(asked)]
