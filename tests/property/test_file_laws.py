@@ -214,13 +214,18 @@ def write_log(path: Path) -> None:
     log.close()
 
 
+def remove_all(path: Path) -> None:
+    remove_file(str(path))
+    remove_leftovers(str(path.parent))
+
+
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "token": ("netplug-kubeconfig", lambda path: HostMachine().replace_secret(str(path), "token")),
     "status": ("status", lambda path: HostMachine().publish(str(path), "text")),
     "record": ("record.json", lambda path: HostMachine().write_durably(str(path), "text")),
     "configuration": ("10-netplug.conflist", lambda path: place_file(str(path), b"text", 0o600)),
     "link": ("current", lambda path: place_link(str(path), "nothing")),
-    "removal": ("10-netplug.conflist", lambda path: (remove_file(str(path)), remove_leftovers(str(path.parent)))),
+    "removal": ("10-netplug.conflist", remove_all),
     "private file": ("report", lambda path: write_private_file(str(path), (b"1",), is_replacing=True)),
     "new file": ("report", lambda path: write_private_file(str(path), (b"1",), is_replacing=False)),
     "host-local": ("10.0.0.2", write_host_local),
