@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from netplug_core.errors import excerpt, shorten
 from netplug_core.log import Level, LogSettings
 
 __all__ = ["LineFile", "Logger", "OpenLogFile", "Report", "WriteLine"]
@@ -23,6 +24,7 @@ _ESCAPES = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
     ord('"'): '\\"',
     ord("\\"): "\\\\",
 }
+_CAUSE = "cause"
 _ORDER = (Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR)
 
 WriteLine: TypeAlias = Callable[[bytes], None]
@@ -94,9 +96,14 @@ class Logger:
     def _format_line(self, level: Level, message: str, fields: dict[str, object]) -> str:
         now = time.time()
         stamp = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))}.{int(now * 1000) % 1000:03d}"
-        shown = "".join(f' {key}="{str(value).translate(_ESCAPES)}"' for key, value in sorted(fields.items()))
-        flat = message.replace("\n", "\n    ")
+        shown = "".join(f' {key}="{_shown(key, value).translate(_ESCAPES)}"' for key, value in sorted(fields.items()))
+        flat = shorten(message).replace("\n", "\n    ")
         return f"{stamp} [{level.value}][{os.getpid()}] {self._component}: {flat}{shown}\n"
+
+
+def _shown(key: str, value: object) -> str:
+    """A value as a line shows it: cut, as it may come from outside. A cause is a sentence of ours around such texts."""
+    return shorten(str(value)) if key == _CAUSE else excerpt(value)
 
 
 def _write_to_stderr(line: bytes) -> None:

@@ -7,6 +7,7 @@ derives from one of these. ``ErrorCode`` is the one table of their codes. Nothin
 from __future__ import annotations
 
 import enum
+import re
 from types import UnionType
 from typing import ClassVar
 
@@ -17,13 +18,14 @@ __all__ = [
     "DataplaneError", "DatastoreError", "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument",
     "InvariantBroken", "LimitedConnectivity", "NamespaceError", "NamespaceNotFound", "NetplugError", "NotYetSupported",
     "ReadError", "RequestError", "Unauthorized", "Unavailable", "UnhealthyStatus", "UsageError", "excerpt", "quote",
-    "redact_url_credentials", "redacted_repr", "require_count", "require_tuple", "require_type",
+    "redact_url_credentials", "redacted_repr", "require_count", "require_tuple", "require_type", "shorten",
 ]  # fmt: skip
 
 REDACTED = "…"
 """What an error shows in place of a value that may be a secret."""
 
 _MAX_SHOWN_LENGTH = 200
+_LONG_WORD = re.compile(rf"\S{{{_MAX_SHOWN_LENGTH + 1},}}")
 _PLAIN_TYPES = (str, bytes, int, float, list, tuple, dict, type(None))
 
 
@@ -290,6 +292,13 @@ def excerpt(value: object, length: int = _MAX_SHOWN_LENGTH) -> str:
     """A text that came from outside, as a message shows it: at most so many characters of it."""
     text = str(value)
     return text if len(text) <= length else f"{text[:length]}{REDACTED}"
+
+
+def shorten(text: str) -> str:
+    """A text of ours with texts from outside in it: what has no space in it is cut as ``excerpt`` cuts it."""
+    if len(text) <= _MAX_SHOWN_LENGTH:
+        return text
+    return _LONG_WORD.sub(lambda word: f"{word[0][:_MAX_SHOWN_LENGTH]}{REDACTED}", text)
 
 
 def quote(value: object) -> str:

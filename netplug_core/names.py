@@ -374,10 +374,16 @@ def is_cni_name(text: str) -> bool:
 def endpoint_labels(
     *, namespace: str, orchestrator: str, service_account: str = "", workload: tuple[tuple[str, str], ...] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """The labels of an endpoint: its workload's, and over them netplug's own, sorted."""
-    own = {"namespace": namespace, "orchestrator": orchestrator, "serviceaccount": service_account}
-    fixed = {f"{RESOURCE_DOMAIN}/{name}": label_value(value) for name, value in own.items() if value}
-    return tuple(sorted({**dict(workload), **fixed}.items()))
+    """The labels of an endpoint: its workload's, and over them netplug's own, sorted.
+
+    An account whose name is as long as a label may be, or longer, has no label. Nor has the workload's own label of
+    that name a meaning: policies select by it.
+    """
+    account = service_account if len(service_account) < _MAX_LABEL_VALUE_LENGTH else ""
+    own = {"namespace": namespace, "orchestrator": orchestrator, "serviceaccount": account}
+    named = {f"{RESOURCE_DOMAIN}/{name}": value for name, value in own.items()}
+    others = {name: value for name, value in workload if name not in named}
+    return tuple(sorted({**others, **{name: label_value(value) for name, value in named.items() if value}}.items()))
 
 
 def is_dns_subdomain(text: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
-from netplug_core.errors import NetplugError
+from netplug_core.errors import NetplugError, shorten
 
 __all__ = [
     "HIDDEN", "SECRET_WORDS", "CNIErrorObject", "collect_secrets", "describe_error", "hide", "render_error",
@@ -57,8 +57,8 @@ def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObj
     beside = f" ({details})" if details and details != message else ""
     return CNIErrorObject(
         code=code,
-        message=hide(message, secrets),
-        details=hide(details, secrets),
+        message=shorten(hide(message, secrets)),
+        details=shorten(hide(details, secrets)),
         log_text=hide(f"the final result was an error, code {code}: {message}{beside}{trace}", secrets),
     )
 

@@ -144,6 +144,8 @@ def _load(members: _Members, plugin: Plugin, purpose: LoadPurpose) -> NetConf:
     if plugin is Plugin.MAIN and (not isinstance(ipam_type, str) or ipam_type not in KEYS_OF_IPAM):
         read["ipam"] = {"type": ipam_type}  # the other keys belong to the plugin that it names
     netconf = decoder.decode(read, NetConf, _WHERE)
+    reads_etcd = netconf.datastore.type == ETCD_DATASTORE or netconf.datastore.type not in DATASTORE_KEYS
+    deprecated = ((key, new) for key, new in DEPRECATED_KEYS.items() if find_member(own, *key.split(".")))
     return evolve(
         netconf,
         valid_attachments=_valid_attachments(mapping, top),
@@ -151,7 +153,8 @@ def _load(members: _Members, plugin: Plugin, purpose: LoadPurpose) -> NetConf:
         own_keys=own,
         unsupported=_find_unsupported(netconf, own, plugin),
         ignored_keys=_ignored_keys(netconf, own),
-        deprecated_keys=tuple((key, new) for key, new in DEPRECATED_KEYS.items() if find_member(own, *key.split("."))),
+        # A key that is not read is ignored, and whether there is a newer one does not matter.
+        deprecated_keys=tuple(pair for pair in deprecated if reads_etcd or not pair[0].startswith("etcd_")),
     )
 
 

@@ -36,6 +36,7 @@ _FORM = re.compile(
     r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<netloc>[^/?#]*))?(?P<path>[^?#]*)"
     r"(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?"
 )
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _FLAGS = {"true": True, "false": False}
 
 
@@ -100,7 +101,7 @@ class _DatastoreURL:
 
     @property
     def path(self) -> str:
-        return unquote(self.parts.path)
+        return self._decoded(self.parts.path)
 
     @property
     def hosts(self) -> str:
@@ -111,7 +112,13 @@ class _DatastoreURL:
     def credentials(self) -> tuple[str, str]:
         """User and password; empty where there are none."""
         user, _, password = self.parts.netloc.rpartition("@")[0].partition(":")
-        return unquote(user), unquote(password)
+        return self._decoded(user), self._decoded(password)
+
+    def _decoded(self, part: str) -> str:
+        text = unquote(part)
+        if _CONTROL.search(text):
+            raise self.error("a control character is percent-encoded in it")
+        return text
 
     def refuse_unknown_options(self, known: Collection[str], accepted: str) -> None:
         for name in self.query:
@@ -149,6 +156,8 @@ def _query(url: str, parts: SplitResult) -> Mapping[str, str]:
     except ValueError:
         raise InvalidURL.of(url, "its query is not a list of name=value") from None
     for name, value in pairs:
+        if _CONTROL.search(name + value):
+            raise InvalidURL.of(url, "a control character is percent-encoded in its query")
         if name in query:
             raise InvalidURL.of(url, f"the option {quote(name)} is given twice")
         query[name] = value
@@ -204,7 +213,8 @@ def _hosts(url: _DatastoreURL, accepted: str) -> tuple[str, ...]:
     for host in hosts:
         try:
             named = urlsplit(f"//{host}")
-            is_complete = bool(named.hostname) and named.port != 0
+            # Nothing decodes a host; behind an IPv6 address, % begins the name of an interface.
+            is_complete = bool(named.hostname) and named.port != 0 and ("%" not in host or "[" in host)
         except ValueError:
             is_complete = False
         if not is_complete:

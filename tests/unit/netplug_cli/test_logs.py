@@ -60,6 +60,15 @@ def test_a_value_cannot_end_its_line(capfd: Capture, value: object, shown: str) 
     assert texts(capfd.readouterr().err) == [f'INFO m key="{shown}"']
 
 
+def test_texts_from_outside_are_cut(capfd: Capture) -> None:
+    """A container id of 100,000 letters made a line of 100,150."""
+    log: Log = new_logger()
+    log(Level.INFO, f"about {'m' * 500}", container="c" * 100_000, cause=f"{'long sentence ' * 30}{'h' * 300}")
+    (line,) = texts(capfd.readouterr().err)
+    cause = f"{'long sentence ' * 30}{'h' * 200}…"
+    assert line == f'INFO about {"m" * 200}… cause="{cause}" container="{"c" * 200}…"'
+
+
 def test_a_message_of_several_lines_is_indented(capfd: Capture) -> None:
     new_logger("ipam")(Level.ERROR, "an error\nTraceback\n  here")
     assert capfd.readouterr().err.endswith("ipam: an error\n    Traceback\n      here\n")

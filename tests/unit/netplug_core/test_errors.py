@@ -32,6 +32,7 @@ from netplug_core.errors import (
     UsageError,
     require_count,
     require_type,
+    shorten,
 )
 from netplug_core.ipam.outcome.refusals import AddressShortfall, PoolRefused
 from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace
@@ -141,3 +142,11 @@ def test_a_long_argument_is_cut() -> None:
     assert str(InvalidArgument("x", "a" * 500, "less is expected")) == (
         "x: '" + "a" * 199 + "… is not accepted; less is expected"
     )
+
+
+def test_a_text_of_ours_is_cut_where_a_text_from_outside_is_long() -> None:
+    word = "c" * 100_000
+    assert shorten(f"the container {word} is gone; {word}") == f"the container {word[:200]}… is gone; {word[:200]}…"
+    sentence = "a sentence of ours " * 50
+    assert shorten(sentence) == sentence
+    assert shorten("c" * 200) == "c" * 200
