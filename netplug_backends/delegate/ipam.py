@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from attrs import frozen
 
 from netplug_backends.delegate.program import MAX_OUTPUT, DidNotEnd, TooMuchOutput, run_program
+from netplug_core.addressing import Family
 from netplug_core.clock import Deadline, Pace
 from netplug_core.cni.delegation import (
     IPAMPluginFailed,
@@ -90,14 +91,18 @@ class DelegatedIPAM:
         """Not known; CHECK of the program, which ``forward`` runs, compares it."""
         return None
 
-    def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:  # noqa: ARG002  as in assign
-        """Run STATUS, and look whether the datastore answers. A program without STATUS counts as ready."""
+    def probe(self, request: AssignRequest, *, deadline: Deadline) -> tuple[Family, ...]:  # noqa: ARG002  as in assign
+        """Run STATUS, and look whether the datastore answers. A program without STATUS counts as ready.
+
+        Which families the program would assign is not known.
+        """
         try:
             self._run(CNICommand.STATUS, deadline)
         except NetplugError as error:
             if not is_unknown_command(error):
                 raise
         require_ready(self.context.datastore, pace=self._pace(deadline))
+        return ()
 
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment of the network on a node that has an endpoint, or that still holds addresses of pools.

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from attrs import evolve, field, frozen
 
 from netplug_backends.hostlocal.files import NetworkFiles, current_boot
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.cni.versions import ResultFormat, negotiate_version
 from netplug_core.datastore.paging import read_pages
@@ -102,7 +102,7 @@ class HostLocalIPAM:
         folder = load_folder_settings(self.context.netconf)
         return Released(addresses=_addresses(_files(folder).read().files_of(handle, folder.network)))
 
-    def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
+    def probe(self, request: AssignRequest, *, deadline: Deadline) -> tuple[Family, ...]:
         """Choose addresses without holding them; the folder has to be writable, and the datastore has to answer."""
         settings = load_settings(self.context.netconf)
         range_sets = self._range_sets(settings, request.node, deadline)
@@ -110,8 +110,9 @@ class HostLocalIPAM:
         files.require_writable()
         folder = files.read(len(range_sets))
         ended = folder.ended_files(self.find_boot())
-        reserve(folder, range_sets, Owner("", ""), _requested(request, settings), ended)
+        chosen = reserve(folder, range_sets, Owner("", ""), _requested(request, settings), ended)
         require_ready(self.context.datastore, pace=self._pace(deadline))
+        return tuple(dict.fromkeys(one.address.family for one in chosen))
 
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment that a file of the network names, or that still holds addresses of pools.

@@ -12,10 +12,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from attrs import field, frozen
 
-from netplug_backends.linux import links, routes, sysctls
+from netplug_backends.linux import links, netlink, routes, sysctls
 from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors, NamespaceGone, entered_namespace, is_own_namespace
 from netplug_core.addressing import Family
@@ -24,6 +25,8 @@ from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     DataplaneTimeout,
     Difference,
+    Forwarding,
+    InterfacePlan,
     InterfacePresence,
     KernelError,
     Link,
@@ -114,7 +117,16 @@ class LinuxDataplane:
 
         return find_node_problems(families, sysctls.find_sysctl)
 
+    def find_obstacles(self, families: tuple[Family, ...], forwarding: Forwarding) -> tuple[str, ...]:
+        """Why this machine's kernel and its settings let no workload be attached."""
+        from netplug_core.dataplane.plan import find_obstacles  # only STATUS asks
+
+        return find_obstacles(families, forwarding, sysctls.HostSettings())
+
     def _attach(self, plan: AttachmentPlan, deadline: Deadline) -> None:
+        from netplug_core.dataplane.plan import require_families  # an ADD has loaded it; a DEL does without
+
+        require_families(plan.families, sysctls.find_sysctl)
         with ExitStack() as sockets, ExitStack() as undo:
             host_socket = sockets.enter_context(NetlinkSocket.open())
             index = links.choose_index()
@@ -124,8 +136,10 @@ class LinuxDataplane:
                 undo.callback(self._remove_new_pair, host_socket, index, plan.host.name)
                 pair = links.make_pair(links.AttachContext(plan, container_socket, host_socket, namespaces, index))
                 _check_deadline(deadline, plan)
-                self._write_sysctls(plan.container.sysctls, f"in {plan.link.namespace}")
-            self._write_sysctls(plan.host.sysctls, "on the host")
+                self._change_sysctls(plan.container.sysctls, f"in {plan.link.namespace}")
+            self._change_sysctls(
+                plan.host.sysctls, "on the host", partial(self._change_by_netlink, host_socket, pair.host, plan.host)
+            )
             _check_deadline(deadline, plan)
             links.bring_up(host_socket, pair.host, plan.host)
             links.bring_up(container_socket, pair.container, plan.container)
@@ -189,17 +203,38 @@ class LinuxDataplane:
         except DataplaneError as error:
             self.warn(f"the attachment failed and could not be taken back: {error}")
 
-    def _write_sysctls(self, settings: tuple[Sysctl, ...], where: str) -> None:
+    def _change_sysctls(
+        self, settings: tuple[Sysctl, ...], where: str, change_otherwise: Callable[[Sysctl], bool] | None = None
+    ) -> None:
+        """Give settings their values. ``change_otherwise`` may change one that cannot be written, and says whether."""
         for setting in settings:
             try:
-                sysctls.write_sysctl(setting.path, setting.value)
+                sysctls.change_sysctl(setting.path, setting.value)
             except OSError as error:
-                refused = KernelError(f"setting {setting} {where}", os.strerror(error.errno or 0))
-                if setting.requirement is not SysctlRequirement.OPTIONAL:
-                    raise refused from error
-                # A kernel without IPv6 has no IPv6 settings, and needs none.
-                if sysctls.has_ipv6() or not setting.path.startswith("net/ipv6/"):
-                    self.warn(str(refused))
+                if change_otherwise is None or not change_otherwise(setting):
+                    self._refuse(setting, where, error)
+
+    def _refuse(self, setting: Sysctl, where: str, error: OSError) -> None:
+        """Raise, or warn, because a setting cannot be written: /proc/sys may be read-only."""
+        from netplug_core.dataplane.plan import refused_setting
+
+        value = sysctls.find_sysctl(setting.path)
+        refused = refused_setting(str(setting), where, value, os.strerror(error.errno or 0))
+        if setting.requirement is SysctlRequirement.OPTIONAL or value in setting.also_accepted:
+            # A kernel without IPv6 has no IPv6 settings, and needs none.
+            if sysctls.has_ipv6() or not setting.path.startswith("net/ipv6/"):
+                self.warn(str(refused))
+            return
+        raise refused from error
+
+    def _change_by_netlink(self, host_socket: NetlinkSocket, index: int, end: InterfacePlan, setting: Sysctl) -> bool:
+        """Change a setting of IPv4 of the interface by netlink, and return whether it has its value then."""
+        name = setting.path.removeprefix(f"{sysctls.IPV4_OF_INTERFACES}{end.name}/")
+        if name == setting.path:
+            return False
+        message = netlink.change_ipv4_settings(index, end.name, {name: int(setting.value)})
+        host_socket.send_one(message).require_success()
+        return sysctls.find_sysctl(setting.path) == setting.value
 
 
 def run_with_deadline(work: Callable[[], None], *, deadline: Deadline, operation: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from attrs import field, frozen
 
@@ -52,6 +52,8 @@ _AF = {Family.IPV4: 2, Family.IPV6: 10}
 _FAMILY = {number: family for family, number in _AF.items()}
 
 _IFF_UP = 0x1
+_IFLA_AF_SPEC, _IFLA_INET_CONF = 26, 1
+_IPV4_DEVCONF = {"forwarding": 1, "proxy_arp": 3, "accept_redirects": 4, "rp_filter": 8, "route_localnet": 26}
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK = 1, 3, 4, 5
 _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 18, 20, 28
 _IFLA_NUM_TX_QUEUES, _IFLA_NUM_RX_QUEUES, _IFLA_LINK_NETNSID = 31, 32, 37
@@ -172,6 +174,17 @@ def set_up(index: int, name: str) -> NetlinkMessage:
     """Set an interface up."""
     body = _IFINFOMSG.pack(_AF_UNSPEC, 0, index, _IFF_UP, _IFF_UP)
     return NetlinkMessage(_NEWLINK, _REQUEST, body, lambda: f"bringing up {name!r}")
+
+
+def change_ipv4_settings(index: int, name: str, settings: Mapping[str, int]) -> NetlinkMessage:
+    """A change of IPv4 settings of an interface, by their names: what ``/proc/sys`` does, where that is read-only.
+
+    Source: Linux, ``inet_set_link_af`` and ``include/uapi/linux/ip.h``.
+    """
+    values = b"".join(_u32(_IPV4_DEVCONF[setting], value) for setting, value in settings.items())
+    ipv4 = encode_nested(_AF[Family.IPV4], encode_nested(_IFLA_INET_CONF, values))
+    body = _link(index, attributes=encode_nested(_IFLA_AF_SPEC, ipv4))
+    return NetlinkMessage(_NEWLINK, _REQUEST, body, lambda: f"changing settings of {name!r}")
 
 
 def delete_link(index: int, name: str) -> NetlinkMessage:

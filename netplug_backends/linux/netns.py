@@ -10,15 +10,17 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import frozen
 
 from netplug_core.dataplane.protocol import NO_NAMESPACES, OWN_NAMESPACE
 
-__all__ = ["NamespaceDescriptors", "NamespaceGone", "entered_namespace", "is_own_namespace"]
+__all__ = ["NamespaceDescriptors", "NamespaceGone", "entered_namespace", "in_new_namespace", "is_own_namespace"]
+
+T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000
 # O_NONBLOCK: the runtime names the path; opening a pipe would block.
@@ -30,6 +32,9 @@ if sys.version_info >= (3, 12):
 
     def _setns(descriptor: int) -> None:
         os.setns(descriptor, _CLONE_NEWNET)
+
+    def _unshare() -> None:
+        os.unshare(_CLONE_NEWNET)
 
 else:
     from functools import cache
@@ -48,6 +53,28 @@ else:
 
         if _libc().setns(descriptor, _CLONE_NEWNET) != 0:
             raise OSError(get_errno(), os.strerror(get_errno()))
+
+    def _unshare() -> None:
+        from ctypes import get_errno
+
+        if _libc().unshare(_CLONE_NEWNET) != 0:
+            raise OSError(get_errno(), os.strerror(get_errno()))
+
+
+def in_new_namespace(work: Callable[[], T]) -> T:
+    """What some work returns in a network namespace of its own, which goes with the thread that does it.
+
+    Raises:
+        OSError: no namespace can be made, or the work raised it.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # only STATUS looks into a new namespace, and seldom
+
+    def run() -> T:
+        _unshare()
+        return work()
+
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return executor.submit(run).result()
 
 
 @frozen

@@ -22,6 +22,7 @@ from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     DataplaneTimeout,
     Difference,
+    Forwarding,
     HostInterfaceTaken,
     InterfaceAddress,
     InterfacePlan,
@@ -86,11 +87,13 @@ def _no_script(effect: str) -> None:
 class MemoryDataplane:
     """A dataplane without a kernel. ``add_namespace`` makes every namespace except the host's.
 
-    ``node_settings`` are those of the whole node, by their path below ``/proc/sys``.
+    ``node_settings`` are those of the whole node, by their path below ``/proc/sys``. ``obstacles`` are why no workload
+    can be attached.
     """
 
     before_effect: Callable[[str], None] = _no_script
     node_settings: dict[str, str] = field(factory=dict)
+    obstacles: tuple[str, ...] = ()
     _namespaces: dict[str, dict[str, MemoryInterface]] = field(factory=lambda: {_HOST: {}}, init=False)
     _rules: dict[str, list[tuple[Address, int]]] = field(factory=dict, init=False)
     _tables: Iterator[int] = field(factory=lambda: count(101), init=False)
@@ -169,6 +172,11 @@ class MemoryDataplane:
     def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
         """What ``node_settings`` keep workloads of these families from."""
         return find_node_problems(families, self.node_settings.get)
+
+    def find_obstacles(self, families: tuple[Family, ...], forwarding: Forwarding) -> tuple[str, ...]:
+        """The ``obstacles``, whatever is asked for."""
+        del families, forwarding
+        return self.obstacles
 
     # --- what a runtime, a user or another program does ------------------------------------------------------------
 

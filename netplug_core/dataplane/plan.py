@@ -12,19 +12,22 @@ An interface other than the first one has a routing table of its own too, for tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
+    FamilyNotSupported,
     Forwarding,
     InterfaceAddress,
     InterfacePlan,
+    KernelError,
     Link,
     Neighbour,
     NodeProblem,
+    NodeSettings,
     PlannedRoute,
     RouteProtocol,
     RouteScope,
@@ -35,7 +38,10 @@ from netplug_core.dataplane.protocol import (
 from netplug_core.names import HOST_MAC
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
-__all__ = ["HOST_ROUTE_METRIC", "AttachmentPlan", "find_node_problems", "next_hop", "plan"]
+__all__ = [
+    "HOST_ROUTE_METRIC", "AttachmentPlan", "find_mtu_problem", "find_node_problems", "find_obstacles", "next_hop",
+    "plan", "refused_setting", "require_families",
+]  # fmt: skip
 
 HOST_ROUTE_METRIC = 10
 """The metric of host routes: better than what a routing daemon learns (IPv6's default is 1024)."""
@@ -65,6 +71,7 @@ class _FamilyTraits:
     container_sysctls: tuple[Sysctl, ...]
     forwarding: str
     without_forwarding: str
+    min_mtu: int
 
 
 # The delay is set to 0 before ARP is proxied, because some kernels crashed otherwise. Duplicate address detection is
@@ -84,6 +91,7 @@ _FAMILY_TRAITS = {
         forwarding="net/ipv4/ip_forward",
         # Between the pods of the node, the settings of their own interfaces count.
         without_forwarding="this node and its other pods, and nothing else",
+        min_mtu=68,  # RFC 791; the kernel makes no link with less
     ),
     Family.IPV6: _FamilyTraits(
         next_hop=_link_local(HOST_MAC),
@@ -104,6 +112,7 @@ _FAMILY_TRAITS = {
         ),
         forwarding="net/ipv6/conf/all/forwarding",
         without_forwarding="this node, and nothing else",
+        min_mtu=1280,  # RFC 8200; below, the kernel has no settings of IPv6 for a link
     ),
 }
 
@@ -155,6 +164,61 @@ def find_node_problems(
     if find_setting(_LOCALNET_OF_ALL) == "1":
         found.append(_LOCALNET_IS_OPEN)
     return tuple(found)
+
+
+def find_mtu_problem(mtu: int, families: Iterable[Family]) -> str:
+    """Why a link of that MTU cannot carry these families; empty if it can. 0 is the kernel's default."""
+    least = _FAMILY_TRAITS[Family.IPV4].min_mtu
+    if 0 < mtu < least:
+        return f"the MTU {mtu} is too small: a link needs {least}"
+    for family in families:
+        least = _FAMILY_TRAITS[family].min_mtu
+        if 0 < mtu < least:
+            return f"the MTU {mtu} is too small for {family}, which needs {least}"
+    return ""
+
+
+def require_families(families: Iterable[Family], find_setting: Callable[[str], str | None]) -> None:
+    """Return if the kernel has these families.
+
+    Raises:
+        FamilyNotSupported: it was started without IPv6, and then has none of its settings.
+    """
+    if Family.IPV6 in families and find_setting(_FAMILY_TRAITS[Family.IPV6].forwarding) is None:
+        raise FamilyNotSupported(Family.IPV6)
+
+
+def find_obstacles(families: tuple[Family, ...], forwarding: Forwarding, settings: NodeSettings) -> tuple[str, ...]:
+    """Why no workload with addresses of these families can be attached: what ADD would say, in sentences."""
+    try:
+        require_families(families, settings.find)
+    except FamilyNotSupported as error:
+        return (str(error),)
+    found: list[str] = []
+    for setting in _container_sysctls(families, forwarding):
+        found += _unchangeable(setting, settings.find_in_new_namespace, settings, "in a new network namespace")
+    for setting in _host_sysctls(families, may_spoof=False):
+        found += _unchangeable(setting, settings.find, settings, "on the host")
+    return tuple(found)
+
+
+def _unchangeable(
+    setting: Sysctl, find: Callable[[str], str | None], settings: NodeSettings, where: str
+) -> tuple[str, ...]:
+    """Why a setting that new attachments need cannot be made. A new interface begins with the defaults."""
+    path = setting.path.replace("{}", "default")
+    if setting.requirement is SysctlRequirement.OPTIONAL or settings.is_changeable(path):
+        return ()
+    value = find(path)
+    if value in (setting.value, *setting.also_accepted):
+        return ()
+    return (str(refused_setting(f"{path} = {setting.value}", where, value, "Read-only file system")),)
+
+
+def refused_setting(setting: str, where: str, value: str | None, reason: str) -> KernelError:
+    """The error about a setting that cannot be made, with its present value (None: there is no such setting)."""
+    found = "" if value is None else f" (it is {value}; /proc/sys has to be writable)"
+    return KernelError(f"setting {setting} {where}", f"{reason}{found}")
 
 
 def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:

@@ -18,10 +18,10 @@ from netplug_core.errors import DataplaneError, ErrorCode
 from netplug_core.names import DEFAULT_INTERFACE, HostInterfaceAlias
 
 __all__ = [
-    "NO_NAMESPACES", "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding",
-    "HostInterfaceTaken", "InterfaceAddress", "InterfacePlan", "InterfacePresence", "KernelError", "Link", "LinkExists",
-    "Neighbour", "NodeProblem", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
-    "SysctlRequirement",
+    "NO_NAMESPACES", "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference",
+    "FamilyNotSupported", "Forwarding", "HostInterfaceTaken", "InterfaceAddress", "InterfacePlan",
+    "InterfacePresence", "KernelError", "Link", "LinkExists", "Neighbour", "NodeProblem", "NodeSettings",
+    "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl", "SysctlRequirement",
 ]  # fmt: skip
 
 
@@ -106,6 +106,22 @@ class NodeProblem:
         return f"{self.message}; run: {self.command}"
 
 
+class NodeSettings(Protocol):
+    """The kernel's settings of this node, by their paths below ``/proc/sys``."""
+
+    def find(self, path: str) -> str | None:
+        """The value on the host; None if the kernel does not have the setting."""
+        ...
+
+    def find_in_new_namespace(self, path: str) -> str | None:
+        """The value in a network namespace that is made now."""
+        ...
+
+    def is_changeable(self, path: str) -> bool:
+        """Whether a setting of an attachment at that path can be changed."""
+        ...
+
+
 @frozen(kw_only=True)
 class Link:
     """Where and how a workload is attached, apart from its addresses.
@@ -155,7 +171,8 @@ class Link:
 class Sysctl:
     """A kernel setting: its path below ``/proc/sys`` (names of interfaces may contain dots) and its value.
 
-    ``also_accepted`` are other values that CHECK takes for as good.
+    ``also_accepted`` are other values that CHECK takes for as good. A setting that has its value is not written: where
+    ``/proc/sys`` is read-only, that is enough.
     """
 
     path: str
@@ -334,6 +351,10 @@ class Dataplane(Protocol):
         """What the node's own settings keep workloads with addresses of these families from; changes nothing."""
         ...
 
+    def find_obstacles(self, families: tuple[Family, ...], forwarding: Forwarding) -> tuple[str, ...]:
+        """Why no workload with addresses of these families can be attached, in sentences; changes nothing."""
+        ...
+
 
 @frozen
 class LinkExists(DataplaneError, error_code=ErrorCode.LINK_EXISTS):
@@ -387,6 +408,19 @@ class KernelError(DataplaneError, error_code=ErrorCode.KERNEL_REFUSED):
 
     def __str__(self) -> str:
         return f"{self.operation}: {self.reason}"
+
+
+@frozen
+class FamilyNotSupported(DataplaneError, error_code=ErrorCode.KERNEL_REFUSED):
+    """The kernel has no addresses of a family that a workload has (code 123)."""
+
+    family: Family
+
+    def __str__(self) -> str:
+        return (
+            f"{self.family} is asked for, and the kernel of this node has no {self.family}: it was started without"
+            f" (ipv6.disable=1); start it with {self.family}, or switch that family off"
+        )
 
 
 @frozen

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from netplug_core.addressing import Family
+from netplug_core.dataplane.plan import find_mtu_problem
 from netplug_core.installation.defaults import MEBIBYTE, ResolvedInstallation, find_size
 from netplug_core.installation.document import InstallationDocument
 from netplug_core.installation.facts import ClusterFacts
@@ -235,6 +236,13 @@ def _plugin_problems(document: InstallationDocument, resolved: ResolvedInstallat
             yield _problem(document, path, folder, accepted, ProblemClass.FORMAT)
 
 
+def _mtu_problems(document: InstallationDocument, resolved: ResolvedInstallation) -> Problems:
+    """The MTU of pods beside the families of the pools: ADD says the same."""
+    mtu, families = document.installation.spec.network.mtu or 0, {one.pool.spec.prefix.family for one in resolved.pools}
+    if resolved.is_netplug and (problem := find_mtu_problem(mtu, families)):
+        yield _problem(document, f"{_NETWORK}.mtu", mtu, problem, ProblemClass.OUT_OF_RANGE)
+
+
 def _bpf_problems(document: InstallationDocument, resolved: ResolvedInstallation) -> Problems:
     """V7."""
     if resolved.dataplane is not LinuxDataplane.BPF:
@@ -287,6 +295,7 @@ def _foreign_plugin_problems(document: InstallationDocument, resolved: ResolvedI
 
 _RESOLVED_RULES: Final[tuple[Callable[[InstallationDocument, ResolvedInstallation], Problems], ...]] = (
     _plugin_problems,
+    _mtu_problems,
     _bpf_problems,
     _dataplane_problems,
     _foreign_plugin_problems,

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from attrs import frozen
 
+from netplug_core.addressing import Family
 from netplug_core.clock import Deadline
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Attachment, Released, ReleaseRequest
@@ -55,8 +56,10 @@ class IPAM(Protocol):
         """The addresses that a handle holds now, none for an unknown one; None if only another program knows."""
         ...
 
-    def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
-        """Return if the request could be served now, without assigning anything.
+    def probe(self, request: AssignRequest, *, deadline: Deadline) -> tuple[Family, ...]:
+        """The families that would be assigned, as far as they are known, if the request could be served now.
+
+        Nothing is assigned.
 
         Raises:
             AllocationError, Unavailable: what ``assign`` would raise.

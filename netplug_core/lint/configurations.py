@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.request import CNICommand, CNIEnvironment, make_request
 from netplug_core.cni.versions import ResultFormat, negotiate_version
+from netplug_core.dataplane.plan import find_mtu_problem
 from netplug_core.decoding.codecs import NONEMPTY_STRING, OBJECT
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.members import find_at, with_member
@@ -343,7 +344,10 @@ def _loaded_problems(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
         accepted = f"the datastore is {netconf.datastore.type}, which does not read it"
         yield _finding(one, Rule.IGNORED_KEY, (key,), REDACTED, accepted)
     try:
-        wanted_of(netconf)
+        families = {wanted.family for wanted in wanted_of(netconf)}
+        families |= {range_set.family for range_set in one.range_sets}
+        if one.plugin is Plugin.MAIN and (problem := find_mtu_problem(netconf.mtu, families)):
+            yield _finding(one, Rule.VALUE_REFUSED, ("mtu",), netconf.mtu, problem)
     except AllocationError as error:
         yield _finding(one, Rule.NO_FAMILY, ("ipam", "assign_ipv4"), find_at(one.members, ("ipam", "assign_ipv4")),
                        str(error))  # fmt: skip

@@ -72,6 +72,14 @@ WRONG_DOCUMENTS = [
 ]
 
 WRONG_SPECS = [
+    # the MTU beside the families
+    (
+        network(mtu=1200, ipPools=[{"cidr": V6}]),
+        "OutOfRange",
+        f"{N}.mtu",
+        "1200 is too small for IPv6, which needs 1280",
+    ),
+    (network(mtu=67), "OutOfRange", f"{N}.mtu", "the MTU 67 is too small: a link needs 68"),
     # the CNI plugin and its IPAM
     ({"cni": {"type": "Calico"}}, "Unsupported", "spec.cni.type", "Netplug, GKE, AmazonVPC, AzureVNET"),  # V5
     (network(cni={"ipam": {"type": "host-local"}}), "Unsupported", f"{N}.cni.ipam.type", "HostLocal"),

@@ -78,6 +78,59 @@ def test_status_of_a_configuration_that_add_would_refuse(node: NetnsNode, runtim
     assert runtime.call("STATUS", newest(runtime, device_type="bogus")).code == 7
 
 
+def test_status_and_add_say_the_same_of_an_mtu_that_is_too_small(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
+) -> None:
+    """Every ADD failed with "accept_dad: No such file or directory", and STATUS was ready."""
+    six = {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}
+    local = {"type": "host-local", "ranges": [[{"subnet": "fd77::/64"}]], "dataDir": node.file("networks")}
+    for conf in (newest(runtime, mtu=1200, ipam=six), newest(runtime, mtu=1200, ipam=local), newest(runtime, mtu=60)):
+        status, added = runtime.call("STATUS", conf), runtime.call("ADD", conf, pod)
+        assert (status.code, added.code) == (51, 7)
+        assert status.error["msg"] == added.error["msg"]
+        assert f"the MTU {conf['mtu']} is too small" in status.text
+    assert node.store.is_empty
+    assert runtime.call("STATUS", newest(runtime, mtu=1280, ipam=six)).is_success_without_output
+
+
+def test_status_of_a_kernel_without_ipv6(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """IPv4 alone works there; where IPv6 is asked for, STATUS and ADD say what is missing."""
+    both = newest(runtime, ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
+    node.run("mount", "-t", "tmpfs", "none", "/proc/sys/net/ipv6")
+    status, added = runtime.call("STATUS", both), runtime.call("ADD", both, pod)
+    assert (status.code, added.code) == (51, 123)
+    assert status.error["msg"] == added.error["msg"]
+    assert "IPv6 is asked for, and the kernel of this node has no IPv6" in status.text
+    assert node.store.is_empty
+    assert runtime.call("STATUS", newest(runtime)).is_success_without_output
+    runtime.add(newest(runtime), pod)
+    runtime.delete(newest(runtime), pod)
+
+
+def test_settings_that_are_right_are_not_written(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """With a read-only /proc/sys an ADD works where a namespace has its value; else ADD and STATUS say so."""
+    node.run("sysctl", "-qw", "net.ipv4.ip_forward=0", inside=pod.name)
+    node.run("mount", "--bind", "/proc/sys", "/proc/sys")
+    node.run("mount", "-o", "remount,ro,bind", "/proc/sys")
+    right, wrong = newest(runtime), newest(runtime, container_settings={"allow_ip_forwarding": True})
+    added = runtime.add(right, pod)
+    (address,) = added.addresses
+    assert node.can_ping(address)
+    checked = runtime.check(right, pod, added)
+    assert checked.is_success_without_output, checked
+    runtime.delete(right, pod)
+
+    refused = runtime.call("ADD", wrong, pod)
+    assert refused.code == 123
+    assert "setting net/ipv4/ip_forward = 1 in" in refused.text
+    assert "Read-only file system (it is 0; /proc/sys has to be writable)" in refused.text
+    six = newest(runtime, ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
+    status = runtime.call("STATUS", six)
+    assert status.code == 51
+    assert "Read-only file system" in status.text
+    assert node.store.is_empty
+
+
 def test_gc_gives_back_what_is_not_listed(node: NetnsNode, runtime: CNIRuntime) -> None:
     """Check 100: one of two containers is listed; it stays, as do other nodes and other networks."""
     kept, leaked, foreign, abroad = node.make_pods(4)

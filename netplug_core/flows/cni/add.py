@@ -45,6 +45,7 @@ from netplug_core.flows.cni.call import (
     release_after_failure,
     remove_interface,
     requested_of,
+    require_mtu,
     require_nodename_file,
     require_supported,
     routes_of,
@@ -105,6 +106,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     link, previous, dns = link_of(world, call), find_previous_result(request), dns_of(world, netconf)
     _wait_for_gates(world, netconf)
     wanted = _address_request(world, request, call)
+    require_mtu(world, netconf, {one.family for one in wanted.assign.wanted})
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
         finish_own(world, netconf, call.workload, has_interface=True)
         result = _attach(world, call, link, wanted, is_exclusive=is_exclusive)
@@ -185,6 +187,7 @@ def _attach(
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
         for container_id in sorted(former):
             _release_former(world, call, evolve(workload, container_id=container_id, pod_uid=""))
+        require_mtu(world, call.netconf, {one.address.family for one in assignment.addresses})
         if assignment.routes:
             link = evolve(link, routes=routes_of(call.netconf, assignment.routes))
         attachment = plan(build_endpoint(workload, assignment, metadata, wanted.options), link)

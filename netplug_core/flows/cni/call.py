@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     from netplug_core.workload.pod import PodDetails
 
 __all__ = [
-    "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AddressRequest", "AttachmentCall", "FoundPod", "NoAddressWanted",
-    "assign", "assign_request_of", "attachment_lock", "link_between", "link_of", "mtu_of", "node_of",
-    "node_of_delete", "open_call", "release", "release_after_failure", "remove_interface", "requested_of",
+    "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AddressRequest", "AttachmentCall", "FoundPod", "NoAddressWanted", "assign",
+    "assign_request_of", "attachment_lock", "link_between", "link_of", "mtu_of", "node_of", "node_of_delete",
+    "open_call", "release", "release_after_failure", "remove_interface", "requested_of", "require_mtu",
     "require_nodename_file", "require_supported", "routes_of", "wanted_of", "workload_of",
 ]  # fmt: skip
 
@@ -255,6 +256,20 @@ def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
             netconf.nodename_file,
             "no such file or directory: check that the netplug node process is running and has mounted its directory",
         )
+
+
+def require_mtu(world: CNIWorld, netconf: NetConf, families: Iterable[Family]) -> None:
+    """Return if links of the configured MTU can carry these families.
+
+    Raises:
+        ConfigurationError: it is too small; the key or the file that has it is named.
+    """
+    from netplug_core.dataplane.plan import find_mtu_problem  # an ADD loads it anyway
+
+    mtu = mtu_of(world, netconf)
+    if problem := find_mtu_problem(mtu, families):
+        where = "network configuration.mtu" if netconf.mtu else f"MTU file {netconf.mtu_file}"
+        raise ConfigurationError(where, mtu, problem)
 
 
 def link_of(world: CNIWorld, call: AttachmentCall) -> Link:

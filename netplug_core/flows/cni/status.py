@@ -9,6 +9,7 @@ from netplug_core.addressing import Family
 from netplug_core.clock import Deadline
 from netplug_core.cni.errors import render_message
 from netplug_core.cni.request import CNIRequest
+from netplug_core.dataplane.protocol import Forwarding
 from netplug_core.errors import (
     AllocationError,
     ConfigurationError,
@@ -18,7 +19,15 @@ from netplug_core.errors import (
     NetplugError,
     UnhealthyStatus,
 )
-from netplug_core.flows.cni.call import dns_of, mtu_of, node_of, require_nodename_file, require_supported, wanted_of
+from netplug_core.flows.cni.call import (
+    dns_of,
+    mtu_of,
+    node_of,
+    require_mtu,
+    require_nodename_file,
+    require_supported,
+    wanted_of,
+)
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import BLOCK_IPAM, NetConf
@@ -37,20 +46,22 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
 
     Raises:
         UnhealthyStatus: it could not; the reason is in the text.
-        LimitedConnectivity: it could, but a setting of the node would keep the workload from what it should reach.
+        LimitedConnectivity: the kernel of the node or its settings let no workload be attached, or would keep it from
+            what it should reach.
         ConfigurationError: the configuration itself cannot be served.
     """
     mtu_of(world, netconf)
     _require_dns(world, netconf)
     deadline = Deadline.after(world.clock, STATUS_S)
     with _as_unhealthy():
-        _probe(world, request, netconf, deadline)
+        families = _probe(world, request, netconf, deadline)
         if netconf.datastore.is_kubernetes:
             _require_node(world, node_of(world, netconf), deadline)
         if netconf.readiness_gates:
             from netplug_core.flows.cni.gates import require_ready_gates  # few configurations have some
 
             require_ready_gates(world, netconf.readiness_gates)
+    _require_host(world, netconf, families)
     _require_connectivity(world, netconf)
 
 
@@ -83,7 +94,8 @@ def _require_dns(world: CNIWorld, netconf: NetConf) -> None:
         raise UnhealthyStatus(render_message(error)) from error
 
 
-def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
+def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> tuple[Family, ...]:
+    """The families of the addresses that an ADD would get now, as far as they are known."""
     require_supported(world, netconf)
     node = node_of(world, netconf)
     # No container id begins with a dash, so nothing is held under this handle.
@@ -92,7 +104,21 @@ def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Dea
     assign_request = AssignRequest(
         handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
     )
-    world.ipam.probe(assign_request, deadline=deadline)
+    return world.ipam.probe(assign_request, deadline=deadline)
+
+
+def _require_host(world: CNIWorld, netconf: NetConf, families: tuple[Family, ...]) -> None:
+    """Require what each ADD needs of the kernel of this node; the sentences are those of ADD.
+
+    Workloads that are there may have lost their connections for the same reason, so the code is 51.
+    """
+    try:
+        require_mtu(world, netconf, families)
+    except ConfigurationError as error:
+        raise LimitedConnectivity(str(error)) from error
+    forwarding = Forwarding.ENABLED if netconf.container_settings.allow_ip_forwarding else Forwarding.DISABLED
+    if obstacles := world.dataplane.find_obstacles(families, forwarding):
+        raise LimitedConnectivity("; ".join(obstacles))
 
 
 def _require_node(world: CNIWorld, node: str, deadline: Deadline) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.transaction import Transaction, Transactor
@@ -268,7 +268,7 @@ class BlockIPAM:
         wanted = release_queries(ReleaseRequest(handle=handle))
         return _result_of(Transaction(self.datastore, self._pace(deadline)).run(wanted, decided))
 
-    def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
+    def probe(self, request: AssignRequest, *, deadline: Deadline) -> tuple[Family, ...]:
         """Decide an assignment without committing it."""
         from netplug_core.ipam.allocation.decide import decide, queries
 
@@ -278,6 +278,7 @@ class BlockIPAM:
             return decision if isinstance(decision, NeedMore) else evolve(decision, writes=())
 
         Transaction(self.datastore, self._pace(deadline), READINESS_GATE).run(queries(request), decided)
+        return tuple(dict.fromkeys(wanted.family for wanted in request.wanted))
 
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment of a network that holds addresses through a node.

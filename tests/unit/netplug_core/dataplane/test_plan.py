@@ -1,12 +1,23 @@
 """Endpoint and link in, plan out: every part of it, in both families and in one."""
 
+from collections.abc import Mapping
+
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.plan import find_node_problems, next_hop, plan
+from netplug_core.dataplane.plan import (
+    find_mtu_problem,
+    find_node_problems,
+    find_obstacles,
+    next_hop,
+    plan,
+    refused_setting,
+    require_families,
+)
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
+    FamilyNotSupported,
     Forwarding,
     InterfaceAddress,
     Neighbour,
@@ -206,6 +217,82 @@ def test_a_node_that_does_not_forward_limits_workloads() -> None:
     forwarding = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
     assert find_node_problems(tuple(Family), forwarding.get) == ()
     assert find_node_problems(tuple(Family), lambda _path: None) == (), "a kernel without these settings"
+
+
+@pytest.mark.parametrize(
+    "mtu,families,problem",
+    [
+        (0, tuple(Family), ""),
+        (1280, tuple(Family), ""),
+        (1279, (Family.IPV4,), ""),
+        (68, (Family.IPV4,), ""),
+        (1279, (Family.IPV6,), "the MTU 1279 is too small for IPv6, which needs 1280"),
+        (1200, tuple(Family), "the MTU 1200 is too small for IPv6, which needs 1280"),
+        (67, (Family.IPV4,), "the MTU 67 is too small: a link needs 68"),
+        (67, (), "the MTU 67 is too small: a link needs 68"),
+    ],
+)
+def test_an_mtu_has_to_carry_the_families(mtu: int, families: tuple[Family, ...], problem: str) -> None:
+    assert find_mtu_problem(mtu, families) == problem
+
+
+@frozen
+class GivenSettings:
+    """Settings as texts; those in ``changeable`` can be changed."""
+
+    host: Mapping[str, str]
+    new: Mapping[str, str]
+    changeable: tuple[str, ...] = ()
+
+    def find(self, path: str) -> str | None:
+        return self.host.get(path)
+
+    def find_in_new_namespace(self, path: str) -> str | None:
+        return self.new.get(path)
+
+    def is_changeable(self, path: str) -> bool:
+        return path.startswith(self.changeable)
+
+
+def test_what_cannot_be_changed_and_is_right_already_is_no_obstacle() -> None:
+    ready = {"net/ipv4/ip_forward": "0"}
+    protection = {f"net/ipv4/conf/default/{name}": value for name, value in RIGHT_ON_HOST.items()}
+    settings = GivenSettings(protection, ready)
+    assert find_obstacles((Family.IPV4,), Forwarding.DISABLED, settings) == ()
+    (obstacle,) = find_obstacles((Family.IPV4,), Forwarding.ENABLED, settings)
+    assert obstacle == (
+        "setting net/ipv4/ip_forward = 1 in a new network namespace: Read-only file system"
+        " (it is 0; /proc/sys has to be writable)"
+    )
+    assert find_obstacles((Family.IPV4,), Forwarding.ENABLED, evolve(settings, changeable=("net/ipv4/ip_",))) == ()
+    wrong = evolve(settings, host={**protection, "net/ipv4/conf/default/proxy_arp": "0"})
+    (obstacle,) = find_obstacles((Family.IPV4,), Forwarding.DISABLED, wrong)
+    assert obstacle.startswith(
+        "setting net/ipv4/conf/default/proxy_arp = 1 on the host: Read-only file system (it is 0;"
+    )
+    loose = evolve(settings, host={**protection, "net/ipv4/conf/default/rp_filter": "2"})
+    assert find_obstacles((Family.IPV4,), Forwarding.DISABLED, loose) == ()
+
+
+def test_a_kernel_without_ipv6() -> None:
+    settings = GivenSettings({}, {}, ("net/",))
+    assert find_obstacles((Family.IPV4,), Forwarding.DISABLED, settings) == ()
+    (obstacle,) = find_obstacles(tuple(Family), Forwarding.DISABLED, settings)
+    assert obstacle.startswith("IPv6 is asked for, and the kernel of this node has no IPv6: it was started without")
+    with pytest.raises(FamilyNotSupported) as error:
+        require_families((Family.IPV6,), settings.find)
+    assert (error.value.code, str(error.value)) == (123, obstacle)
+    require_families((Family.IPV4,), settings.find)
+    require_families((Family.IPV6,), {"net/ipv6/conf/all/forwarding": "0"}.get)
+
+
+def test_a_setting_that_is_missing_has_no_value() -> None:
+    assert str(refused_setting("a = 1", "on the host", None, "No such file or directory")) == (
+        "setting a = 1 on the host: No such file or directory"
+    )
+
+
+RIGHT_ON_HOST = {"route_localnet": "0", "rp_filter": "1", "accept_redirects": "0", "proxy_arp": "1", "forwarding": "1"}
 
 
 def test_an_open_loopback_of_the_node_does_not_limit_workloads() -> None:

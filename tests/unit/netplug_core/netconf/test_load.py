@@ -767,3 +767,16 @@ def test_a_teardown_of_host_local_reads_where_its_files_are() -> None:
         "type": "netplug",
         "ipam": {"type": "host-local", "dataDir": "/run/networks"},
     }
+
+
+def test_addresses_and_mac_of_the_runtime() -> None:
+    asked = {"runtimeConfig": {"ips": ["10.0.0.9/24"], "mac": "02-00-00-00-00-0A"}, "args": {"cni": {"mac": ""}}}
+    runtime = load(with_keys(**asked), Plugin.MAIN).runtime
+    assert ([str(one) for one in runtime.runtime_ips], runtime.runtime_mac) == (["10.0.0.9"], "02:00:00:00:00:0a")
+    assert (runtime.argument_ips, runtime.argument_mac) == ((), "")
+    assert refusal(with_keys(runtimeConfig={"mac": "ee:ee:ee:ee:ee:ee"})) == (
+        "7 runtimeConfig.mac: 'ee:ee:ee:ee:ee:ee' is not accepted; the 6 bytes of a unicast address are expected,"
+        " such as 02:00:5e:10:00:01"
+    )
+    assert refusal(with_keys(args={"cni": {"ips": ["10.0.0.9/33"]}})).startswith("7 args.cni.ips[0]: '10.0.0.9/33'")
+    assert refusal(with_keys(runtimeConfig={"ips": "10.0.0.9"})).startswith("6 runtimeConfig.ips: must be an array")

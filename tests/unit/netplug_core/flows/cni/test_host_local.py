@@ -10,7 +10,7 @@ from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.result import CNIRoute
 from netplug_core.dataplane.protocol import KernelError, RouteConflict
-from netplug_core.errors import ConfigurationError, Unavailable, UnhealthyStatus
+from netplug_core.errors import ConfigurationError, LimitedConnectivity, Unavailable, UnhealthyStatus
 from netplug_core.flows.cni.check import AddressesNotHeld
 from netplug_core.ipam.allocation.request import DNS
 from netplug_core.ipam.hostlocal.folder import Boot
@@ -404,3 +404,13 @@ def test_a_locked_cluster_leaves_nothing(harness: CNINodeHarness, folder: Path) 
     harness.set_ready(is_ready=True)
     harness.add()
     harness.run("STATUS")
+
+
+def test_the_mtu_has_to_carry_the_families_of_the_ranges(harness: CNINodeHarness, folder: Path) -> None:
+    with pytest.raises(LimitedConnectivity, match=r"the MTU 1200 is too small for IPv6, which needs 1280$"):
+        harness.run("STATUS", mtu=1200)
+    with pytest.raises(ConfigurationError, match=r"the MTU 1200 is too small for IPv6, which needs 1280$"):
+        harness.add(mtu=1200)
+    assert files(folder) == {}
+    harness.assert_nothing_left()
+    harness.run("STATUS", mtu=1200, ipam=ipam(folder, subnet="10.9.0.0/24"))

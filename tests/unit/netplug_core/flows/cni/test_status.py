@@ -151,15 +151,14 @@ def test_keys_of_etcd_beside_the_orchestrator_are_passed_over_with_one_warning(p
     node = Node(metadata=Metadata(name="node-1"))
     harness.commit(Create(node_key("node-1"), node))
     keys = {"nodename": "node-1", "etcd_endpoints": "http://a:1", "etcd_discovery_srv": "b.org", "etcd_key_file": ""}
+    keys |= {"etcd_authority": "a:1", "etcd_scheme": "http"}
     harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
     harness.run(command, DEFAULT_CONTAINER, plugin, datastore_type="kubernetes", **keys)
     told = [(text, fields) for level, text, fields in harness.log.lines if level is Level.WARNING]
-    names = {"keys": "etcd_discovery_srv, etcd_endpoints"}
+    names = {"keys": "etcd_authority, etcd_discovery_srv, etcd_endpoints, etcd_scheme"}
     assert told == [("etcd's keys are ignored: the datastore is kubernetes", names)]
     harness.log.lines.clear()
-    harness.run(
-        "STATUS", DEFAULT_CONTAINER, plugin, datastore_type="sqlite", nodename="node-1", etcd_endpoints="http://a:1"
-    )
+    harness.run("STATUS", DEFAULT_CONTAINER, plugin, datastore_type="sqlite", nodename="node-1", etcd_authority="a:1")
     assert harness.log.of(Level.WARNING) == []
 
 
@@ -181,6 +180,48 @@ def test_a_node_that_does_not_forward_has_limited_connectivity() -> None:
     harness.dataplane.node_settings["net/ipv4/conf/all/route_localnet"] = "1"
     harness.run("STATUS", ipam=DUAL_STACK)
     assert harness.add().ips
+
+
+SIX = {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}
+
+
+@pytest.mark.parametrize("ipam", [SIX, DUAL_STACK])
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_an_mtu_that_no_add_can_use_says_what_add_says(
+    harness: CNINodeHarness, ipam: dict[str, object], *, is_in_file: bool
+) -> None:
+    changes: dict[str, object] = {"ipam": ipam} if is_in_file else {"ipam": ipam, "mtu": 1200}
+    where = "network configuration.mtu"
+    if is_in_file:
+        harness.host.texts["/var/lib/netplug/mtu"] = "1200\n"
+        where = "MTU file /var/lib/netplug/mtu"
+    with pytest.raises(LimitedConnectivity) as limited:
+        harness.run("STATUS", DEFAULT_CONTAINER, Plugin.MAIN, **changes)
+    assert limited.value.code == 51
+    assert str(limited.value) == (
+        f"{where}: 1200 is not accepted; the MTU 1200 is too small for IPv6, which needs 1280"
+    )
+    with pytest.raises(ConfigurationError) as refusal:
+        harness.add(DEFAULT_CONTAINER, **changes)
+    assert (refusal.value.code, str(refusal.value)) == (7, str(limited.value))
+    assert harness.affinities() == {}, "nothing was assigned for it"
+    harness.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM, **changes)
+
+
+def test_an_mtu_below_68_carries_nothing(harness: CNINodeHarness) -> None:
+    for command in ("STATUS", "ADD"):
+        with pytest.raises((LimitedConnectivity, ConfigurationError), match=r"mtu: 67 .*; the MTU 67 is too small"):
+            harness.add(DEFAULT_CONTAINER, mtu=67) if command == "ADD" else harness.run("STATUS", mtu=67)
+    harness.run("STATUS", DEFAULT_CONTAINER, mtu=68)
+
+
+def test_what_the_kernel_refuses_every_add_is_said() -> None:
+    harness = CNINodeHarness()
+    harness.add_pool("four", "10.65.0.0/24")
+    harness.dataplane.obstacles = ("one thing", "another")
+    with pytest.raises(LimitedConnectivity, match=r"^one thing; another$"):
+        harness.run("STATUS", DEFAULT_CONTAINER, container_settings={"allow_ip_forwarding": True})
+    harness.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM)
 
 
 def test_an_unhealthy_node_is_said_before_its_limits() -> None:
