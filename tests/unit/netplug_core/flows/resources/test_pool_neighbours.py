@@ -23,6 +23,7 @@ from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
+from netplug_core.settings.model import KUBERNETES_DATASTORE
 from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.resources import ResourceHarness, make_pool
 from tests.harness.stores import HookedStore
@@ -210,6 +211,17 @@ def test_new_pools_of_an_ordered_store_are_confirmed_together() -> None:
     assert (name, rest) == ("p1", [])
     assert "IPPool(p1) CIDR overlaps with IPPool(other)" in why
     assert run.of.names() == ["other", "p0", "p2"]
+
+
+def test_on_kubernetes_lost_blocks_are_looked_for_once_in_a_run() -> None:
+    run = Run.make(MemoryMode.KUBE_LIKE)
+    run.of.store.description = evolve(run.of.store.description, name=KUBERNETES_DATASTORE)
+    counts = []
+    for number in range(10):
+        run.create(numbered(number))
+        counts.append((run.lists, len(run.store.reads)))
+    (lists, reads), *_ = counts
+    assert counts == [(lists, reads + 2 * number) for number in range(10)]
 
 
 def test_the_earlier_one_waits_for_the_other_and_goes_if_that_stays() -> None:
