@@ -410,7 +410,7 @@ def test_what_is_too_old_is_read_at_once_and_what_was_never_known_is_left_to_the
     assert begin(aged, LOWER) == (LOWER,)
 
 
-def test_who_waited_for_another_reader_reads_nothing(aged: CacheHarness) -> None:
+def test_a_caller_that_waited_for_another_reader_reads_nothing(aged: CacheHarness) -> None:
     @contextmanager
     def after_another(deadline: Deadline) -> Iterator[None]:
         aged.warm.read(aged.store, (UPPER,), deadline=deadline)
@@ -476,7 +476,7 @@ def test_what_was_used_and_is_forgotten_or_read_since_is_not_read_again(aged: Ca
     assert reads_of(aged, lambda: refresh(aged)) == 0
 
 
-def test_who_reads_in_the_background_is_told_of_what_is_used(aged: CacheHarness) -> None:
+def test_the_reader_in_the_background_is_told_of_what_is_used(aged: CacheHarness) -> None:
     told: list[int] = []
     aged.warm.on_use = lambda: told.append(len(aged.warm.used))
     aged.read(UPPER, LOWER)

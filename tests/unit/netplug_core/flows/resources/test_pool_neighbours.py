@@ -124,7 +124,7 @@ def test_a_neighbour_that_is_gone_by_now_is_none() -> None:
     assert run.create(make_pool("10.1.128.0/17")) is Effect.CREATED
 
 
-def test_a_pool_that_somebody_else_has_created_since_is_seen() -> None:
+def test_a_pool_that_another_program_has_created_since_is_seen() -> None:
     """The condition of the commit notices it."""
     run = Run.make()
     run.create(numbered(0))
