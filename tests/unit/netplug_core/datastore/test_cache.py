@@ -476,7 +476,7 @@ def test_what_was_used_and_is_forgotten_or_read_since_is_not_read_again(aged: Ca
     assert reads_of(aged, lambda: refresh(aged)) == 0
 
 
-def test_the_reader_in_the_background_is_told_of_what_is_used(aged: CacheHarness) -> None:
+def test_the_reader_in_the_background_is_notified_of_new_queries(aged: CacheHarness) -> None:
     told: list[int] = []
     aged.warm.on_use = lambda: told.append(len(aged.warm.used))
     aged.read(UPPER, LOWER)
