@@ -125,6 +125,8 @@ def ipam_check(context: click.Context, **options: Unpack[_CheckOptions]) -> int:
     with session.open_datastore() as store:
         is_whole = not options["is_restored"] or _restore(session, store, options["network"], echo, deadline)
         report = check_ipam(store, clock=session.clock, deadline=deadline)
+        if options["is_restored"]:  # the pools are made again after it
+            report = report.before_pools()
         repairs = (options["is_fixed"] or options["is_restored"]) and not options["is_dry_run"]
         for line in check_lines(report, shows_repairs=not repairs):
             echo(line)

@@ -106,8 +106,10 @@ def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:
     affinities = tuple(_read_all(store, AFFINITY, damaged, deadline))
     pools: list[Record[IPPool]] = []
     reservations: list[Record[IPReservation]] = []
+    has_all_pools = False
     with suppress(NotServed):  # a cluster may have the definitions of an older release
         pools.extend(_read_all(store, IPPOOL, damaged, deadline))
+        has_all_pools = all(each.kind != IPPOOL for each in damaged)
     with suppress(NotServed):
         reservations.extend(_read_all(store, IPRESERVATION, damaged, deadline))
     for row in KINDS:
@@ -121,6 +123,7 @@ def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:
         handles=handles,
         damaged=tuple(damaged),
         pools=tuple(pools),
+        has_all_pools=has_all_pools,
         reservations=tuple(reservations),
     )
     return check(records, ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.pools import find_selector_problems
@@ -28,14 +28,14 @@ from netplug_core.ipam.gc.model import (
     StoreView,
 )
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key
-from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreBlock, RestoreHandle
 from netplug_core.records import Key, Kind, Malformed, Record
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 
-__all__ = ["CheckReport", "CheckedRecords", "DamagedRecord", "Repair", "Unrepairable", "check"]
+__all__ = ["CheckReport", "CheckedRecords", "DamagedRecord", "Repair", "Unrepairable", "WithoutPool", "check"]
 
 Repair: TypeAlias = (
     RepairHandle | RestoreHandle | RelinquishAffinity | RestoreAffinity | RestoreBlock | DeleteBlock | DeleteDamaged
@@ -55,7 +55,8 @@ class DamagedRecord:
 class CheckedRecords:
     """What is checked: blocks and affinities, the stored handles compared with the blocks, and what is damaged.
 
-    Of pools and reservations it is checked whether assignments can use the whole of them.
+    Of pools and reservations it is checked whether assignments can use the whole of them. ``has_all_pools``: every pool
+    was read, so that an address which none of them contains is in no pool.
     """
 
     blocks: tuple[Record[Block], ...]
@@ -63,6 +64,7 @@ class CheckedRecords:
     handles: HandleTally
     damaged: tuple[DamagedRecord, ...] = ()
     pools: tuple[Record[IPPool], ...] = ()
+    has_all_pools: bool = False
     reservations: tuple[Record[IPReservation], ...] = ()
 
 
@@ -74,6 +76,11 @@ class Unrepairable:
 
     def __str__(self) -> str:
         return self.problem
+
+
+@frozen
+class WithoutPool(Unrepairable):
+    """Addresses of a block that are held and in no pool."""
 
 
 @frozen(kw_only=True)
@@ -95,6 +102,10 @@ class CheckReport:
     def problems(self) -> int:
         """How many there are."""
         return len(self.repairs) + len(self.unrepairable)
+
+    def before_pools(self) -> CheckReport:
+        """The report on a cluster whose pools are still to be made: addresses in no pool are no problem there."""
+        return evolve(self, unrepairable=tuple(each for each in self.unrepairable if not isinstance(each, WithoutPool)))
 
 
 def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
@@ -132,6 +143,7 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
                 if repair in kept
             ),
             *_overlaps(record.value.prefix for record in records.blocks),
+            *_without_pool(records),
             *_unjudged(records),
         ),
         high_counts=high_counts,
@@ -140,6 +152,32 @@ def check(records: CheckedRecords, now: ScanTime) -> CheckReport:
         handles=handles.count,
         affinities=len(records.affinities),
     )
+
+
+def _without_pool(records: CheckedRecords) -> Iterator[WithoutPool]:
+    """The blocks that hold addresses of no pool: it was deleted, or replaced by a smaller one.
+
+    Their workloads go on, and a new pool around them may have blocks of another size. Addresses that cool down end by
+    themselves, and those that a host reserves are of no workload.
+    """
+    if not records.has_all_pools:
+        return
+    pools = [record.value.spec.prefix for record in records.pools]
+    for record in records.blocks:
+        block = record.value
+        if any(pool.covers(block.prefix) for pool in pools):
+            continue
+        held = [
+            each.address
+            for each in block.held()
+            if not each.is_cooling
+            and each.attribute.handle != RESERVED_HANDLE
+            and not any(pool.contains(each.address) for pool in pools)
+        ]
+        if held:
+            which = f"{held[0]} is" if len(held) == 1 else f"{len(held)} addresses, {held[0]} to {held[-1]}, are"
+            remedy = f"create a pool with block size {block.prefix.length} around the block, or let its workloads end"
+            yield WithoutPool(f"block {block.prefix}: {which} held, and in no pool; {remedy}")
 
 
 def _unjudged(records: CheckedRecords) -> Iterator[Unrepairable]:

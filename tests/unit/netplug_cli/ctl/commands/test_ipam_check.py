@@ -15,7 +15,7 @@ from netplug_core.ipam.reporting.restore import DeleteDamaged
 from netplug_core.records import Create, Get, Revision, Update
 from netplug_core.resources.kinds import key_of
 from tests.harness.ctl import ToolHarness
-from tests.harness.resources import ENDPOINT
+from tests.harness.resources import ENDPOINT, make_pool
 
 PREFIX = Prefix.parse("10.0.0.0/26")
 CHECKED = "Checked 1 blocks with 1 addresses in use, 2 handles, 0 affinities.\n"
@@ -26,7 +26,9 @@ def broken(harness: ToolHarness) -> ToolHarness:
     """One pod, whose block has lost its affinity, and a handle that leads nowhere."""
     block = Block.new(PREFIX, owner="host:a", now_ns=1)
     block = block.assign((Ordinal(0),), Attribute(handle="net.a", owner=(("node", "a"),)))
+    pool = make_pool("10.0.0.0/24")
     harness.store_records(
+        Create(pool.key, pool),
         Create(block.key, block),
         Create(handle_key("net.a"), Handle(blocks=((PREFIX, 1),))),
         Create(handle_key("net.z"), Handle(blocks=((PREFIX, 1),))),
@@ -79,6 +81,17 @@ def test_a_handle_that_counts_too_much_is_listed_and_is_no_problem(broken: ToolH
     assert "repaired: repair handle net.a: its counts differ from its blocks\n" in broken.out
     assert broken.run_command("ipam", "check") == 0
     assert "count more" not in broken.out
+
+
+def test_an_address_in_no_pool_is_a_problem(broken: ToolHarness) -> None:
+    assert broken.run_command("ipam", "check", "--fix") == 0
+    assert broken.run_command("delete", "ippool", "p") == 0
+    assert broken.run_command("ipam", "check", "--fix") == 1
+    assert (
+        "not repairable: block 10.0.0.0/26: 10.0.0.0 is held, and in no pool; create a pool with block size 26 "
+        "around the block, or let its workloads end\n"
+        "Check complete; found 1 problems; --fix can repair 0 of them.\n"
+    ) in broken.out
 
 
 def test_a_store_that_writes_one_record_at_a_time_is_given_time(broken: ToolHarness) -> None:

@@ -1,6 +1,7 @@
 """What a check finds in a view, and what it calls repairable."""
 
 import pytest
+from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS
@@ -10,9 +11,10 @@ from netplug_core.ipam.model.affinity import AFFINITY, affinity_key
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, check
-from netplug_core.records import Key, Malformed, Revision
+from netplug_core.records import Key, Malformed, Record, Revision
 from netplug_core.resources.ippool import IPPOOL, ippool_key
 from tests.harness.collector import CollectorHarness, leave_affinity, leave_block, leave_handle
+from tests.harness.resources import make_pool
 
 ONE, TWO = Prefix.parse("10.0.0.0/30"), Prefix.parse("10.0.0.4/30")
 
@@ -104,6 +106,39 @@ def test_an_address_without_a_handle_and_those_of_the_host_are_no_problem(harnes
     harness.assign_to("10.0.0.2", None, node="node-a")
     harness.assign_to("10.0.0.3", RESERVED_HANDLE, node="node-a")
     assert texts(check_of(harness)) == []
+
+
+def report_with_pools(harness: CollectorHarness, *cidrs: str, has_all: bool = True) -> CheckReport:
+    pools = tuple(Record(ippool_key(cidr), make_pool(cidr), Revision("1")) for cidr in cidrs)
+    records = evolve(records_of(harness.view()), pools=pools, has_all_pools=has_all)
+    return check(records, ScanTime(wall_ns=harness.clock.now_ns(), elapsed_ms=0))
+
+
+def test_an_address_in_no_pool_is_a_problem(harness: CollectorHarness) -> None:
+    """Its pool was deleted while its workload runs. An empty block is no problem."""
+    harness.assign_to_pod("10.0.0.2", "second")
+    assert texts(report_with_pools(harness, "10.0.0.0/24")) == []
+    one = "block 10.0.0.4/30: 10.0.0.5 is held, and in no pool; create a pool with block size 30 around the block, or "
+    report = report_with_pools(harness, "10.0.0.0/30")
+    assert [text.startswith(one) for text in texts(report)] == [True]
+    assert report.problems == 1
+    assert report.before_pools().problems == 0
+    two = "block 10.0.0.0/30: 2 addresses, 10.0.0.1 to 10.0.0.2, are held, and in no pool; "
+    assert [text.split("create", 1)[0] for text in texts(report_with_pools(harness))][:1] == [two]
+    assert texts(report_with_pools(harness, has_all=False)) == []  # one that cannot be read may contain them
+
+
+def test_a_pool_may_contain_a_part_of_a_block(harness: CollectorHarness) -> None:
+    assert texts(report_with_pools(harness, "10.0.0.0/31", "10.0.0.4/30")) == []
+    assert texts(report_with_pools(harness, "10.0.0.2/31", "10.0.0.4/30")) != []
+
+
+def test_what_cools_down_or_is_reserved_is_in_no_pool_without_a_problem(harness: CollectorHarness) -> None:
+    harness.set_cooldown(3600)
+    harness.release("10.0.0.5", cooling=True)
+    harness.remove(handle_key("h-db"))
+    harness.assign_to("10.0.0.6", RESERVED_HANDLE, node="node-b")
+    assert texts(report_with_pools(harness, "10.0.0.0/30")) == []
 
 
 def test_a_block_within_another_is_reported(harness: CollectorHarness) -> None:
