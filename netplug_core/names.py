@@ -21,12 +21,11 @@ __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "DEFAULT_NETWORK", "HOST_INTERFACE_PREFIX", "HOST_MAC",
     "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
     "MANAGED_BY", "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias",
-    "InvalidName",
-    "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_labels",
-    "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name", "former_host_interface_name", "handle_id",
-    "host_interface_alias", "host_interface_name", "is_cni_name", "is_dns_subdomain", "is_resource_name", "label_value",
-    "matches_endpoint_name", "orchestrator_of", "parse_endpoint_name", "prefix_text_to_name", "prefix_to_name",
-    "workload_endpoint_name",
+    "InvalidName", "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment",
+    "endpoint_labels", "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name",
+    "former_host_interface_name", "handle_id", "host_interface_alias", "host_interface_name", "is_cni_name",
+    "is_dns_subdomain", "is_resource_name", "label_value", "matches_endpoint_name", "orchestrator_of",
+    "parse_endpoint_name", "prefix_text_to_name", "prefix_to_name", "require_node_name", "workload_endpoint_name",
 ]  # fmt: skip
 
 RESOURCE_DOMAIN = "projectnetplug.org"
@@ -394,6 +393,22 @@ def is_dns_subdomain(text: str) -> bool:
 def is_resource_name(text: str) -> bool:
     """Whether a resource, or an object of the orchestrator's, may be called that."""
     return len(text) <= MAX_NAME_LENGTH and is_dns_subdomain(text)
+
+
+def require_node_name(source: str, name: str) -> str:
+    """The name of a node, if it is one: a DNS subdomain in lower case. ``source`` says where it comes from.
+
+    Source: RFC 1123, as for the names of Kubernetes' nodes.
+
+    Raises:
+        ConfigurationError: it is none, such as a placeholder that was never filled in.
+    """
+    if is_resource_name(name):
+        return name
+    accepted = "the name of a node is expected: lower-case letters, digits, '-' and '.' (RFC 1123)"
+    if is_resource_name(name.lower()):
+        accepted = f"names of nodes are in lower case: {quote(name.lower())} is expected"
+    raise ConfigurationError(source, name, accepted)
 
 
 def _percent_encode(text: str) -> str:

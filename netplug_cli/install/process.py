@@ -18,7 +18,7 @@ from netplug_cli.install.arguments import InstallArguments
 from netplug_cli.install.certificates import CertificateRefresh
 from netplug_cli.install.world import InstallHost, PluginToken, Programs, Stamps
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.installation.conflist_template import BUILT_IN, Conflist, HostFacts, fill_conflist
+from netplug_core.installation.conflist_template import BUILT_IN, Conflist, HostFacts, fill_conflist, require_filled
 from netplug_core.installation.host_plan import (
     CopyProgram,
     InstallPrograms,
@@ -120,8 +120,7 @@ class Installer:
         )
         template, source = self._template(settings)
         conflist = fill_conflist(template, source, settings, facts)
-        for name in conflist.unknown:
-            self.log(Level.WARNING, "the configuration has a placeholder without a value", placeholder=name)
+        require_filled(conflist, source)
         return _Found(settings=settings, conflist=conflist, certificates=certificates, stamps=stamps)
 
     def _template(self, settings: InstallerSettings) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.installation.installer_settings import CERTIFICATES, InstallerSettings
 from netplug_core.installation.kubeconfig import FILE_NAME
 
-__all__ = ["BUILT_IN", "Conflist", "HostFacts", "fill_conflist", "is_ours"]
+__all__ = ["BUILT_IN", "Conflist", "HostFacts", "fill_conflist", "is_ours", "require_filled"]
 
 BUILT_IN: Final = "the built-in template"
 """The name of the template that is used without another one."""
@@ -26,6 +26,7 @@ _NAME: Final = r"__([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)__"
 _PLACEHOLDER: Final = re.compile(_NAME, re.ASCII)
 _STRING_OR_PLACEHOLDER: Final = re.compile(rf'"(?:[^"\\]|\\.)*"|{_NAME}', re.ASCII | re.DOTALL)
 _LITERAL: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false", re.ASCII)
+_VARIABLE: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", re.ASCII)  # of a shell or envsubst
 _OUR_TYPE: Final = re.compile(r'"type"\s*:\s*"netplug(?:-ipam)?"')
 
 _NODE_NAME: Final = "KUBERNETES_NODE_NAME"
@@ -48,7 +49,7 @@ class HostFacts:
 
 @frozen(kw_only=True)
 class Conflist:
-    """The text for the node. ``unknown`` are placeholders that stand in it as they are, since they have no value."""
+    """The text for the node. ``unknown`` are placeholders of any form that stand in it, since they have no value."""
 
     text: str = field(repr=False)
     unknown: tuple[str, ...]
@@ -76,6 +77,7 @@ def fill_conflist(template: str, source: str, settings: InstallerSettings, facts
 
     def fill(found: re.Match[str]) -> str:
         if found[0].startswith('"'):
+            unknown.update(dict.fromkeys(_VARIABLE.findall(found[0])))
             return _PLACEHOLDER.sub(fill_string, found[0])
         value = value_of(found)
         if value is not None and not _LITERAL.fullmatch(value):
@@ -85,6 +87,17 @@ def fill_conflist(template: str, source: str, settings: InstallerSettings, facts
     text = _STRING_OR_PLACEHOLDER.sub(fill, template or _built_in(values))
     _check(text, source)
     return Conflist(text=text, unknown=tuple(unknown))
+
+
+def require_filled(conflist: Conflist, source: str) -> None:
+    """Return if no placeholder is left: the plugin would take its name for a value, as for the name of every node.
+
+    Raises:
+        ConfigurationError: one is left.
+    """
+    if conflist.unknown:
+        accepted = "it has no value: set a variable of the environment, or write the value into the template"
+        raise ConfigurationError(source, ", ".join(conflist.unknown), accepted)
 
 
 def is_ours(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NetplugError, Unavailable
 from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S
-from netplug_core.flows.world import CNIWorld, HostWorld
+from netplug_core.flows.world import CNIWorld, Host, HostWorld
 from netplug_core.ipam.allocation.request import (
     DNS,
     NO_DNS,
@@ -31,7 +31,7 @@ from netplug_core.ipam.allocation.request import (
 )
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
-from netplug_core.names import KUBERNETES_ORCHESTRATOR
+from netplug_core.names import KUBERNETES_ORCHESTRATOR, require_node_name
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, MAX_MTU, NetConf, Requested, RuntimeParameters
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.metadata import Labels
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AddressRequest", "AttachmentCall", "FoundPod", "NoAddressWanted", "assign",
-    "assign_request_of", "attachment_lock", "link_between", "link_of", "mtu_of", "node_of", "node_of_delete",
-    "open_call", "release", "release_after_failure", "remove_interface", "requested_of", "require_mtu",
-    "require_nodename_file", "require_supported", "routes_of", "wanted_of", "workload_of",
+    "assign_request_of", "attachment_lock", "link_between", "link_of", "machine_file", "machine_identity", "mtu_of",
+    "node_of", "node_of_delete", "open_call", "release", "release_after_failure", "remove_interface", "requested_of",
+    "require_mtu", "require_nodename_file", "require_own_nodename_file", "require_supported", "routes_of",
+    "wanted_of", "workload_of",
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
@@ -179,20 +180,21 @@ def node_of(world: HostWorld, netconf: NetConf) -> str:
     """The name that this node is registered under: the first of four that is not empty.
 
     These are ``nodename``, the node-name file, ``hostname``, and the machine's name in lower case. A file that cannot
-    be read is logged and skipped: a later source may still name the node.
+    be opened is logged and skipped: a later source may still name the node.
 
     Raises:
-        ConfigurationError: only the machine's name is known, and it is one that many machines have. Two nodes of one
-            name would release each other's addresses.
+        ConfigurationError: it is no name of a node. Or only the machine's name is known, and it is one that many
+            machines have: two nodes of one name would release each other's addresses.
+        Unavailable: another machine wrote the file, and the node process of this one has not yet.
     """
-    node = _find_configured_node(world, netconf)
+    node, source = _find_configured_node(world, netconf)
     if node:
-        return node
+        return require_node_name(source, node)
     node = _machine_name(world)
     if node in _UNSET_MACHINE_NAMES or node.startswith("localhost."):
         accepted = "many machines have that name; set nodename to the name that this node is registered under"
-        raise ConfigurationError("the name of the machine", node, accepted)
-    return node
+        raise ConfigurationError(_MACHINE_NAME, node, accepted)
+    return require_node_name(_MACHINE_NAME, node)
 
 
 def node_of_delete(world: HostWorld, netconf: NetConf) -> str:
@@ -200,17 +202,24 @@ def node_of_delete(world: HostWorld, netconf: NetConf) -> str:
 
     No name is refused: the interface has to go in any case.
     """
-    return _find_configured_node(world, netconf) or _machine_name(world)
+    try:
+        return _find_configured_node(world, netconf)[0] or _machine_name(world)
+    except Unavailable:
+        return _machine_name(world)
 
 
 def _machine_name(world: HostWorld) -> str:
     return world.host.host_name().strip().lower()
 
 
-def _find_configured_node(world: HostWorld, netconf: NetConf) -> str:
-    """The name that a person or the node process has set; empty if there is none."""
+def _find_configured_node(world: HostWorld, netconf: NetConf) -> tuple[str, str]:
+    """The name that a person or the node process has set, and where; empty if there is none.
+
+    Raises:
+        Unavailable: another machine wrote the file.
+    """
     if netconf.nodename:
-        return netconf.nodename
+        return netconf.nodename, "nodename"
     text = None
     try:
         text = world.host.find_text(netconf.nodename_file)
@@ -218,10 +227,75 @@ def _find_configured_node(world: HostWorld, netconf: NetConf) -> str:
         world.log(Level.WARNING, "the node-name file cannot be read", path=netconf.nodename_file, cause=str(error))
     in_file = (text or "").strip()
     if in_file:
-        return in_file
+        require_own_nodename_file(world, netconf)
+        return in_file, netconf.nodename_file
     if netconf.hostname:
         world.log(Level.WARNING, "the key hostname is deprecated; use nodename", hostname=netconf.hostname)
-    return netconf.hostname
+    return netconf.hostname, "hostname"
+
+
+# --- the machine that wrote the node-name file ----------------------------------------------------------------------
+
+_MACHINE_NAME = "the name of the machine"
+_MACHINE_FILES = {
+    "boot-id": "/proc/sys/kernel/random/boot_id",
+    "machine-id": "/etc/machine-id",
+    "product-uuid": "/sys/class/dmi/id/product_uuid",
+}
+
+
+def machine_file(netconf: NetConf) -> str:
+    """The file beside the node-name file that says which machine wrote both."""
+    return f"{netconf.nodename_file}.machine"
+
+
+def machine_identity(host: Host) -> str:
+    """What identifies this machine, one value on each line; a value that it does not have is missing.
+
+    The first line changes with each boot. The others stay; where a virtual machine or an image was copied, at least one
+    of them is another one, as the hypervisor gives each machine its own product uuid.
+    """
+    found = {name: _find_line(host, path) for name, path in _MACHINE_FILES.items()}
+    return "".join(f"{name}={value}\n" for name, value in found.items() if value)
+
+
+def require_own_nodename_file(world: HostWorld, netconf: NetConf) -> None:
+    """Return if this machine wrote the node-name file, or if it is not known which machine did.
+
+    A file without another one beside it is a person's, or one of an older release.
+
+    Raises:
+        Unavailable: another machine wrote it; the file came with a copied disk.
+    """
+    written, own = _find_text(world.host, machine_file(netconf)), machine_identity(world.host)
+    if written is None or not own or _is_same_machine(_values(written), _values(own)):
+        return
+    raise Unavailable(
+        netconf.nodename_file,
+        "another machine wrote it, or this one before it was started again; the node process writes it when it has"
+        " registered this node: check that it is running, or set nodename",
+    )
+
+
+def _is_same_machine(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    same = {name for name in _MACHINE_FILES if name in one and one[name] == other.get(name)}
+    return "boot-id" in same or {"machine-id", "product-uuid"} <= same
+
+
+def _values(text: str) -> Mapping[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def _find_line(host: Host, path: str) -> str:
+    return (_find_text(host, path) or "").strip()
+
+
+def _find_text(host: Host, path: str) -> str | None:
+    """The content of a file; None also if it cannot be read."""
+    try:
+        return host.find_text(path)
+    except OSError:
+        return None
 
 
 def require_supported(world: CNIWorld, netconf: NetConf) -> None:
@@ -243,7 +317,7 @@ def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
     """Return if the node-name file exists or is optional; the node process writes it when it is ready.
 
     Raises:
-        Unavailable: it does not exist yet.
+        Unavailable: it does not exist yet, or came from another machine.
     """
     if netconf.nodename_file_optional:
         return
@@ -256,6 +330,7 @@ def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
             netconf.nodename_file,
             "no such file or directory: check that the netplug node process is running and has mounted its directory",
         )
+    require_own_nodename_file(world, netconf)
 
 
 def require_mtu(world: CNIWorld, netconf: NetConf, families: Iterable[Family]) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.flows.cni.call import node_of
+from netplug_core.flows.cni.call import machine_file, machine_identity, node_of
 from netplug_core.flows.resources.cluster import ensure_initialized, find_cluster_information, is_older_release
 from netplug_core.flows.world import Host
 from netplug_core.log import Log
@@ -95,7 +95,7 @@ def register_node(world: NodeWorld, netconf: NetConf) -> str:
         NodeUnknown: the datastore is the orchestrator's, and has no such node.
         Unavailable, ContentionExhausted: not now; the datastore is away or locked.
     """
-    name, pace = node_of(world, netconf), world.pace()
+    name, pace = _own_node(world, netconf), world.pace()
     if netconf.datastore.is_kubernetes:
         snapshot = world.datastore.read([Get(node_key(name))], deadline=pace.deadline.capped(CALL_TIMEOUT_S))
         if snapshot.find(node_key(name)) is None:
@@ -113,13 +113,25 @@ def register_node(world: NodeWorld, netconf: NetConf) -> str:
 
 
 def publish_node_name(world: NodeWorld, netconf: NetConf, name: str) -> None:
-    """Write the name to the node-name file, which ADD may wait for.
+    """Write the name to the node-name file, which ADD may wait for, and beside it which machine has written it.
 
     Raises:
-        OSError: the file cannot be read or written.
+        OSError: a file cannot be read or written.
     """
     if (world.host.find_text(netconf.nodename_file) or "").strip() != name:
         world.host.publish(netconf.nodename_file, name)
+    # Last: a process that is killed before leaves a name that does not count, and none of another machine that does.
+    identity = machine_identity(world.host)
+    if world.host.find_text(machine_file(netconf)) != identity:
+        world.host.publish(machine_file(netconf), identity)
+
+
+def _own_node(world: NodeWorld, netconf: NetConf) -> str:
+    """The name of this node; a file that another machine has written does not count."""
+    try:
+        return node_of(world, netconf)
+    except Unavailable:
+        return node_of(world, evolve(netconf, nodename_file=""))
 
 
 def copy_cluster_labels(world: NodeWorld, name: str) -> bool:

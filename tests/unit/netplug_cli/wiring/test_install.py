@@ -84,12 +84,22 @@ def test_47_49_a_wrong_setting_touches_nothing(
 
 def test_a_template_in_a_file_is_used_first(host: InstalledHost, capfd: pytest.CaptureFixture[str]) -> None:
     template = host.root / "template"
-    template.write_text('{"name": "n", "type": "netplug", "a": "__NEW__"}')
+    template.write_text('{"name": "n", "type": "netplug", "a": "new"}')
     assert host.install(CNI_NETWORK_CONFIG_FILE=str(template), CNI_NETWORK_CONFIG="{") == 0
     assert host.conflist.read_text() == template.read_text()
-    assert 'placeholder="__NEW__"' in capfd.readouterr().err
     template.write_text("")
     assert host.install(CNI_NETWORK_CONFIG_FILE=str(template)) == 2
+    assert "it is empty" in last_line(capfd)
+
+
+@pytest.mark.parametrize("left", ["__KUBERNETES_NODE_NAM__", "${HOSTNAME}"])
+def test_a_template_with_a_placeholder_left_is_not_installed(
+    host: InstalledHost, capfd: pytest.CaptureFixture[str], left: str
+) -> None:
+    template = json.dumps({"name": "n", "type": "netplug", "nodename": left})
+    assert host.install(CNI_NETWORK_CONFIG=template) == 2
+    assert f"CNI_NETWORK_CONFIG: '{left}' is not accepted; it has no value" in last_line(capfd)
+    assert not host.conf_dir.exists()
 
 
 def test_51_another_name(host: InstalledHost, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.conflist_template import HostFacts, fill_conflist, is_ours
+from netplug_core.installation.conflist_template import HostFacts, fill_conflist, is_ours, require_filled
 from netplug_core.installation.installer_settings import CERTIFICATES, read_installer_settings
 
 FACTS = HostFacts(host_name="Node-7.example")
@@ -113,6 +113,16 @@ def test_unknown_placeholders_stay_and_are_reported_once() -> None:
     found = fill_conflist(template, "x", read_installer_settings({}), FACTS)
     assert found.text == template
     assert found.unknown == ("__A_B__", "__C__")
+    with pytest.raises(ConfigurationError) as refusal:
+        require_filled(found, "x")
+    assert str(refusal.value).startswith("x: '__A_B__, __C__' is not accepted; it has no value: set a variable")
+
+
+def test_a_variable_that_no_shell_filled_in_is_a_placeholder_too() -> None:
+    template = with_member('["${HOSTNAME}", "$5", "${}", "__CNI_MTU__"]')
+    found = fill_conflist(template, "x", read_installer_settings({"CNI_MTU": "${NOT_SEARCHED}"}), FACTS)
+    assert found.unknown == ("${HOSTNAME}",)
+    require_filled(fill_conflist("", "x", read_installer_settings({}), FACTS), "x")
 
 
 @pytest.mark.parametrize("mounted", [(), ("etcd-cert",), CERTIFICATES])

@@ -11,6 +11,8 @@ from netplug_core.flows.cni.call import (
     NoAddressWanted,
     assign,
     link_of,
+    machine_file,
+    machine_identity,
     mtu_of,
     node_of,
     node_of_delete,
@@ -277,6 +279,94 @@ def test_a_link_is_what_request_and_configuration_ask_for(
         call.workload.host_interface,
     )
     assert (link.queues, link.forwarding, link.mtu, link.routes) == (3, forwarding, 1450, None)
+
+
+# --- names that no node has, and files of other machines --------------------------------------------------------------
+
+NO_NAMES = ["__KUBERNETES_NODE_NAME__", "${HOSTNAME}", " node a ", " node", "..", "a/b", "K\u00c4RNTEN", "a\nb", "a\0b",
+            "\ufeffnode-1", "\ufffd\ufffd", "-a", "a" * 254]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+@pytest.mark.parametrize("source", ["nodename", "hostname", FILE])
+def test_what_is_no_name_of_a_node_is_refused_wherever_it_stands(
+    harness: CNINodeHarness, source: str, name: str
+) -> None:
+    if source == FILE:
+        harness.host.texts[FILE] = f"{name}\n"
+    netconf = {"nodename": NetConf(nodename=name), "hostname": NetConf(hostname=name), FILE: NetConf()}[source]
+    if source == FILE and name.strip() == "node":
+        assert node_of(harness.world, netconf) == "node"
+        return
+    with pytest.raises(ConfigurationError) as refusal:
+        node_of(harness.world, netconf)
+    assert (refusal.value.code, refusal.value.where) == (7, source)
+    assert "the name of a node is expected: lower-case letters, digits, '-' and '.' (RFC 1123)" in str(refusal.value)
+    assert node_of_delete(harness.world, netconf), "the interface has to go"
+
+
+def test_a_configured_name_in_capitals_is_refused_with_the_one_in_lower_case(harness: CNINodeHarness) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        node_of(harness.world, NetConf(nodename="Node-7"))
+    assert "names of nodes are in lower case: 'node-7' is expected" in str(refusal.value)
+    harness.host.name = "Under_score"
+    with pytest.raises(ConfigurationError, match="the name of the machine"):
+        node_of(harness.world, NetConf())
+
+
+BOOT, MACHINE, PRODUCT = (
+    "/proc/sys/kernel/random/boot_id", "/etc/machine-id", "/sys/class/dmi/id/product_uuid",
+)  # fmt: skip
+
+
+def start_machine(harness: CNINodeHarness, boot: str, machine: str, product: str) -> None:
+    found = {BOOT: boot, MACHINE: machine, PRODUCT: product}
+    for path, text in found.items():
+        harness.host.texts.pop(path, None)
+        if text:
+            harness.host.texts[path] = f"{text}\n"
+
+
+@pytest.mark.parametrize(
+    "boot, machine, product, counts",
+    [
+        ("b1", "m1", "p1", True),
+        ("b1", "other", "other", True),  # a container of the same machine
+        ("b2", "m1", "p1", True),  # started again
+        ("b2", "m1", "p2", False),  # a copied disk
+        ("b2", "m2", "p1", False),
+        ("b2", "m1", "", False),
+        ("", "", "", True),  # nothing is known
+    ],
+)
+def test_a_node_name_file_counts_on_the_machine_that_wrote_it(
+    harness: CNINodeHarness, boot: str, machine: str, product: str, *, counts: bool
+) -> None:
+    start_machine(harness, "b1", "m1", "p1")
+    harness.host.texts[FILE] = "node-1"
+    harness.host.texts[machine_file(NetConf())] = machine_identity(harness.host)
+    start_machine(harness, boot, machine, product)
+    required = NetConf(nodename_file_optional=False)
+    if counts:
+        assert node_of(harness.world, NetConf()) == node_of_delete(harness.world, NetConf()) == "node-1"
+        require_nodename_file(harness.world, required)
+        return
+    for judge in (node_of, require_nodename_file):
+        with pytest.raises(Unavailable) as refusal:
+            judge(harness.world, required)
+        assert (refusal.value.code, refusal.value.what) == (11, FILE)
+    assert node_of_delete(harness.world, NetConf()) == "machine"
+    assert node_of(harness.world, NetConf(nodename="own")) == "own"
+
+
+def test_a_node_name_file_of_a_person_counts_and_what_cannot_be_read_identifies_no_machine(
+    harness: CNINodeHarness,
+) -> None:
+    start_machine(harness, "b1", "m1", "p1")
+    harness.host.texts[FILE] = "node-1"
+    assert node_of(harness.world, NetConf()) == "node-1"
+    harness.host.texts[PRODUCT] = PermissionError(13, "Permission denied")
+    assert machine_identity(harness.host) == "boot-id=b1\nmachine-id=m1\n"
 
 
 # --- addresses under the host's lock -------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ def test_where_nodes_are_the_orchestrators_own_none_is_created() -> None:
 def test_the_file_is_written_if_it_says_something_else() -> None:
     harness = NodeHarness()
     written: list[str] = []
+    publish_node_name(harness.world(), harness.netconf(), "node-0")
     harness.host.before_write = lambda: written.append("")
     for name in ("node-1", "node-1", "node-2"):
         publish_node_name(harness.world(), harness.netconf(), name)
@@ -220,3 +221,35 @@ def test_a_locked_cluster_keeps_its_release() -> None:
     with pytest.raises(Unavailable, match="datastoreReady is false"):
         store_release(harness.world(), "v3.33.0", has_just_started=True)
     assert release_of(harness) == "v3.32.0"
+
+
+def test_the_name_in_a_file_of_another_machine_is_not_taken_and_is_replaced() -> None:
+    """A disk image of a node that ran: the machine made of it has another name."""
+    harness = NodeHarness()
+    texts = harness.host.texts
+    boot = "/proc/sys/kernel/random/boot_id"
+    texts[boot] = "first"
+    publish_node_name(harness.world(), harness.netconf(), "first-node")
+    texts[boot] = "second"
+    assert register_node(harness.world(), harness.netconf()) == "machine"
+    publish_node_name(harness.world(), harness.netconf(), "machine")
+    assert (texts[NODE_NAME_FILE], texts[f"{NODE_NAME_FILE}.machine"]) == ("machine", "boot-id=second\n")
+    assert register_node(harness.world(), harness.netconf()) == "machine"
+
+
+def test_a_process_that_is_killed_between_the_two_files_leaves_no_name_that_counts() -> None:
+    harness = NodeHarness()
+    texts = harness.host.texts
+    texts["/etc/machine-id"] = "m"
+    publish_node_name(harness.world(), harness.netconf(), "first-node")
+    written: list[str] = []
+
+    def die_at_the_second() -> None:
+        written.append("")
+        if len(written) > 1:
+            raise OSError
+
+    texts["/etc/machine-id"], harness.host.before_write = "n", die_at_the_second
+    with pytest.raises(OSError):  # noqa: PT011  the process ends here
+        publish_node_name(harness.world(), harness.netconf(), "second-node")
+    assert (texts[NODE_NAME_FILE], texts[f"{NODE_NAME_FILE}.machine"]) == ("second-node", "machine-id=m\n")
