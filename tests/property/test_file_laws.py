@@ -222,7 +222,6 @@ def remove_all(path: Path) -> None:
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "token": ("netplug-kubeconfig", lambda path: HostMachine().replace_secret(str(path), "token")),
     "status": ("status", lambda path: HostMachine().publish(str(path), "text")),
-    "record": ("record.json", lambda path: HostMachine().write_durably(str(path), "text")),
     "configuration": ("10-netplug.conflist", lambda path: place_file(str(path), b"text", 0o600)),
     "link": ("current", lambda path: place_link(str(path), "nothing")),
     "removal": ("10-netplug.conflist", remove_all),
