@@ -334,7 +334,7 @@ def without_ipv4_brackets(url: str) -> str:
     """A URL without the brackets around an IPv4 address that stands for its host, or for one of several.
 
     RFC 3986 has brackets around IPv6 addresses only, and libraries differ: some refuse such a URL. But well-known
-    installers write ``https://[10.96.0.1]:443``. Whoever reads a URL calls this first.
+    installers write ``https://[10.96.0.1]:443``. Every reader of a URL calls this first.
     """
     head, slashes, rest = url.partition("//")
     end = min((position for position in map(rest.find, "/?#") if position >= 0), default=len(rest))

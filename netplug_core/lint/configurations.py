@@ -245,7 +245,7 @@ def _header_problems(one: Configuration) -> Iterator[Finding]:
 
 
 def _placeholder_problems(one: Configuration) -> Iterator[Finding]:
-    """Texts of a template that nobody filled in: a call would take them for a name, a path or an address."""
+    """Texts of a template that were not filled in: a call would take them for a name, a path or an address."""
     for path, text in _texts_in(one.members, ()):
         placeholder = _PLACEHOLDER.search(text)
         if placeholder:
