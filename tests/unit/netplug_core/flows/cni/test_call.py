@@ -359,7 +359,7 @@ def test_a_node_name_file_counts_on_the_machine_that_wrote_it(
     assert node_of(harness.world, NetConf(nodename="own")) == "own"
 
 
-def test_a_node_name_file_of_a_person_counts_and_unreadable_ones_identify_no_machine(
+def test_a_node_name_file_by_itself_counts_and_unreadable_files_identify_no_machine(
     harness: CNINodeHarness,
 ) -> None:
     start_machine(harness, "b1", "m1", "p1")
