@@ -10,7 +10,7 @@ thread.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
@@ -57,13 +57,19 @@ def run_batch(
     *,
     cache: DatastoreCache | None = None,
     max_writes: int = MAX_COMMIT_WRITES,
+    own: int = 0,
+    settle: Callable[[Mapping[int, Outcome]], None] = lambda _outcomes: None,
 ) -> list[Outcome]:
     """Run as many requests as possible in one commit; one outcome for each, in their order.
+
+    ``settle`` gets the outcomes of those that the commit does not serve before it begins: they need not wait for it.
+    Nor does the one that makes it, which is the request ``own``: if it has less time than the commit may take, and is
+    not served, the others share the next one.
 
     What fails for a reason that is not the store's, such as a mistake in a rule, fails for one request. All run alone
     then, and that one raises it again.
     """
-    batch = _Batch(store, requests, cache, max_writes)
+    batch = _Batch(store, requests, cache, max_writes, own, settle)
     try:
         outcomes = batch.run()
     except Exception:  # noqa: BLE001  whatever it is, the request that it belongs to raises it again
@@ -80,6 +86,8 @@ class _Batch:
     requests: Sequence[BatchRequest]
     cache: DatastoreCache | None
     max_writes: int
+    own: int
+    settle: Callable[[Mapping[int, Outcome]], None]
     read_at_s: float = 0.0
     mistakes: dict[int, Exception] = field(factory=dict)
 
@@ -89,12 +97,23 @@ class _Batch:
             plan = self._plan()
         except Unavailable as error:
             return self._fail_together(error, range(len(self.requests)))
-        return {
-            **self._commit(plan),
+        served = plan.decisions.keys()
+        unserved: dict[int, Outcome] = {
+            **dict.fromkeys(set(range(len(self.requests))) - served, NextStep.ALONE),
             **dict.fromkeys(plan.later, NextStep.SHARE),
             **dict.fromkeys(plan.unconfirmed, NextStep.ALONE_FROM_READ),
-            **self.mistakes,
         }
+        if unserved:
+            self.settle(unserved)
+        if self.own in unserved and plan.writes and self._remaining_s([self.own]) < self._remaining_s(served):
+            return {**unserved, **dict.fromkeys(served, NextStep.SHARE), **self.mistakes}
+        outcomes = self._commit(plan)
+        if plan.unconfirmed:
+            self.invalidate_cache()
+        return {**unserved, **outcomes, **self.mistakes}
+
+    def _remaining_s(self, numbers: Iterable[int]) -> float:
+        return self._deadline([self.requests[number] for number in numbers]).remaining_s
 
     def invalidate_cache(self) -> None:
         """Forget what was cached: it was out of date, or may be."""
@@ -241,8 +260,6 @@ class RequestQueue:
         alone = evolve(request.transaction, turn=self.turn.taken)
         if outcome is NextStep.ALONE_FROM_READ:
             alone.may_use_cache = False
-            if self.cache is not None:
-                self.cache.invalidate()
         return alone.run(request.queries, request.decide)
 
     def _share(self, request: BatchRequest) -> Outcome:
@@ -254,7 +271,7 @@ class RequestQueue:
             ticket.place.wait(request.transaction.pace.deadline)  # or until another caller has settled it
             taken = self._take(ticket)
             if taken:
-                self._settle(taken)
+                self._commit(taken, taken.index(ticket))
         finally:
             self._withdraw(ticket)
         return self._outcome(ticket)
@@ -279,20 +296,31 @@ class RequestQueue:
                 self._waiting.remove(ticket)
         self.turn.leave(ticket.place)
 
-    def _settle(self, tickets: Sequence[_Ticket]) -> None:
+    def _commit(self, tickets: Sequence[_Ticket], own: int) -> None:
         """Commit for all; who is interrupted leaves the others to themselves."""
         outcomes: Sequence[Outcome] = [NextStep.ALONE] * len(tickets)
+
+        def settle(settled: Mapping[int, Outcome]) -> None:
+            self._settle([(tickets[number], outcome) for number, outcome in settled.items()])
+
         try:
             requests = [ticket.request for ticket in tickets]
-            outcomes = run_batch(self.store, requests, cache=self.cache, max_writes=self.max_writes)
+            outcomes = run_batch(
+                self.store, requests, cache=self.cache, max_writes=self.max_writes, own=own, settle=settle
+            )
         finally:
-            with self.turn.guard:
-                for ticket, outcome in zip(tickets, outcomes, strict=True):
-                    ticket.outcome = outcome
-            for ticket in tickets:
-                ticket.place.wake()
-                if ticket.settled is not None:
-                    ticket.settled.set()
+            self._settle(list(zip(tickets, outcomes, strict=True)))
+
+    def _settle(self, outcomes: Sequence[tuple[_Ticket, Outcome]]) -> None:
+        """Let callers know; a request that is settled already stays so."""
+        with self.turn.guard:
+            new = [(ticket, outcome) for ticket, outcome in outcomes if ticket.outcome is None]
+            for ticket, outcome in new:
+                ticket.outcome = outcome
+        for ticket, _ in new:
+            ticket.place.wake()
+            if ticket.settled is not None:
+                ticket.settled.set()
 
     def _outcome(self, ticket: _Ticket) -> Outcome:
         """What became of a request that is taken; waits for it."""

@@ -1,6 +1,6 @@
 """Requests that share a commit: what the commit looks like, which requests run alone, and the answer to each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Event, Lock
 
@@ -41,7 +41,8 @@ from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.concurrency import run_together
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 from tests.harness.nested_calls import NestedTurn
-from tests.harness.stores import StoreWrapper
+from tests.harness.simulated_threads import SimulatedThreads
+from tests.harness.stores import HookedStore, StoreWrapper
 
 ITEM: Kind[str] = Kind("Item", ("name",))
 A, B, C, D, E = (ITEM.key(name) for name in "abcde")
@@ -430,6 +431,20 @@ def test_what_no_commit_confirms_is_decided_from_the_cache_once(cached: BatchHar
     assert cached.calls == (before[0] + 1, before[1] + 1)
 
 
+@pytest.mark.parametrize("own, shared", [(0, NextStep.SHARE), (1, None)])
+def test_what_a_commit_does_not_serve_does_not_wait_for_it(
+    cached: BatchHarness, own: int, shared: NextStep | None
+) -> None:
+    """Nor does the caller that would make it for others, if it has less time than that may take."""
+    settled: list[Mapping[int, object]] = []
+    look = cached.request(lambda _seen: Decision((), "looked"), Get(A), seconds=1)
+    requests = [look, cached.request(append("x", A), Get(A))]
+    outcomes = run_batch(cached.store, requests, cache=cached.cache, own=own, settle=settled.append)
+    assert settled == [{0: NextStep.ALONE_FROM_READ}]
+    assert outcomes[0] is NextStep.ALONE_FROM_READ
+    assert (outcomes[1] is NextStep.SHARE) is (shared is NextStep.SHARE)
+
+
 def test_an_outdated_cache_costs_a_replay(cached: BatchHarness) -> None:
     found = cached.memory.read((Get(A),), deadline=cached.deadline).find(A)
     assert found is not None
@@ -557,6 +572,31 @@ class StoreThatRefuses(StoreWrapper):
         if any(isinstance(write, Create) and write.value == "unstorable" for write in writes):
             raise TypeError("unstorable")
         return super().commit(writes, deadline=deadline)
+
+
+def test_a_caller_whose_turn_does_not_come_waits_for_the_commit_that_another_makes_for_it() -> None:
+    """The first holds the turn, the second goes on without it, and the third comes before the second commits."""
+    threads = SimulatedThreads()
+    harness = BatchHarness()
+    latencies = {0: 4.0, 1: 2.0}
+    seen: list[int] = []
+
+    def answer_slowly() -> None:
+        seen.append(0)
+        threads.sleep(latencies.get(len(seen) - 1, 0.01))
+
+    store = HookedStore(harness.memory, before_read=answer_slowly)
+    queue = RequestQueue(store=store, turn=Turn(guard=Lock(), make_signal=threads.make_signal))
+    served: dict[str, float] = {}
+
+    def call(letter: str, seconds: float) -> None:
+        pace = Pace(clock=threads, deadline=Deadline.after(threads, seconds), chance=lambda: 0.5)
+        queue.run(BatchRequest(Transaction(store, pace), (Get(A),), append(letter, A)))
+        served[letter] = threads.monotonic()
+
+    threads.run([(0, partial(call, "x", 60)), (1, partial(call, "y", 4.5)), (1.5, partial(call, "z", 4.9))])
+    assert served["y"] == served["z"] == 5.25
+    assert harness.values()["a"] == "xyz"
 
 
 def test_what_loses_every_race_keeps_nobody_else_from_its_commit() -> None:
