@@ -29,8 +29,8 @@ from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT
-from netplug_core.ipam.allocation.block_order import block_order, hashed_start
 from netplug_core.ipam.allocation.decide import decide, queries
+from netplug_core.ipam.allocation.pools import block_order, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block
 from netplug_core.ipam.model.handle import HANDLE

@@ -303,7 +303,8 @@ def shorten(text: str) -> str:
 
 def quote(value: object) -> str:
     """The ``repr`` of a value that came from outside, cut like every such text; of a value of ours that of its text."""
-    return excerpt(repr(value if isinstance(value, _PLAIN_TYPES) else str(value)))
+    has_text = not isinstance(value, _PLAIN_TYPES) and type(value).__str__ is not object.__str__
+    return excerpt(repr(str(value) if has_text else value))
 
 
 def redact_url_credentials(value: object) -> object:

@@ -37,7 +37,7 @@ from netplug_core.datastore.protocol import (
 )
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
 from netplug_core.errors import DatastoreError, Unauthorized, Unavailable
-from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT
+from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT
 from netplug_core.records import (
     Create,
     Get,

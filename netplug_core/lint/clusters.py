@@ -16,6 +16,7 @@ from netplug_core.flows.cni.call import wanted_of
 from netplug_core.ipam.allocation.pools import (
     Choice,
     Pools,
+    Reserved,
     choose,
     find_selector_problems,
     is_enabled,
@@ -23,7 +24,6 @@ from netplug_core.ipam.allocation.pools import (
     pool_of_address,
 )
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
-from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes, PoolUnknown
 from netplug_core.lint.configurations import Configuration
 from netplug_core.lint.documents import KubernetesObject, Sourced

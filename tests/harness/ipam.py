@@ -15,9 +15,9 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import decide_behind
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.context import first_drawn
 from netplug_core.ipam.allocation.decide import decide, queries
+from netplug_core.ipam.allocation.pools import BlockOrder
 from netplug_core.ipam.allocation.request import (
     Assignment,
     AssignRequest,

@@ -16,7 +16,7 @@ from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode, host_hash_label
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT
+from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT
 from netplug_core.ipam.model import block as blocks
 from netplug_core.ipam.model.affinity import (
     AFFINITY,

@@ -27,7 +27,7 @@ from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
+from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.testing.strategies import addresses, prefixes
 
 # Small neighbourhoods at both ends of both families, where prefixes meet and addresses can be listed.

@@ -9,7 +9,7 @@ from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.allocation_report import read_allocation_report
 from netplug_core.flows.ipam.cluster_facts import read_users
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.reporting.address_list import ListedAddress, list_addresses, used_addresses
 from netplug_core.ipam.reporting.allocation_report import AllocationReport
 from netplug_core.records import Malformed

@@ -13,7 +13,7 @@ from netplug_core.addressing import Address
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT, batches
+from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT, batches
 from netplug_core.ipam.allocation.owners import AddressHolder, OwnerChange, decide_owner, find_holder_of, owner_queries
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem

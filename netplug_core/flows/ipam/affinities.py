@@ -16,13 +16,11 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam.ranges import read_within
-from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
-from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_COMMIT, batches
-from netplug_core.ipam.allocation.context import POOLS
-from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.context import BLOCKS_PER_COMMIT, POOLS, batches
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.ensure import EnsuredBlocks, decide_ensure
+from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown
 from netplug_core.ipam.allocation.relinquish import (
     Emptiness,
     RelinquishResult,

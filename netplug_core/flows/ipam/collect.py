@@ -19,8 +19,8 @@ from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.ipam.allocation.commit_sizes import batches
-from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.context import batches
+from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.gc.confirm import confirm, lookups_needed
 from netplug_core.ipam.gc.detect import detect
 from netplug_core.ipam.gc.lookup import LiveLookup, LookupResult

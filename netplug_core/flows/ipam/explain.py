@@ -15,7 +15,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
-from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
+from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.block import BLOCK, Allocation, Pairs
 from netplug_core.ipam.reporting import address_explanation, request_explanation

@@ -22,7 +22,7 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.allocation_report import read_report_header
 from netplug_core.flows.ipam.cluster_facts import read_users
-from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT, batches
+from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT, batches
 from netplug_core.ipam.allocation.request import ReleaseItem
 from netplug_core.ipam.gc.model import AllocationRef
 from netplug_core.ipam.model.block import BLOCK, Block, block_key

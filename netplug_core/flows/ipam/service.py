@@ -19,7 +19,7 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.transaction import Transaction, Transactor
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
+from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.release import PartRelease, allocations, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import (
     Assignment,

@@ -21,7 +21,7 @@ from netplug_core.flows.ipam.affinities import delete_if_unused, relinquish
 from netplug_core.flows.ipam.ranges import read_within
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.pools import POOLS
-from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK

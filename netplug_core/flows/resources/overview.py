@@ -14,7 +14,7 @@ from netplug_core.flows.ipam.addresses import find_holder
 from netplug_core.flows.resources.cluster import find_ipam_configuration
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.ipam.allocation.owners import AddressHolder
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model.block import BLOCK, cooldown_ends_ns
 from netplug_core.ipam.reporting.address_map import MapPool, make_address_map
 from netplug_core.ipam.reporting.utilization import PoolUsage, utilization

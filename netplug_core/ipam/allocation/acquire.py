@@ -14,10 +14,9 @@ from attrs import Factory, define, field
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.allocation.block_listing import find_overlap, is_sound, overlap_queries
-from netplug_core.ipam.allocation.block_order import block_order
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation, OwnAffinity, RelinquishedBlock
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
-from netplug_core.ipam.allocation.pools import Pools, find_pool_of_block, is_enabled, is_selected
+from netplug_core.ipam.allocation.pools import Pools, block_order, find_pool_of_block, is_enabled, is_selected
 from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model.affinity import Affinity, AffinityState
 from netplug_core.ipam.model.block import block_query

@@ -31,9 +31,9 @@ from netplug_core.ipam.allocation.acquire import (
     start_position,
 )
 from netplug_core.ipam.allocation.block_listing import ListedBlocks, list_blocks, list_claims
-from netplug_core.ipam.allocation.block_order import block_positions
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
+from netplug_core.ipam.allocation.pools import block_positions
 from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model.affinity import Affinity, affinity_key
 from netplug_core.ipam.model.block import Block, block_query

@@ -15,9 +15,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.allocation.block_listing import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS
-from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import Claimant, Purpose, claim_block
-from netplug_core.ipam.allocation.pools import is_enabled
+from netplug_core.ipam.allocation.pools import Cooldown, is_enabled
 from netplug_core.ipam.model.affinity import affinity_key
 from netplug_core.ipam.model.block import block_key
 from netplug_core.records import (

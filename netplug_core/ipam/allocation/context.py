@@ -9,21 +9,26 @@ an assignment makes a dozen of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from attrs import Factory, define, evolve, field
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.errors import NetplugError
-from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT, RECORDS_PER_RELEASE, RELEASES_PER_DECISION
-from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
-from netplug_core.ipam.allocation.pools import Pools, older_overlaps, selects_some
+from netplug_core.ipam.allocation.pools import (
+    BlockOrder,
+    Cooldown,
+    Pools,
+    Reserved,
+    find_configuration,
+    older_overlaps,
+    selects_some,
+    unread_entries,
+)
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
-from netplug_core.ipam.allocation.reservations import Reserved, unread_entries
 from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block, current_affinities_query
 from netplug_core.ipam.model.block import Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
@@ -35,9 +40,54 @@ from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.node import Node, node_key
 
 __all__ = [
-    "CONFIGURATION", "DEFAULT_BLOCK_LIMIT", "POOLS", "RESERVATIONS", "AllocationContext", "Draw", "FamilyAllocation",
-    "FamilyOutcome", "OwnAffinity", "RelinquishedBlock", "first_drawn", "held_addresses", "link_reserved",
+    "ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_FREED_PER_COMMIT", "BLOCKS_PER_COMMIT",
+    "BLOCKS_PER_RESTORED_HANDLE", "CONFIGURATION", "DEFAULT_BLOCK_LIMIT", "POOLS", "RECORDS_PER_ASSIGNMENT",
+    "RECORDS_PER_RELEASE", "RELEASES_PER_DECISION", "RESERVATIONS", "AllocationContext", "Draw", "FamilyAllocation",
+    "FamilyOutcome", "OwnAffinity", "RelinquishedBlock", "batches", "first_drawn", "held_addresses", "link_reserved",
 ]  # fmt: skip
+
+
+# --- commit sizes ----------------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+ADDRESSES_PER_COMMIT = 32
+"""Addresses released in one commit. Each may need two writes: its block and its handle."""
+
+BLOCKS_PER_COMMIT = 16
+"""Blocks claimed or relinquished in one commit. Each may need three writes: the block and two affinities."""
+
+ACTIONS_PER_COMMIT = 16
+"""Actions of the garbage collector in one commit. Freeing a handle writes the handle and each block that it names."""
+
+BLOCKS_FREED_PER_COMMIT = 32
+"""Blocks in which one commit of the garbage collector frees addresses. Each is a write, beside those of the handles."""
+
+RELEASES_PER_DECISION = 20
+"""Affinities that an assignment gives up beside its own work, and blocks of a handle that one commit releases. Each may
+need three writes: the block and two of its affinity. The next decision goes on with the rest."""
+
+RECORDS_PER_ASSIGNMENT = 100
+"""Blocks, affinities and pools that the commit of an assignment changes or requires, in both families. What takes
+addresses comes first, with the blocks without whose release the claimant would exceed its limit; what is left is for
+other affinities to give up. The rest of the commit is for the configuration, the node, the handle and the endpoint."""
+
+RECORDS_PER_RELEASE = 2
+"""A block that is given up, and the affinity to it."""
+
+BLOCKS_PER_RESTORED_HANDLE = 100
+"""Blocks from which one commit restores a handle: it requires that they are unchanged."""
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in their order, at most ``size`` at a time."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
+
+
+# --- context ---------------------------------------------------------------------------------------------------------
+
 
 DEFAULT_BLOCK_LIMIT = 20
 """Blocks of a family that a node may own where no limit is set: then it claims no more, and borrows."""

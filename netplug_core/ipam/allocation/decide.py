@@ -17,11 +17,11 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire_nearby, find_own_blocks
-from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_RELEASE, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.context import (
     CONFIGURATION,
     POOLS,
+    RECORDS_PER_RELEASE,
+    RELEASES_PER_DECISION,
     RESERVATIONS,
     AllocationContext,
     Draw,
@@ -32,7 +32,7 @@ from netplug_core.ipam.allocation.context import (
     held_addresses,
 )
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, claim_block, relinquish_block
-from netplug_core.ipam.allocation.pools import choose
+from netplug_core.ipam.allocation.pools import BlockOrder, choose
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,
     Assignment,

@@ -7,11 +7,10 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Prefix
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.acquire import OwnBlocks, find_own_blocks
-from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation, RelinquishedBlock
 from netplug_core.ipam.allocation.decide import acquire_missing, conditions, give_up
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, claim_block
-from netplug_core.ipam.allocation.pools import Pools, choose
+from netplug_core.ipam.allocation.pools import BlockOrder, Pools, choose
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.records import Decision, NeedMore, Query, RequireUnchanged, Snapshot, Write

@@ -1,31 +1,237 @@
-"""Which pools may serve a request, and why each other pool may not.
+"""Which pools may serve a request, why each other one may not, where in a pool it begins, and what is not given.
 
-``decide`` and ``specific`` ask before any block is looked at.
+``decide`` and ``specific`` ask before any block is looked at. Reserved addresses and those that still cool down are not
+given, and the order in which the blocks of a pool are tried begins at a hash of the node's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from attrs import define, evolve
+from attrs import define, evolve, field, frozen
 
-from netplug_core.addressing import Family, Prefix
-from netplug_core.errors import ConfigurationError, NetplugError
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import SECOND_NS
+from netplug_core.errors import ConfigurationError, NetplugError, excerpt
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
-from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace
-from netplug_core.records import Record
+from netplug_core.ipam.model.block import Allocation, Block
+from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace, RecordTrace
+from netplug_core.records import Delete, Get, Malformed, Record, Snapshot, Update, Write
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
+from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.metadata import Metadata
 
 if TYPE_CHECKING:
     from netplug_core.selectors.grammar import Selector
 
 __all__ = [
-    "Choice", "Pools", "choose", "find_pool_of_block", "find_selector_problems", "is_enabled", "is_selected",
-    "older_overlaps", "pool_of_address", "pool_state", "selects_some",
+    "BlockOrder", "Choice", "Cooldown", "Pools", "Reserved", "block_order", "block_positions", "choose",
+    "find_configuration", "find_pool_of_block", "find_selector_problems", "hashed_start", "is_enabled", "is_selected",
+    "older_overlaps", "pool_of_address", "pool_state", "selects_some", "unread_entries",
 ]  # fmt: skip
+
+
+# --- reservations ----------------------------------------------------------------------------------------------------
+
+
+# Both families lie on one line, IPv6 behind IPv4, so that one sorted list serves a mixed set.
+_FIRST_POSITION = {Family.IPV4: 0, Family.IPV6: 1 << Family.IPV4.width}
+
+
+def unread_entries(reservation: Record[IPReservation]) -> tuple[RecordTrace, ...]:
+    """The entries of a reservation that cannot be read; the others are reserved."""
+    return tuple(
+        [
+            RecordTrace(
+                kind=reservation.key.kind.name,
+                record=f"{reservation.key} {entry}",
+                problem=f"{reservation.key} spec.reservedCIDRs: {excerpt(entry)} is neither an address nor a CIDR",
+                instead="it reserves nothing",
+            )
+            for entry in reservation.value.spec.unparsed
+        ]
+    )
+
+
+@frozen
+class Reserved:
+    """A set of reserved addresses; equal when the same addresses are in it, however they were listed.
+
+    It is kept as runs that neither touch nor overlap, in order: where each starts, the position behind its last
+    address, and how many addresses the runs before it hold.
+    """
+
+    starts: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    before: tuple[int, ...] = field(default=(), eq=False, repr=False)
+
+    @classmethod
+    def of(cls, prefixes: Iterable[Prefix]) -> Reserved:
+        """The addresses of all prefixes together; they may overlap and repeat."""
+        starts: list[int] = []
+        ends: list[int] = []
+        for start, end in sorted((_start(prefix), _end(prefix)) for prefix in prefixes):
+            if ends and start <= ends[-1]:
+                ends[-1] = max(ends[-1], end)
+            else:
+                starts.append(start)
+                ends.append(end)
+        before, total = [], 0
+        for start, end in zip(starts, ends, strict=True):
+            before.append(total)
+            total += end - start
+        return cls(tuple(starts), tuple(ends), tuple(before))
+
+    def contains(self, address: Address) -> bool:
+        """Whether the address is reserved."""
+        position = _FIRST_POSITION[address.family] + address.value
+        run = bisect_right(self.starts, position)
+        return run > 0 and position < self.ends[run - 1]
+
+    def covers(self, prefix: Prefix) -> bool:
+        """Whether every address of the prefix is reserved, by one entry or by several together."""
+        run = bisect_right(self.starts, _start(prefix))
+        return run > 0 and _end(prefix) <= self.ends[run - 1]
+
+    def end(self, address: Address) -> int:
+        """The first value of the family behind the reserved range that the address, which is reserved, lies in."""
+        position = _FIRST_POSITION[address.family] + address.value
+        end = self.ends[bisect_right(self.starts, position) - 1]
+        return min(end - _FIRST_POSITION[address.family], 1 << address.family.width)
+
+    def overlaps(self, prefix: Prefix) -> bool:
+        """Whether some address of the prefix is reserved."""
+        return self.count(prefix) > 0
+
+    def count(self, prefix: Prefix) -> int:
+        """How many addresses of the prefix are reserved."""
+        return self._below(_end(prefix)) - self._below(_start(prefix))
+
+    def count_between(self, first: Address, last: Address) -> int:
+        """How many addresses of a range are reserved, its ends among them; both ends are of one family."""
+        start = _FIRST_POSITION[first.family]
+        return self._below(start + last.value + 1) - self._below(start + first.value)
+
+    def _below(self, position: int) -> int:
+        run = bisect_right(self.starts, position) - 1
+        if run < 0:
+            return 0
+        return self.before[run] + min(position, self.ends[run]) - self.starts[run]
+
+
+def _start(prefix: Prefix) -> int:
+    return _FIRST_POSITION[prefix.family] + prefix.base
+
+
+def _end(prefix: Prefix) -> int:
+    return _start(prefix) + prefix.size
+
+
+# --- cooldown --------------------------------------------------------------------------------------------------------
+
+
+_CONFIGURATION = Get(IPAM_CONFIGURATION_KEY)
+_CAUTIOUS = IPAMConfiguration(
+    metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True, cooldown_s=1 << 31)
+)
+"""What counts while the settings cannot be read and were never known: nothing is borrowed, and what is released rests
+(for 68 years)."""
+
+
+def find_configuration(snapshot: Snapshot) -> Record[IPAMConfiguration] | None:
+    """The stored configuration, which does not stop every node if it cannot be understood.
+
+    Then it counts as it was last known, else as cautious settings.
+    """
+    try:
+        return snapshot.find(_CONFIGURATION)
+    except Malformed as error:
+        known = error.counts_as
+        value = known if isinstance(known, IPAMConfiguration) else _CAUTIOUS
+        return Record(IPAM_CONFIGURATION_KEY, value, error.revision)
+
+
+@define  # not frozen: each decision makes one, and a frozen object takes three times as long to make
+class Cooldown:
+    """The configured cooldown, and the time now."""
+
+    cooldown_ns: int
+    now_ns: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, now_ns: int) -> Cooldown:
+        """The cooldown of the configuration in a snapshot."""
+        return cls.configured(find_configuration(snapshot), now_ns)
+
+    @classmethod
+    def configured(cls, configuration: Record[IPAMConfiguration] | None, now_ns: int) -> Cooldown:
+        """The cooldown of the stored configuration; 0 where there is none."""
+        cooldown_s = configuration.value.spec.cooldown_s if configuration else 0
+        return cls(cooldown_s * SECOND_NS, now_ns)
+
+    def expire(self, block: Block) -> Block:
+        """The block, with those addresses free whose cooldown has expired."""
+        return block.expire_cooldown(self.now_ns, self.cooldown_ns)
+
+    def release(self, record: Record[Block], held: Iterable[Allocation]) -> Write:
+        """The write that frees some held addresses of a block. Without any it only stores the block once more.
+
+        A block without an owner is deleted with its last address. An empty block with an owner stays: its node's next
+        assignment or the collector relinquishes it.
+        """
+        ordinals = frozenset(allocation.ordinal for allocation in held)
+        cooling_from_ns = self.now_ns if self.cooldown_ns > 0 else None
+        block = self.expire(record.value).release(ordinals, cooling_from_ns=cooling_from_ns)
+        if block.is_empty and not block.owner:
+            return Delete(record.key, record.revision)
+        return Update(record.key, block, record.revision)
+
+
+# --- block order -----------------------------------------------------------------------------------------------------
+
+
+BlockOrder = Callable[[str, Prefix, int], int]
+"""The position at which a node starts, from node name, pool and number of blocks."""
+
+
+def hashed_start(node: str, pool: Prefix, count: int) -> int:
+    """The position that the node's name and the pool hash to."""
+    digest = hashlib.sha256(f"{node} {pool}".encode()).digest()
+    return int.from_bytes(digest[:16], "big") % count
+
+
+def block_order(start: int, pool: Prefix, length: int, reserved: Reserved | None = None) -> Iterator[Prefix]:
+    """Every block of a pool once, from a position upwards and around, without those that are reserved as a whole."""
+    return (pool.subprefix(position, length) for position in block_positions(start, pool, length, reserved))
+
+
+def block_positions(start: int, pool: Prefix, length: int, reserved: Reserved | None = None) -> Iterator[int]:
+    """The same as positions in the pool; a reserved range is skipped in one step, however long it is."""
+    count = pool.subprefix_count(length)
+    if reserved is None:
+        yield from ((start + distance) % count for distance in range(count))
+        return
+    shift = pool.family.width - length
+    distance = 0
+    while distance < count:
+        position = (start + distance) % count
+        block = pool.subprefix(position, length)
+        if not reserved.covers(block):
+            yield position
+            distance += 1
+        else:
+            behind = (reserved.end(block.first) - pool.base) >> shift
+            distance += min(behind, count) - position
+
+
+# --- pools -----------------------------------------------------------------------------------------------------------
+
 
 Pools = tuple[Record[IPPool], ...]
 
@@ -95,9 +301,9 @@ def find_selector_problems(pool: Record[IPPool]) -> tuple[ConfigurationError, ..
     """What is wrong with the selectors of a pool; empty if they can be read."""
     found: list[ConfigurationError] = []
     spec = pool.value.spec
-    for field, text in (("nodeSelector", spec.node_selector), ("namespaceSelector", spec.namespace_selector)):
+    for name, text in (("nodeSelector", spec.node_selector), ("namespaceSelector", spec.namespace_selector)):
         try:
-            _matches(pool, field, text, {})
+            _matches(pool, name, text, {})
         except ConfigurationError as error:
             found.append(error)
     return tuple(found)

@@ -16,8 +16,8 @@ from typing import TypeVar
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
-from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
+from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.pools import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Allocation, Block, block_key, block_query

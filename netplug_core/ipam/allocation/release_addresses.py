@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation.block_listing import all_blocks
-from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.ipam.model.block import Allocation, Block, block_key
 from netplug_core.ipam.model.handle import handle_key

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import is_owned, relinquish_block
+from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.model.affinity import Affinity, claimed_block
 from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.outcome.refusals import BlockNotEmpty

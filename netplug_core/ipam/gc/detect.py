@@ -16,9 +16,8 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import SECOND_NS
-from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import is_owned
-from netplug_core.ipam.allocation.pools import find_pool_of_block, is_enabled
+from netplug_core.ipam.allocation.pools import Cooldown, find_pool_of_block, is_enabled
 from netplug_core.ipam.gc.candidates import (
     AllocationOwner,
     LeakReason,

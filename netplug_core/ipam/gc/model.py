@@ -14,7 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.allocation.commit_sizes import ACTIONS_PER_COMMIT
+from netplug_core.ipam.allocation.context import ACTIONS_PER_COMMIT
 from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason, UndeterminedReason
 from netplug_core.ipam.model.affinity import Affinity, claimed_block, claiming_owner
 from netplug_core.ipam.model.block import Block

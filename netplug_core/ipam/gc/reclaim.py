@@ -14,9 +14,9 @@ from typing import Generic, TypeAlias, TypeVar, assert_never, cast
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.commit_sizes import BLOCKS_FREED_PER_COMMIT, batches
-from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.context import BLOCKS_FREED_PER_COMMIT, batches
 from netplug_core.ipam.allocation.ownership import is_owned
+from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem

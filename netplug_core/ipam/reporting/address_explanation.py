@@ -11,8 +11,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS, RESERVATIONS
-from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
-from netplug_core.ipam.allocation.pools import pool_state
+from netplug_core.ipam.allocation.pools import Cooldown, find_configuration, pool_state
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key
 from netplug_core.ipam.model.block import (
     BLOCK,

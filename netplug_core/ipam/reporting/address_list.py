@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from attrs import frozen
 
 from netplug_core.addressing import Address
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.reporting.address_use import AddressUse, AddressUsers, UseState
 from netplug_core.ipam.reporting.allocation_report import AllocationReport, ReportedAllocation
 from netplug_core.orchestrator.model import PodNetwork

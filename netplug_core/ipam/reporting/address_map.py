@@ -16,7 +16,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.reporting.utilization import BlockUsage, PoolUsage, borrowing_node
 from netplug_core.resources.ippool import IPPool

@@ -15,8 +15,7 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.pools import find_selector_problems
-from netplug_core.ipam.allocation.reservations import unread_entries
+from netplug_core.ipam.allocation.pools import find_selector_problems, unread_entries
 from netplug_core.ipam.gc.detect import detect_inconsistencies
 from netplug_core.ipam.gc.handle_counts import HandleTally
 from netplug_core.ipam.gc.model import (

@@ -6,8 +6,8 @@ from attrs import frozen
 
 from netplug_core.addressing import Address
 from netplug_core.errors import NetplugError
-from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.decide import decide, queries
+from netplug_core.ipam.allocation.pools import BlockOrder
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.records import Malformed, NeedMore, Query, Snapshot, TraceEntry
 from netplug_core.resources.clusterinformation import READINESS_GATE

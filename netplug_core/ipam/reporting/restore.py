@@ -16,7 +16,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import format_time
-from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_RESTORED_HANDLE
+from netplug_core.ipam.allocation.context import BLOCKS_PER_RESTORED_HANDLE
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, claiming_owner, host_owner
 from netplug_core.ipam.model.attributes import Attribute

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import Allocation, Attribute, Block
 from netplug_core.resources.ippool import IPPool

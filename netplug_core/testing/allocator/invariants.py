@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.allocation.block_order import block_order, hashed_start
+from netplug_core.ipam.allocation.pools import block_order, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Specific
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, claimed_block, claiming_owner
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.reporting.utilization import PoolUsage, utilization
 from netplug_core.testing.allocator.state import StoredState
 from netplug_core.testing.assertions import expect, expect_same

@@ -55,11 +55,15 @@ CALLBACKS = {
     "netplug_core.flows.ipam.service.BlockIPAM.assign.<locals>.decided": "the transaction calls the rule",
     "netplug_core.flows.ipam.service._CommitRecord.note_read": "the transaction tells what it read",
     "netplug_core.flows.ipam.service._CommitRecord.note_commit": "the transaction tells what it committed",
+    "netplug_core.flows.cni.add._noting_former.<locals>.writes": "the flow looks at the endpoint that is replaced",
     "netplug_core.workload.endpoint.endpoint_upsert.<locals>.writes": "the endpoint's part of the rule",
 }
 RETURNS = {
     "netplug_core.ipam.allocation.decide.decide": "by design: ``queries`` says what to read before it is read",
     "netplug_core.settings.model.DatastoreSettings.fingerprint": "says where a release record of the attachment is",
+    "netplug_core.dataplane.plan.find_mtu_problem": "before the assignment for what is asked for, then for what came",
+    "netplug_core.dataplane.plan.plan": "the attachment is planned for the addresses, after the MTU was judged",
+    "netplug_core.workload.endpoint.find_former_container": "looks at the endpoint that the commit replaces",
     "netplug_core.workload.endpoint.build_endpoint": "the endpoint has the addresses, so it comes after them",
 }
 CONTAINER = ContainerInterface()

@@ -215,7 +215,7 @@ def test_owner_use_and_labels_reach_the_allocator(net: Network) -> None:
     ({"ipv4": 1, "owner": "me"}, "assign(owner): 'me' is not accepted; a mapping of texts to texts is expected"),
     ({"ipv4": 1, "owner": {"job": 1}}, "assign(owner): {'job': 1} is not accepted; a mapping of texts to texts"),
     ({"ipv4": 1, "pools": "main"}, "assign(pools): 'main' is not accepted; a list of pools' names or prefixes"),
-    ({"ipv4": 1, "pools": Prefix.parse(POOL)}, "assign(pools): Prefix(family="),
+    ({"ipv4": 1, "pools": Prefix.parse(POOL)}, "assign(pools): '10.0.0.0/24' is not accepted"),
     ({"ipv4": 1, "pools": [4]}, "assign(pools): 4 is not accepted; a list of pools' names or prefixes is expected"),
     ({"ipv4": 1, "ipv6": 1, "pools": ["main"]}, "assign(pools): ('main',) is not accepted; with pools, "),
     ({"address": "10.0.0"}, "assign(address): '10.0.0' is not accepted; an Address or a text such as 10.0.0.7 is "),

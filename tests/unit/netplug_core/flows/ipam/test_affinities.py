@@ -16,7 +16,7 @@ from netplug_core.flows.ipam.affinities import (
     relinquish_pool,
 )
 from netplug_core.ipam.allocation.claim import ClaimResult
-from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_COMMIT
+from netplug_core.ipam.allocation.context import BLOCKS_PER_COMMIT
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Block

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.commit_sizes import BLOCKS_FREED_PER_COMMIT
+from netplug_core.ipam.allocation.context import BLOCKS_FREED_PER_COMMIT
 from netplug_core.ipam.gc.candidates import UndeterminedReason
 from netplug_core.ipam.gc.model import CollectionReport, IdleReason, ScanHistory, StoreView
 from netplug_core.ipam.model.affinity import AFFINITY

@@ -7,7 +7,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation import ownership
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT
-from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.request import Assignment, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key

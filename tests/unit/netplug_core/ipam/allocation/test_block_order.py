@@ -5,8 +5,7 @@ from itertools import islice
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.block_order import block_order, block_positions, hashed_start
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved, block_order, block_positions, hashed_start
 
 
 @pytest.mark.parametrize("pool, length, count", [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.ipam.allocation.commit_sizes import batches
+from netplug_core.ipam.allocation.context import batches
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ConfigurationError, NetplugError, Unavailable
-from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.context import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key, host_owner

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.affinities import ensure_blocks
-from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.ensure import EnsuredBlocks, decide_ensure
 from netplug_core.ipam.allocation.request import AssignRequest

@@ -8,7 +8,7 @@ from attrs import evolve
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.write_set import fold_writes
 from netplug_core.errors import Unavailable
-from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.context import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Shortfall
 from netplug_core.ipam.outcome.refusals import BlockLimitReached, CommitFull
 from netplug_core.ipam.protocol import NO_ENDPOINT

@@ -5,7 +5,6 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS
-from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import (
     TAKE_OVER_AGE_S,
     Acquisition,
@@ -15,6 +14,7 @@ from netplug_core.ipam.allocation.ownership import (
     is_owned,
     standing,
 )
+from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.records import Record, Revision

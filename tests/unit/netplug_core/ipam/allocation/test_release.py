@@ -5,7 +5,7 @@ import pytest
 from netplug_core.addressing import Address, Prefix
 from netplug_core.datastore.transaction import decide_behind
 from netplug_core.errors import Unavailable
-from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.release import PartRelease, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner

@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 
 
 def reserved(*cidrs: str) -> Reserved:

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.reporting.address_list import ListedAddress, list_addresses, used_addresses
 from netplug_core.ipam.reporting.address_use import AddressUsers, UseState

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
-from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.reporting.address_map import (
     AddressUse,

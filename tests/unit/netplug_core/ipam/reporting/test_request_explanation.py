@@ -8,7 +8,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Family
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.ipam.allocation.block_order import hashed_start
+from netplug_core.ipam.allocation.pools import hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall, Specific
 from netplug_core.ipam.outcome.refusals import NoPoolServes
 from netplug_core.ipam.reporting.request_explanation import RequestExplanation, explain_request, request_queries

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_RESTORED_HANDLE
+from netplug_core.ipam.allocation.context import BLOCKS_PER_RESTORED_HANDLE
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
