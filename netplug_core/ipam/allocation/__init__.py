@@ -1,10 +1,10 @@
 """The decisions of assignment and release.
 
 ``request`` has what is wanted and what it gives. ``decide`` decides an assignment; ``specific`` is for one address by
-name. ``context`` has what one decision knows, and how much goes into one commit. ``pools`` says which pools may serve, in
-which order their blocks are tried, and which addresses are left out. ``acquire`` takes from the claimant's own blocks and
-the first new ones, ``borrow`` from more new ones, unused ones and those of other owners. ``ownership`` is the table of
-what a block may become, and has the writes for it. ``claim``, ``ensure`` and ``relinquish`` are about blocks, whatever
-addresses they hold. ``release`` and ``release_addresses`` free addresses; ``owners`` looks one up. ``block_listing`` says
-what is stored of a family and what a new block would overlap.
+name. ``context`` has what one decision knows, and how much goes into one commit. ``pools`` says which pools may serve,
+in which order their blocks are tried, and which addresses are left out. ``acquire`` takes from the claimant's own
+blocks and the first new ones, ``borrow`` from more new ones, unused ones and those of other owners. ``ownership`` is
+the table of what a block may become, and has the writes for it. ``claim``, ``ensure`` and ``relinquish`` are about
+blocks, whatever addresses they hold. ``release`` and ``release_addresses`` free addresses; ``owners`` looks one up.
+``block_listing`` says what is stored of a family and what a new block would overlap.
 """
