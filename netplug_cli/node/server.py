@@ -90,9 +90,8 @@ class Server:
     _is_accepting: bool = field(default=False, init=False)
     _exhaustion: _Exhaustion = field(init=False, repr=False)
 
-    @_exhaustion.default
-    def _new_exhaustion(self) -> _Exhaustion:
-        return _Exhaustion(self.log, self.settled_s)
+    def __attrs_post_init__(self) -> None:
+        self._exhaustion = _Exhaustion(self.log, self.settled_s)
 
     def run(self, wakeup: socket.socket) -> None:
         """Serve until ``wakeup`` is readable. Then requests that have not come as a whole are given up."""

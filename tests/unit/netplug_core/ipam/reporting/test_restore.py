@@ -168,7 +168,9 @@ def test_a_block_is_of_the_node_with_most_of_its_addresses() -> None:
 
 def test_a_lost_block_holds_its_addresses_again_under_the_handles_of_their_attachments() -> None:
     (found,) = plan(pod("x", "10.0.0.1"), pod("y", "10.0.0.2", container=""))
-    (write,) = found.writes(snapshot_of(found.queries)) or ()
+    writes = found.writes(snapshot_of(found.queries))
+    assert writes is not None
+    (write,) = writes
     assert isinstance(write, Create)
     block = write.value
     assert isinstance(block, Block)
@@ -186,7 +188,9 @@ def test_a_stored_block_takes_what_is_free_in_it() -> None:
     stored = Block.new(ONE, owner="host:b", now_ns=1).assign((Ordinal(2),), Attribute(handle="h"))
     (found,) = plan(pod("x", "10.0.0.1"), blocks=(stored,))
     assert found.prefix == ONE
-    (write,) = found.writes(snapshot_of(found.queries, record(stored.key, stored, "5"))) or ()
+    writes = found.writes(snapshot_of(found.queries, record(stored.key, stored, "5")))
+    assert writes is not None
+    (write,) = writes
     assert isinstance(write, Update)
     assert isinstance(write.value, Block)
     assert write.value.owner == "host:b"
