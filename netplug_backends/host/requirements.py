@@ -18,7 +18,7 @@ from netplug_backends.host.atomic_files import read_file
 from netplug_core.addressing import Family
 from netplug_core.dataplane.plan import find_node_problems
 
-__all__ = ["find_host_problems"]
+__all__ = ["find_host_problems", "find_missing_plugins"]
 
 _CONTAINERD_FILE = "etc/containerd/config.toml"
 _CONTAINERD_DEFAULT = "/opt/cni/bin"
@@ -32,19 +32,26 @@ _PODMAN = ("usr/bin/podman", "usr/local/bin/podman")
 _NETAVARK = ("usr/lib/podman/netavark", "usr/libexec/podman/netavark", "usr/local/libexec/podman/netavark")
 
 _DEBIAN_FOLDER = "usr/lib/cni"
-_PURPOSES = {
-    "loopback": "containerd starts no pod without it",
-    "portmap": "host ports do not work without it, and no pod starts if the configuration list names it",
-}
+_NEEDED = {"loopback": "containerd starts no pod without it"}
+_OPTIONAL = {"portmap": "host ports do not work without it, and no pod starts if the configuration list names it"}
 
 
 def find_host_problems(bin_dir: str, root: str = "/") -> tuple[str, ...]:
-    """What is missing on the host whose files are below ``root``: one sentence each, with the command to run.
+    """What pods would lack on the host whose files are below ``root``: one sentence each, with the command to run.
 
     ``bin_dir`` is the folder that the executables are installed into.
     """
     host = _Host(Path(root), bin_dir)
-    return (*host.find_settings(), *host.find_plugins(), *host.find_containerd(), *host.find_podman())
+    return (*host.find_settings(), *host.find_optional_plugins(), *host.find_containerd(), *host.find_podman())
+
+
+def find_missing_plugins(bin_dir: str, root: str = "/") -> tuple[str, ...]:
+    """The plugins without which no pod starts and that a runtime would not find: one sentence each, with the command.
+
+    They are ``loopback`` and those that a configuration list of this host chains with netplug. A runtime that lacks
+    one calls netplug for each attempt to start a pod, and never removes what that attempt was given.
+    """
+    return tuple(_Host(Path(root), bin_dir).find_needed_plugins())
 
 
 @frozen
@@ -57,14 +64,38 @@ class _Host:
         for problem in find_node_problems(tuple(Family), lambda path: self._find_text(f"proc/sys/{path}")):
             yield str(problem)
 
-    def find_plugins(self) -> Iterator[str]:
-        """Plugins that a runtime would not find in the folder."""
-        purposes = dict(_PURPOSES)
+    def find_needed_plugins(self) -> Iterator[str]:
+        """Plugins without which no pod starts."""
+        for name, purpose in self._needed_plugins().items():
+            yield from self._find_plugin(name, purpose)
+
+    def find_optional_plugins(self) -> Iterator[str]:
+        """Plugins that pods may want, and that no configuration list names."""
+        needed = self._needed_plugins()
+        for name, purpose in _OPTIONAL.items():
+            if name not in needed:
+                yield from self._find_plugin(name, purpose)
+
+    def _needed_plugins(self) -> Mapping[str, str]:
+        """The names of the plugins without which no pod starts, each with the reason."""
+        needed = dict(_NEEDED)
         for name, file in self._chained_plugins():
-            purposes.setdefault(name, f"{file} names it, so no pod starts without it")
-        for name, purpose in purposes.items():
-            if not self._is_executable(f"{self.bin_dir}/{name}"):
-                yield f"{name} is not in {self.bin_dir}: {purpose}; {self._how_to_get(name)}"
+            if name == _PLUGIN:  # it is what is being installed
+                continue
+            needed.setdefault(name, f"{file} names it, so no pod starts without it")
+        return needed
+
+    def _find_plugin(self, name: str, purpose: str) -> Iterator[str]:
+        if not any(self._is_executable(f"{folder}/{name}") for folder in self._plugin_folders()):
+            yield f"{name} is not in {self.bin_dir}: {purpose}; {self._how_to_get(name)}"
+
+    def _plugin_folders(self) -> tuple[str, ...]:
+        """Where a plugin is found: the folder, and the others in which a containerd that looks there looks, too."""
+        text = self._find_text(_CONTAINERD_FILE) or ""
+        folders = _folders_of_containerd(_parse(tomllib.loads, text))
+        if os.path.normpath(self.bin_dir) in map(os.path.normpath, folders):
+            return (self.bin_dir, *folders)
+        return (self.bin_dir,)
 
     def find_containerd(self) -> Iterator[str]:
         """Another folder in which containerd looks for plugins.

@@ -59,6 +59,7 @@ def make_session() -> Session:
         install_node=_install_node,
         uninstall_node=_uninstall_node,
         find_host_problems=_find_host_problems,
+        find_missing_plugins=_find_missing_plugins,
         open_host_local_folder=_open_host_local_folder,
         clock=SystemClock(),
         chance=random.random,
@@ -115,6 +116,12 @@ def _find_host_problems(bin_dir: str) -> tuple[str, ...]:
     from netplug_backends.host.requirements import find_host_problems
 
     return find_host_problems(os.path.abspath(bin_dir))
+
+
+def _find_missing_plugins(bin_dir: str) -> tuple[str, ...]:
+    from netplug_backends.host.requirements import find_missing_plugins
+
+    return find_missing_plugins(os.path.abspath(bin_dir))
 
 
 def _open_host_local_folder(path: str) -> HostLocalFolder:

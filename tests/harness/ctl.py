@@ -48,6 +48,7 @@ class ToolHarness:
     err: str = ""
     environ: dict[str, str] = field(factory=dict)
     host_problems: tuple[str, ...] = ()
+    missing_plugins: tuple[str, ...] = ()
     damage: dict[Key[object], bytes] = field(factory=dict)
     unserved: frozenset[Kind[object]] = frozenset()
     faults: dict[int, Fault] = field(factory=dict)
@@ -77,6 +78,7 @@ class ToolHarness:
             uninstall_node=lambda folder, units, report: report(f"removed the node process {folder}, {units}"),
             open_host_local_folder=NetworkFiles,
             find_host_problems=lambda _folder: self.host_problems,
+            find_missing_plugins=lambda _folder: self.missing_plugins,
             clock=self.clock,
             chance=lambda: 0.5,
             new_uid=lambda: f"00000000-0000-4000-8000-{next(self.numbers):012}",

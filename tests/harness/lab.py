@@ -201,6 +201,7 @@ class LabHarness:
             install_executables=lambda folder, _client, report: self.install(folder, report),
             open_host_local_folder=NetworkFiles,
             find_host_problems=lambda _folder: (),
+            find_missing_plugins=lambda _folder: (),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             install_node=lambda folder, _units, report: report(f"installed the node process {folder}"),
             uninstall_node=lambda folder, _units, report: report(f"removed the node process {folder}"),

@@ -45,11 +45,26 @@ for command in (validate, render, apply, status):
 @click.option(
     "--trust-environment", is_flag=True, help="Install from an environment that a user other than root may write."
 )
-@click.pass_context
+@click.option(
+    "--without-helpers",
+    is_flag=True,
+    help="Only warn of a plugin without which no pod starts, as in an image that gets it later.",
+)
 def install_host(
-    context: click.Context, bin_dir: str, client: str | None, unit_dir: str, *, has_node: bool, trust_environment: bool
+    bin_dir: str,
+    client: str | None,
+    unit_dir: str,
+    *,
+    has_node: bool,
+    trust_environment: bool,
+    without_helpers: bool,
 ) -> None:
-    """Write the executables netplug and netplug-ipam into DIR, and say what else this machine lacks."""
+    """Write the executables netplug and netplug-ipam into DIR, and say what else this machine lacks.
+
+    Everything is installed, and the exit status is 1, if loopback is missing, or a plugin that a configuration list in
+    /etc/cni/net.d chains with netplug.
+    """
+    context = click.get_current_context()
     session = session_of(context)
     try:
         if not trust_environment:
@@ -59,8 +74,16 @@ def install_host(
             session.install_node(bin_dir, unit_dir, click.echo)
         for problem in session.find_host_problems(bin_dir):
             click.echo(f"warning: {problem}")
+        missing = session.find_missing_plugins(bin_dir)
     except NetplugError as error:
         raise click.ClickException(str(error)) from error
+    for problem in missing:
+        if without_helpers:
+            click.echo(f"warning: {problem}")
+        else:
+            click.echo(f"Error: {problem}", err=True)
+    if missing and not without_helpers:
+        context.exit(1)
 
 
 @click.group()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.requirements import find_host_problems
+from netplug_backends.host.requirements import find_host_problems, find_missing_plugins
 
 FORWARDING = ("proc/sys/net/ipv4/ip_forward", "proc/sys/net/ipv6/conf/all/forwarding")
 BIN_DIR = "/opt/cni/bin"
@@ -36,6 +36,9 @@ class Host:
     def problems(self, bin_dir: str = BIN_DIR) -> list[str]:
         return list(find_host_problems(bin_dir, str(self.root)))
 
+    def missing(self, bin_dir: str = BIN_DIR) -> list[str]:
+        return list(find_missing_plugins(bin_dir, str(self.root)))
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
@@ -44,6 +47,7 @@ def host(tmp_path: Path) -> Host:
 
 def test_nothing_is_said_of_a_host_that_has_everything(host: Host) -> None:
     assert host.problems() == []
+    assert host.missing() == []
 
 
 def test_a_host_that_does_not_forward(host: Host) -> None:
@@ -76,19 +80,31 @@ def test_a_missing_plugin_is_linked_from_debian_s_folder_or_installed(host: Host
 
 
 def test_in_debian_s_folder_the_package_alone_is_named(host: Host) -> None:
-    found = host.problems("/usr/lib/cni")
-    assert [text.partition("; ")[2] for text in found] == ["run: apt-get install containernetworking-plugins"] * 2
-    assert found[0].startswith("loopback is not in /usr/lib/cni: containerd starts no pod without it;")
+    package = "run: apt-get install containernetworking-plugins"
+    assert [text.partition("; ")[2] for text in host.problems("/usr/lib/cni")] == [package]
+    assert host.missing("/usr/lib/cni") == [
+        f"loopback is not in /usr/lib/cni: containerd starts no pod without it; {package}"
+    ]
+
+
+def test_a_plugin_in_another_folder_of_containerd_is_not_missing(host: Host) -> None:
+    (host.root / "opt/cni/bin/loopback").unlink()
+    host.write("usr/lib/cni/loopback", "", 0o755)
+    assert len(host.missing()) == 1
+    section = '[plugins."io.containerd.cri.v1.runtime".cni]\n'
+    host.write("etc/containerd/config.toml", f'{section}bin_dirs = ["/opt/cni/bin", "/usr/lib/cni"]')
+    assert host.missing() == []
 
 
 def test_a_plugin_that_the_configuration_list_names(host: Host) -> None:
     chain = [{"type": "netplug"}, {"type": "bandwidth"}, {"type": "portmap"}]
     host.write("etc/cni/net.d/10-netplug.conflist", json.dumps({"plugins": chain}))
     host.write("etc/cni/net.d/20-other.conflist", json.dumps({"plugins": [{"type": "bridge"}]}))
-    found = host.problems()
-    assert [text.partition(";")[0] for text in found] == [
-        "netplug is not in /opt/cni/bin: /etc/cni/net.d/10-netplug.conflist names it, so no pod starts without it",
+    (host.root / "opt/cni/bin/portmap").unlink()
+    assert host.problems() == [], "each is said once"
+    assert [text.partition(";")[0] for text in host.missing()] == [
         "bandwidth is not in /opt/cni/bin: /etc/cni/net.d/10-netplug.conflist names it, so no pod starts without it",
+        "portmap is not in /opt/cni/bin: /etc/cni/net.d/10-netplug.conflist names it, so no pod starts without it",
     ]
 
 

@@ -56,6 +56,22 @@ def test_what_the_host_lacks_is_said_and_stops_nothing(harness: ToolHarness) -> 
     ]
 
 
+def test_a_plugin_without_which_no_pod_starts_fails_after_everything_is_installed(harness: ToolHarness) -> None:
+    harness.host_problems = ("net.ipv4.ip_forward is 0 on this node: …; run: …",)
+    harness.missing_plugins = ("loopback is not in /bin: …; run: …", "tuning is not in /bin: …; run: …")
+    installed = [
+        "installed /bin, built",
+        "installed the node process /bin, /etc/systemd/system",
+        "warning: net.ipv4.ip_forward is 0 on this node: …; run: …",
+    ]
+    assert harness.run_command("install", "host", "--bin-dir", "/bin", "--node") == 1
+    assert harness.out.splitlines() == installed
+    assert harness.err.splitlines() == [f"Error: {text}" for text in harness.missing_plugins]
+    assert harness.run_command("install", "host", "--bin-dir", "/bin", "--node", "--without-helpers") == 0
+    assert harness.out.splitlines() == [*installed, *(f"warning: {text}" for text in harness.missing_plugins)]
+    assert harness.err == ""
+
+
 def test_a_file_that_cannot_be_removed_is_named(harness: ToolHarness) -> None:
     def uninstall(bin_dir: str, _report: object) -> None:
         raise Unavailable(bin_dir, "Is a directory")
