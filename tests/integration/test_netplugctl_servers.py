@@ -308,7 +308,7 @@ def test_other_kinds_are_written_too(user: ToolUser, request: pytest.FixtureRequ
 def test_the_first_change_gives_the_cluster_an_identity(user: ToolUser) -> None:
     """S-56; reference 4.8."""
     said = user.run_command("version")
-    kind = "kdd" if user.spec["datastoreType"] == "kubernetes" else user.spec["datastoreType"]
+    kind = "kdd" if "kubeconfig" in user.spec else "etcdv3"
     assert said.out == f"Client Version: v{__version__}\nCluster Version: unknown\nCluster Type: {kind}\n"
     user.run_command("create", "-f", "-", stdin=POOL)
     shown = user.get_object("clusterinfo", "default")["spec"]
