@@ -35,6 +35,7 @@ def server(api_server: ApiServer) -> Iterator[ApiServer]:
     """A server with the definitions of v3 and the policies, which are in force."""
     version = served_version(api_server)
     install_definitions(api_server, CrdMode.V3)
+    delete_custom_objects(api_server, CrdMode.V3)  # what tests before left
     objects = list(admission_objects(version))
     for one in objects:
         path = f"{path_of(one)}?fieldManager=tests&fieldValidation=Strict&force=true"
