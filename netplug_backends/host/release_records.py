@@ -192,6 +192,7 @@ class ReleaseRecordFolder:
                     moved += 1
             remove_leftovers(f"{self._stores}/{store}")
             _remove_if_empty(f"{self._stores}/{store}")
+        remove_leftovers(self.folder)
         for name in _names(self.folder):
             if name.endswith(_UNFINISHED) and _is_older(f"{self.folder}/{name}", before_ns):
                 _unlink(f"{self.folder}/{name}")  # of a writer of an earlier release that was killed
@@ -250,6 +251,7 @@ class ReleaseRecordFolder:
             make_folder(os.path.dirname(path))
             make_folder(path, PRIVATE_FOLDER_MODE)
         with open_folder(self._locations) as locations:
+            locations.remove_leftovers()  # this process has the lock, so nobody is at a link
             locations.link(place, f"../stores/{store}")
 
     def _write(self, store: str, name: str, text: str) -> None:

@@ -263,12 +263,20 @@ def test_a_link_at_the_path_of_a_record_is_replaced_and_not_followed(
 
 
 def test_what_dead_writers_left_is_removed(folder: ReleaseRecordFolder) -> None:
-    path = Path(folder.write(PLACE, A, "text"))
-    for parent, name in ((path.parent, f".netplug-{'0' * 32}.new"), (Path(folder.folder), f"{FORMER}.tmp")):
+    path, unfinished = Path(folder.write(PLACE, A, "text")), f".netplug-{'0' * 32}.new"
+    for parent, name in ((path.parent, unfinished), (path.parents[2], unfinished), (path.parents[2], f"{FORMER}.tmp")):
         (parent / name).write_text("half")
     assert folder.orphan((PLACE,), before_ns=LATER_NS) == 0
     assert os.listdir(path.parent) == [path.name]
     assert sorted(os.listdir(folder.folder)) == ["locations", "stores"]
+
+
+def test_the_link_that_a_dead_writer_left_unfinished_is_removed_with_the_next_one(folder: ReleaseRecordFolder) -> None:
+    folder.write(PLACE, A, "text")
+    locations = Path(folder.folder, "locations")
+    (locations / f".netplug-{'0' * 32}.new").symlink_to(f"../stores/{STORE}")
+    folder.lead(PLACE, STORE)
+    assert os.listdir(locations) == [PLACE]
 
 
 def test_a_holder_of_the_lock_that_stopped_keeps_no_del_from_its_record(
