@@ -178,10 +178,13 @@ def test_del_killed_anywhere_then_del(scene: KillScene) -> None:
 @pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
 def test_del_killed_anywhere_in_an_outage(scene: KillScene) -> None:
     """Whether the dead one left a record or not, the next DEL leaves one; all are done once the datastore is back."""
-    pod = scene.pod()
-    scene.add(pod)
+    pods = scene.pods(2)
+    run_in_parallel(scene.add, pods)
     with outage(scene):
-        effects = scene.run_to_end("DEL", pod)
+        first, effects = (scene.run_to_end("DEL", pod) for pod in pods)
+    # The first one also links the place of the datastore with the folder of its records.
+    assert [name for name in first if name == "Folder.link"] == ["Folder.link"] * 2
+    assert "Folder.link" not in effects
     assert {"NetlinkSocket.send", "Folder._written", "Folder.replace", "Folder.sync"} <= set(effects)
     numbers = all_numbers(effects)
     numbered = scene.victims(numbers if IS_DEEP else numbers[::2])
