@@ -160,8 +160,9 @@ def test_executables_and_the_process_take_turns_on_one_attachment(
     assert ctl(node, "ipam", "check").count("10.65.0") == 0
 
 
-# A tenth more than it takes (Python 3.11), for other versions of Python and of libraries.
-MOST_CALLS = {"ADD": 1880, "DEL": 1120}
+# A tenth more than it takes (Python 3.11), for other versions of Python and of libraries. Each call sees anew what may
+# change without it: the MTU of the host, settings of the kernel that may be read-only, and records of its attachment.
+MOST_CALLS = {"ADD": 2160, "DEL": 1270}
 
 
 def test_a_served_call_runs_no_more_python_than_it_has_to(runtime: CNIRuntime) -> None:

@@ -232,8 +232,8 @@ class BlockIPAM:
 
         def decided(snapshot: Snapshot) -> Decision[PartRelease] | NeedMore:
             known = self._completed(snapshot)
-            is_whole = not any(found.malformed for found in known.results.values())
-            record.passed_over = () if is_whole else left_out(known)
+            damaged = [found for found in known.results.values() if found.malformed]
+            record.passed_over = left_out(known) if damaged else ()
             decision = decide_release(known, request, self.clock.now_ns(), after)
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
