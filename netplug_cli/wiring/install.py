@@ -13,7 +13,7 @@ from netplug_cli.install.arguments import InstallArguments, parse_arguments
 from netplug_cli.install.process import Installer
 from netplug_cli.install.world import Programs
 from netplug_cli.logs import Logger
-from netplug_cli.node.signals import StopSignals
+from netplug_cli.runtime.signals import StopSignals
 from netplug_cli.wiring.cni import open_log_file
 from netplug_cli.wiring.node_token import find_token_refresh
 from netplug_core.log import Level

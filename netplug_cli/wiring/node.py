@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from netplug_cli.cni.method_cache import use_cache
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
 from netplug_cli.node.listening import Listener, find_activated, listen
-from netplug_cli.node.signals import StopSignals
+from netplug_cli.runtime.signals import StopSignals
 from netplug_core.cni.node_socket import DEFAULT_SOCKET
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
 """What stored resources should be, as functions of what they are and of what the orchestrator has.
 
+- ``controller``: the frame of every loop: what a controller is, and when its next pass is due
 - ``nodes``: a Node beside the orchestrator's node
 """

@@ -13,7 +13,7 @@ import pytest
 from netplug_cli.node import process as process_module
 from netplug_cli.node.listening import listen
 from netplug_cli.node.process import NodeProcess
-from netplug_cli.node.signals import StopSignals
+from netplug_cli.runtime.signals import StopSignals
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, encode_request, parse_reply
 from tests.harness.node_process import ask, connect, receive_all
 from tests.harness.node_server import REPLY, REQUEST, Lines, busy_reply

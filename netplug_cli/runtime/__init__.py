@@ -1,0 +1,5 @@
+"""The process half of the frame for loops; ``netplug_core.reconcile.controller`` has its rules.
+
+- ``controllers``: runs controllers, each in a thread of its own
+- ``signals``: the signals that end a process
+"""
