@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from netplug_core.log import Level, Log
+from netplug_core.clock import Deadline
+from netplug_core.log import Level
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished
 
-__all__ = ["CertificateRefresh"]
+__all__ = ["LOOK_EVERY_S", "CertificateRefresh"]
+
+LOOK_EVERY_S = 0.5
+"""The pause between two looks at certificates."""
+
+_NOT_COPIED = "the certificates of etcd are not copied"
+
+
+@frozen
+class _Copy:
+    """The certificates have changed to these stamps, and are to be copied."""
+
+    stamps: Hashable
 
 
 @define(kw_only=True)
@@ -20,22 +34,28 @@ class CertificateRefresh:
 
     copy: Callable[[], None]
     find_stamps: Callable[[], Hashable]
-    log: Log
     copied: Hashable
     _seen: Hashable = field(default=None, init=False)
-    _problem: str = field(default="", init=False)
 
-    def look(self) -> None:
-        """Copy the certificates if they have changed. A failure is a line of the log, and the next look tries again."""
+    def controller(self) -> Controller[_Copy | None, _Copy]:
+        """What copies the certificates if they have changed; the next look tries again what failed."""
+        return Controller(
+            name="certificates of etcd",
+            observe=self._find_change,
+            plan=lambda change: Plan(actions=(change,) if change else (), look_again_s=LOOK_EVERY_S),
+            act=self._copy,
+            failure=_NOT_COPIED,
+            timing=Timing(backoff=Backoff(first_s=LOOK_EVERY_S, longest_s=10 * LOOK_EVERY_S)),
+        )
+
+    def _find_change(self, _deadline: Deadline) -> _Copy | None:
         stamps = self.find_stamps()
         has_settled, self._seen = stamps == self._seen, stamps
-        if not has_settled or stamps == self.copied:
-            return
+        return _Copy(stamps) if has_settled and stamps != self.copied else None
+
+    def _copy(self, change: _Copy, _deadline: Deadline) -> None:
         try:
             self.copy()
         except OSError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                self.log(Level.ERROR, "the certificates of etcd are not copied", cause=self._problem)
-            return
-        self.copied, self._problem = stamps, ""
+            raise Unfinished((Problem(message=_NOT_COPIED, cause=str(error), level=Level.ERROR),)) from error
+        self.copied = change.stamps

@@ -17,6 +17,8 @@ from attrs import define, frozen
 from netplug_cli.install.arguments import InstallArguments
 from netplug_cli.install.certificates import CertificateRefresh
 from netplug_cli.install.world import InstallHost, PluginToken, Programs, Stamps
+from netplug_cli.runtime.controllers import Runtime
+from netplug_core.clock import Clock
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.installation.conflist_template import BUILT_IN, Conflist, HostFacts, fill_conflist, require_filled
 from netplug_core.installation.host_plan import (
@@ -37,16 +39,13 @@ from netplug_core.installation.host_plan import (
 from netplug_core.installation.installer_settings import InstallerSettings, read_installer_settings
 from netplug_core.log import Level, Log
 
-__all__ = ["LOOK_EVERY_S", "Installer"]
+__all__ = ["Installer"]
 
 OK: Final = 0
 NOT_ACCEPTED: Final = 2
 NOT_WRITABLE: Final = 3
 NO_TOKEN: Final = 4
 FAILED: Final = 5
-
-LOOK_EVERY_S: Final = 0.5
-"""The pause between two looks at certificates and tokens."""
 
 
 class _Failed(Exception):
@@ -82,6 +81,7 @@ class Installer:
     find_text: Callable[[str], str | None]
     host_name: str
     pod_token_file: str
+    clock: Clock
     log: Log
 
     def run(self, wakeup: socket.socket) -> int:
@@ -178,17 +178,17 @@ class Installer:
     # --- what follows --------------------------------------------------------------------------------------------
 
     def _stay(self, found: _Found, wakeup: socket.socket) -> None:
-        """Keep the copies of certificates and the kubeconfig fresh."""
+        """Keep the copies of certificates and the kubeconfig fresh, until ``wakeup`` is readable."""
         certificates = CertificateRefresh(
             copy=lambda: self._copy_certificates(found.settings),
             find_stamps=lambda: self.host.find_stamps(found.settings.tls_assets_dir),
-            log=self.log,
             copied=found.stamps,
         )
-        while not select.select([wakeup], [], [], LOOK_EVERY_S)[0]:
-            certificates.look()
-            if self.token is not None:
-                self.token.look()
+        token = () if self.token is None else (self.token.controller(),)
+        runtime = Runtime((certificates.controller(), *token), clock=self.clock, log=self.log)
+        runtime.start()
+        select.select([wakeup], [], [])
+        runtime.stop()
 
     def _copy_certificates(self, settings: InstallerSettings) -> None:
         for step in plan_tls(self.arguments.conf_dir, self.host.read_certificates(settings.tls_assets_dir)):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
+from netplug_cli.runtime.controllers import Reconciler
 from netplug_core.installation.host_plan import BinFolder, ConfFolder, CopyProgram, WriteFile
-from netplug_core.installation.tokens import IssuedToken
 
 __all__ = ["InstallHost", "PluginToken", "Programs", "Stamps"]
 
@@ -82,7 +82,7 @@ class Programs(Protocol):
 class PluginToken(Protocol):
     """What renews the token in the plugin's kubeconfig."""
 
-    def renew_now(self) -> IssuedToken:
+    def renew_now(self) -> None:
         """Renew it.
 
         Raises:
@@ -91,6 +91,6 @@ class PluginToken(Protocol):
         """
         ...
 
-    def look(self) -> None:
-        """Renew it if it is time; a failure is a line of the log."""
+    def controller(self) -> Reconciler:
+        """What renews it whenever it is time."""
         ...

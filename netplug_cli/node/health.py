@@ -5,9 +5,9 @@ from __future__ import annotations
 from attrs import frozen
 
 from netplug_cli.node.datastores import DatastoreState, OpenDatastores
-from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.server import Server
 from netplug_cli.node.workers import Workers
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Clock
 
 __all__ = ["STUCK_CALL_S", "STUCK_SERVER_S", "Health"]
@@ -25,7 +25,7 @@ class Health:
 
     server: Server
     workers: Workers
-    tasks: tuple[PeriodicTask, ...]
+    tasks: Runtime
     datastores: OpenDatastores
     clock: Clock
 
@@ -34,7 +34,7 @@ class Health:
         if not self.server.is_serving:
             return ()
         now, problems = self.clock.monotonic(), []
-        if not (self.workers.are_alive and all(task.is_alive for task in self.tasks)):
+        if not (self.workers.are_alive and self.tasks.are_alive):
             problems.append("a thread has ended")
         busy_since = self.server.busy_since
         if busy_since is not None and now - busy_since > STUCK_SERVER_S:
@@ -47,11 +47,13 @@ class Health:
     def find_unready(self) -> tuple[str, ...]:
         """Why calls should not come yet, or no more; nothing if it listens and the open datastores answer.
 
-        Datastores that have not been asked lately are asked.
+        Datastores that have not been asked lately are asked. A task that is stuck is named too: calls are served
+        without it, so that it is no reason to start the process again.
         """
         problems = () if self.server.is_serving else ("the process does not serve calls",)
         silent = (state for state in self.datastores.check() if not state.does_answer)
-        return (*problems, *self.find_dead(), *map(_describe, silent))
+        stuck = (f"{each.name} is stuck for {each.busy_s:.0f} s" for each in self.tasks.healths if each.is_stuck)
+        return (*problems, *self.find_dead(), *stuck, *map(_describe, silent))
 
 
 def _describe(state: DatastoreState) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -44,6 +44,7 @@ ReadValues: TypeAlias = Callable[[], Mapping[tuple[str, ...], float]]
 _COMMANDS = frozenset(command.value for command in CNICommand)
 _OTHER = "other"  # a label's value comes from a fixed set, so that a client cannot make ever more series
 _SUCCESS = "0"
+_OK, _FAILED = "ok", "failed"  # the outcomes of a pass of a task
 _BROKEN_OFF = "broken-off"  # the outcome of a call that ended without a reply
 
 # From a commit in memory to a call that waits for the policy of its pod.
@@ -97,6 +98,13 @@ class NodeMetrics:
             buckets=_DATASTORE_BUCKETS,
             registry=registry,
         )
+        self._task_seconds = Histogram(
+            "netplug_node_task_duration_seconds",
+            "The time that a pass of a task took. The outcome is ok or failed.",
+            ("task", "outcome"),
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
         # The same few series, call after call: the library makes a text of each label and takes a lock to find one.
         self._count_of = lru_cache(_KEPT_SERIES)(self._calls.labels)
         self._duration_of = lru_cache(_KEPT_SERIES)(self._call_seconds.labels)
@@ -147,6 +155,16 @@ class NodeMetrics:
     def note_datastore_call(self, datastore: tuple[str, str], operation: str, outcome: str, seconds: float) -> None:
         """Note a read or a commit. ``datastore`` is its name and its location."""
         self._datastore_duration_of(*datastore, operation, outcome).observe(seconds)
+
+    def note_task(self, name: str, is_failed: bool, seconds: float) -> None:  # noqa: FBT001  a ``NotePass``
+        """Note a pass of a task."""
+        self._task_seconds.labels(name, _FAILED if is_failed else _OK).observe(seconds)
+
+    def expect_tasks(self, names: Iterable[str]) -> None:
+        """Begin the series of these tasks at zero, so that a first failure is seen as one."""
+        for name in names:
+            for outcome in (_OK, _FAILED):
+                self._task_seconds.labels(name, outcome)
 
     def render(self) -> bytes:
         """All metrics, as :data:`METRICS_TYPE`."""

@@ -16,15 +16,16 @@ from netplug_cli.node.datastores import DatastoreState, OpenDatastores
 from netplug_cli.node.health import Health
 from netplug_cli.node.metrics import METRICS_TYPE, NodeMetrics
 from netplug_cli.node.metrics_file import MetricsFile
-from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.server import Server
 from netplug_cli.node.service_manager import ServiceManager
 from netplug_cli.node.supervision import Supervision
 from netplug_cli.node.workers import Workers
 from netplug_cli.node_status import STATUS_PATH, CallFigures, NodeDatastore, NodeStatus, encode_status
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Clock
 from netplug_core.flows.world import RecordCounts
 from netplug_core.log import Log
+from netplug_core.reconcile.controller import ControllerHealth
 
 __all__ = ["NodeIdentity", "NodeOperations", "NodeParts"]
 
@@ -36,7 +37,7 @@ class NodeParts:
     server: Server
     queue: CallQueue
     workers: Workers
-    tasks: tuple[PeriodicTask, ...]
+    tasks: Runtime
 
 
 @frozen(kw_only=True)
@@ -86,13 +87,14 @@ class NodeOperations:
                 status = {STATUS_PATH: lambda: self._status_page(parts, health)}
                 self._serve(stack, self.status_listening, {**status, **self._pages(health)})
             if self.metrics_file:
-                file = MetricsFile(self.metrics_file, self.metrics, log=self.log)
+                file = MetricsFile(self.metrics_file, self.metrics, clock=self.clock, log=self.log)
                 file.start()
                 stack.callback(file.stop)
             supervision = Supervision(
                 manager=self.manager,
                 find_dead=health.find_dead,
                 describe=lambda: self._describe(parts),
+                clock=self.clock,
                 log=self.log,
             )
             supervision.start()
@@ -157,7 +159,25 @@ class NodeOperations:
         self.metrics.add_values("netplug_node_datastore_up", text, labels, self._datastores_up)
         text = "How long ago an open datastore answered."
         self.metrics.add_values("netplug_node_datastore_answer_age_seconds", text, labels, self._answer_ages)
+        self._add_task_values(parts.tasks)
         self._add_known_values()
+
+    def _add_task_values(self, tasks: Runtime) -> None:
+        """Add how the tasks do, by their names; how often and how long they run is counted as they do."""
+
+        def add(name: str, text: str, read: Callable[[ControllerHealth], float | None]) -> None:
+            def values() -> dict[tuple[str, ...], float]:
+                found = ((each.name, read(each)) for each in tasks.healths)
+                return {(task,): value for task, value in found if value is not None}
+
+            self.metrics.add_values(f"netplug_node_task_{name}", text, ("task",), values)
+
+        text = "How long ago a task last succeeded; missing before its first success."
+        add("last_success_age_seconds", text, lambda health: health.succeeded_s)
+        add("failures_in_a_row", "How often a task has failed since it last succeeded.", lambda health: health.failures)
+        add("problems", "What a task has found to be wrong, or could not do.", lambda health: len(health.problems))
+        add("changes_waiting", "Changes that wait for the next pass of a task.", lambda health: health.woken)
+        add("stuck", "1 if a step of a task takes far too long, otherwise 0.", lambda health: health.is_stuck)
 
     def _add_known_values(self) -> None:
         """Add what is known of credentials, and from caches."""

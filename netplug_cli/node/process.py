@@ -11,9 +11,9 @@ from attrs import frozen
 from netplug_cli.node.calls import AnswerCall, CallQueue, RefuseCall
 from netplug_cli.node.listening import Listener
 from netplug_cli.node.operations import NodeParts
-from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.server import Server
 from netplug_cli.node.workers import Workers
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.log import Level, Log
 
 __all__ = ["STOP_S", "NodeProcess"]
@@ -33,7 +33,7 @@ class NodeProcess:
 
     answer: AnswerCall
     refuse: RefuseCall
-    tasks: tuple[PeriodicTask, ...]
+    tasks: Runtime
     observe: Callable[[NodeParts], AbstractContextManager[Callable[[], None]]]
     log: Log
     workers: int
@@ -49,8 +49,7 @@ class NodeProcess:
         workers = Workers(self.workers, queue, self.answer, self.log)
         server = Server(listening=listener.socket, queue=queue, refuse=self.refuse, log=self.log)
         workers.start()
-        for task in self.tasks:
-            task.start()
+        self.tasks.start()
         with self.observe(NodeParts(server=server, queue=queue, workers=workers, tasks=self.tasks)) as note_end:
             self.log(Level.INFO, "the node process serves", socket=listener.path, workers=self.workers)
             try:
@@ -59,8 +58,7 @@ class NodeProcess:
                 listener.close()
                 note_end()
                 unfinished = workers.stop(STOP_S)
-                for task in self.tasks:
-                    task.stop()
+                self.tasks.stop()
         if unfinished:
             self.log(Level.ERROR, f"calls have not ended within {STOP_S:g} s", calls=unfinished)
             return 1

@@ -69,7 +69,7 @@ NotePass: TypeAlias = Callable[[str, bool, float], None]
 
 
 def _note_nothing(_name: str, _is_failed: bool, _seconds: float) -> None:  # noqa: FBT001  a ``NotePass``
-    """For controllers that nobody counts."""
+    """Counts nothing."""
 
 
 @define(eq=False)
@@ -181,7 +181,7 @@ class ControllerLoop:
 class Runtime:
     """Runs some controllers, from ``start`` to ``stop``. Their names differ, as logs and metrics know them by these.
 
-    ``note_pass`` is told of each pass.
+    ``note_pass`` gets each pass.
     """
 
     def __init__(

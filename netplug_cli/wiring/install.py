@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from netplug_backends.host.installing import HostFolders, ProgramsOfBundle, ProgramsOfEnvironment
-from netplug_backends.host.machine import HostMachine
+from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
 from netplug_cli.install.arguments import InstallArguments, parse_arguments
 from netplug_cli.install.process import Installer
@@ -49,6 +49,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str], account_folder: st
             find_text=machine.find_text,
             host_name=machine.host_name(),
             pod_token_file=f"{account_folder}/token",
+            clock=SystemClock(),
             log=log,
         ).run(signals.wakeup)
 

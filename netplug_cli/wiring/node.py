@@ -122,6 +122,7 @@ def _serve(
     from netplug_cli.node.datastores import OpenDatastores
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.process import NodeProcess
+    from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_calls import NodeCalls
     from netplug_cli.wiring.node_tasks import node_tasks
@@ -132,13 +133,13 @@ def _serve(
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     with closing(NodeCalls(log, datastores)) as calls:
         operations = _operations(options, sockets, metrics, datastores, calls.replay.count, log)
+        controllers = node_tasks(os.environ, options.config, log, datastores.credentials, in_container)
+        tasks = Runtime((calls.replay.controller(), *controllers), clock=clock, log=log, note_pass=metrics.note_task)
+        metrics.expect_tasks(tasks.names)
         process = NodeProcess(
             answer=metrics.measured(calls.answer),
             refuse=metrics.counted(calls.refuse),
-            tasks=(
-                calls.replay.task,
-                *node_tasks(os.environ, options.config, log, datastores.credentials, in_container),
-            ),
+            tasks=tasks,
             observe=operations.running,
             log=log,
             workers=options.workers,

@@ -19,8 +19,8 @@ from netplug_cli.cni.main import answer_call, refuse_call
 from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.lookups import CachedLookups
-from netplug_cli.node.replay import RecordReplay
 from netplug_cli.node.shared import OpeningUse, SharedDatastore, SharedOpenings
+from netplug_cli.node.tasks import RecordReplay
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_core import __version__

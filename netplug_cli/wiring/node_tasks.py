@@ -1,4 +1,4 @@
-"""What the node process does besides serving calls: its periodic tasks on this machine.
+"""What the node process does besides serving calls: its controllers on this machine.
 
 ``netplug_cli.wiring.node`` imports it once the process listens.
 """
@@ -16,9 +16,8 @@ from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.root import RunInContainer, run_here
 from netplug_backends.linux.nftables import NftablesFilter
 from netplug_cli.node.credentials import KnownCredentials
-from netplug_cli.node.filtering import packet_filter_task
-from netplug_cli.node.periodic import PeriodicTask
-from netplug_cli.node.registration import NodeRegistration
+from netplug_cli.node.tasks import NodeRegistration, packet_filter_controller
+from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.node_token import find_token_refresh
 from netplug_core import __version__
@@ -38,11 +37,11 @@ def node_tasks(
     log: Log,
     credentials: KnownCredentials,
     in_container: RunInContainer | None = None,
-) -> tuple[PeriodicTask, ...]:
-    """The tasks that need no call. ``config_file`` names the datastore of the node; empty: the environment does.
+) -> tuple[Reconciler, ...]:
+    """The controllers that need no call. ``config_file`` names the datastore of the node; empty: the environment does.
 
-    ``credentials`` gets those that a task renews. ``in_container`` reads the files of a container that this process has
-    left; None: it has left none.
+    ``credentials`` gets those that one of them renews. ``in_container`` reads the files of a container that this
+    process has left; None: it has left none.
     """
     host, clock, in_pod = HostMachine(), SystemClock(), in_container or run_here
     registration = NodeRegistration(
@@ -55,11 +54,14 @@ def node_tasks(
         log=log,
     )
     refresh = find_token_refresh(environ, log, in_pod)
-    tasks = (packet_filter_task(NftablesFilter(), log=log), registration.task())
+    controllers: tuple[Reconciler, ...] = (
+        packet_filter_controller(NftablesFilter(), log=log),
+        *registration.controllers(),
+    )
     if refresh is None:
-        return tasks
+        return controllers
     credentials.add(refresh.credentials_in_use)
-    return (*tasks, refresh.task())
+    return (*controllers, refresh.controller())
 
 
 def _names(environ: Mapping[str, str]) -> NetConf:

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.root import RunInContainer, run_here
-from netplug_cli.node.token_refresh import TokenRefresh
+from netplug_cli.node.tasks import TokenRefresh
 from netplug_core.clock import Deadline
 from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_plugin_token
 from netplug_core.installation.kubeconfig import FILE_NAME

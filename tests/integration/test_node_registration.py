@@ -16,6 +16,8 @@ from netplug_cli.wiring.node_tasks import node_tasks
 from netplug_core.records import Get
 from netplug_core.resources.node import node_key
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
+from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
 from tests.harness.node import CNIRuntime, NetnsNode
 from tests.harness.node_process import start_node_process
 from tests.harness.node_server import Lines
@@ -104,10 +106,8 @@ def test_on_etcd_a_node_has_the_labels_of_the_clusters_node(
 def looked(environ: Mapping[str, str]) -> list[str]:
     """The lines of one look at a node whose labels have changed, but for that about the release of the cluster."""
     log = Lines()
-    _packet_filter, registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
-    registration.start()
-    wait_until(lambda: len(log.texts) >= 2, "the labels are copied")
-    registration.stop()
+    _packet_filter, *registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
+    DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
     return [text for text in log.texts if "release" not in text]
 
 

@@ -14,9 +14,11 @@ import pytest
 from attrs import frozen
 
 from netplug_backends.kubernetes.client.messages import ApiRequest
-from netplug_cli.node.token_refresh import TokenRefresh
+from netplug_cli.node.tasks import CREDENTIALS_EVERY_S, TokenRefresh
 from netplug_cli.wiring.node_token import find_token_refresh
 from netplug_core.installation.kubeconfig import FILE_NAME
+from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
 from tests.harness.node import NetnsNode
 from tests.harness.node_process import start_node_process
 from tests.harness.node_server import Lines
@@ -63,10 +65,24 @@ class Pod:
             if not (account / name).is_symlink():
                 (account / name).symlink_to(f"..data/{name}")
 
-    def refresh(self, log: Lines, **variables: str) -> TokenRefresh:
+    def refresh(self, log: Lines, **variables: str) -> Refresh:
         found = find_token_refresh({**self.environ, **variables}, log, account_folder=str(self.folder / "account"))
         assert found is not None
-        return found
+        return Refresh(found, log)
+
+
+class Refresh:
+    """What renews the token, by a clock that each look moves on to the next one."""
+
+    def __init__(self, refresh: TokenRefresh, log: Lines) -> None:
+        self.credentials_in_use, self.find_stamps = refresh.credentials_in_use, refresh.find_stamps
+        self._driven = DrivenControllers([refresh.controller()], clock=ManualClock(), log=log)
+        self._pause_s = 0.0
+
+    def look(self) -> None:
+        """Let the next look come."""
+        self._driven.pass_time(self._pause_s)
+        self._pause_s = CREDENTIALS_EVERY_S
 
 
 def make_pod(folder: Path, host: str, port: int, protocol: str = "https") -> Pod:

@@ -4,7 +4,9 @@ from collections.abc import Hashable
 
 from attrs import define, field
 
-from netplug_cli.install.certificates import CertificateRefresh
+from netplug_cli.install.certificates import LOOK_EVERY_S, CertificateRefresh
+from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines
 
 
@@ -22,28 +24,30 @@ class Mounted:
             raise self.error
         self.copies += 1
 
-    def refresh(self) -> CertificateRefresh:
-        return CertificateRefresh(copy=self.copy, find_stamps=lambda: self.stamps, log=self.log, copied=self.stamps)
+    def driven(self) -> DrivenControllers:
+        refresh = CertificateRefresh(copy=self.copy, find_stamps=lambda: self.stamps, copied=self.stamps)
+        return DrivenControllers([refresh.controller()], clock=ManualClock(), log=self.log)
 
 
 def test_a_change_is_copied_once_it_has_settled() -> None:
     mounted = Mounted()
-    refresh = mounted.refresh()
+    driven = mounted.driven()
+    driven.pass_time(LOOK_EVERY_S)
     for stamps, copies in [(0, 0), (0, 0), (1, 0), (2, 0), (2, 1), (2, 1), (0, 1), (0, 2)]:
         mounted.stamps = stamps
-        refresh.look()
+        driven.pass_time(LOOK_EVERY_S)
         assert mounted.copies == copies
 
 
 def test_a_failure_is_one_line_and_is_tried_again() -> None:
     mounted = Mounted()
-    refresh = mounted.refresh()
+    driven = mounted.driven()
+    driven.pass_time()
     mounted.stamps, mounted.error = 1, OSError(28, "No space left on device")
-    for _ in range(4):
-        refresh.look()
+    driven.pass_time(60)
     assert mounted.log.texts == [
         "ERROR the certificates of etcd are not copied cause=[Errno 28] No space left on device"
     ]
     mounted.error = None
-    refresh.look()
+    driven.pass_time(60)
     assert mounted.copies == 1

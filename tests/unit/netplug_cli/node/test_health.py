@@ -11,15 +11,18 @@ from attrs import define, field
 from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.health import STUCK_CALL_S, STUCK_SERVER_S, Health
-from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.server import Server
 from netplug_cli.node.workers import Workers
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest
 from netplug_core.errors import Unavailable
+from netplug_core.reconcile.controller import Controller, Plan, Source, Timing
 from netplug_core.testing.clock import ManualClock, RealClock
 from tests.harness.node_server import REPLY, Lines, busy_reply, pending_call
 from tests.harness.observed_stores import SlowDatastore
 from tests.harness.waiting import wait_until
+
+WORK = Source("work")
 
 
 @define
@@ -40,7 +43,8 @@ class Parts:
     clock: LaterClock = field(factory=LaterClock)
     end: Event = field(factory=Event)
     queue: CallQueue = field(factory=lambda: CallQueue(1))
-    task: PeriodicTask = field(factory=lambda: PeriodicTask("task", lambda: None, every_s=3600, log=Lines()))
+    stay: Event = field(factory=Event)
+    tasks: Runtime = field(init=False)
     datastores: OpenDatastores = field(factory=lambda: OpenDatastores(RealClock(), lambda *_call: None))
     workers: Workers = field(init=False)
     server: Server = field(init=False)
@@ -53,10 +57,19 @@ class Parts:
         listening.settimeout(0)
         self.workers = Workers(1, self.queue, self.answer, Lines())
         self.server = Server(listening=listening, queue=self.queue, refuse=busy_reply, log=Lines())
+        controller = Controller(
+            name="the work",
+            observe=lambda _deadline: self.stay.is_set() and self.end.wait(60),
+            plan=lambda _state: Plan[None](),
+            act=lambda _action, _deadline: None,
+            failure="failed",
+            inputs=frozenset({WORK}),
+        )
+        self.tasks = Runtime((controller,), clock=self.clock, log=Lines())
         self.health = Health(
             server=self.server,
             workers=self.workers,
-            tasks=(self.task,),
+            tasks=self.tasks,
             datastores=self.datastores,
             clock=self.clock,
         )
@@ -72,7 +85,7 @@ class Parts:
         thread = Thread(target=self.server.run, args=(wakeup,))
         with stop, wakeup, self.server.listening:
             self.workers.start()
-            self.task.start()
+            self.tasks.start()
             thread.start()
             wait_until(lambda: self.server.is_serving, "it serves")
             yield
@@ -80,7 +93,7 @@ class Parts:
             thread.join()
             self.end.set()
             assert self.workers.stop(60) == 0
-            self.task.stop()
+            self.tasks.stop()
 
 
 @pytest.fixture
@@ -126,8 +139,21 @@ def test_a_server_that_waits_may_wait_and_one_that_hangs_may_not(parts: Parts) -
 
 def test_a_thread_that_has_ended_is_a_fault(parts: Parts) -> None:
     with parts.serving():
-        parts.task.stop()
+        parts.tasks.stop()
         assert parts.health.find_dead() == ("a thread has ended",)
+
+
+def test_a_task_that_is_stuck_makes_the_process_unready_and_not_dead(parts: Parts) -> None:
+    with parts.serving():
+        wait_until(lambda: parts.tasks.healths[0].succeeded_s is not None, "the first pass has ended")
+        parts.stay.set()
+        parts.tasks.wake(WORK)
+        wait_until(lambda: parts.tasks.healths[0].busy_s is not None, "the next one is stuck")
+        parts.clock.ahead_s = Timing().stuck_s + 100
+        (problem,) = parts.health.find_unready()
+        assert problem.startswith("the work is stuck for 4")
+        assert parts.health.find_dead() == ()
+        parts.end.set()
 
 
 def test_a_datastore_that_does_not_answer_is_named_without_its_error(parts: Parts) -> None:

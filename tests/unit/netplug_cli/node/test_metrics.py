@@ -121,3 +121,11 @@ def test_calls_are_counted_over_all_programs_and_commands(metrics: NodeMetrics) 
         answer(WireRequest(program=program, environ={}, stdin=b""), None)
     metrics.counted(busy_reply)(REQUEST, NodeProcessBusy(waiting=1))
     assert metrics.count_calls() == CallCount(served=3, failed=1, refused=1)
+
+
+def test_tasks_begin_at_zero_and_count_under_their_outcome(metrics: NodeMetrics) -> None:
+    metrics.expect_tasks(["the work"])
+    metrics.note_task("the work", False, 0.25)  # noqa: FBT003  as ``NotePass`` is called
+    text, name = metrics.render(), "netplug_node_task_duration_seconds"
+    assert value_of(text, f'{name}_sum{{outcome="ok",task="the work"}}') == 0.25
+    assert value_of(text, f'{name}_count{{outcome="failed",task="the work"}}') == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.metrics_file import MetricsFile
+from netplug_core.testing.clock import RealClock
 from tests.harness.metrics import value_of
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
@@ -28,7 +29,7 @@ def counting_metrics() -> NodeMetrics:
 
 def test_it_is_replaced_again_and_again_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "netplug.prom"
-    file = MetricsFile(str(path), counting_metrics(), log=Lines(), every_s=0.001)
+    file = MetricsFile(str(path), counting_metrics(), clock=RealClock(), log=Lines(), every_s=0.001)
     file.start()
     wait_until(lambda: rounds_of(path) > 3, "it is written again and again")
     file.stop()
@@ -38,7 +39,7 @@ def test_it_is_replaced_again_and_again_and_removed_at_the_end(tmp_path: Path) -
 def test_what_keeps_it_from_being_written_is_logged_once_and_so_is_its_end(tmp_path: Path) -> None:
     path, log = tmp_path / "folder" / "netplug.prom", Lines()
     metrics = counting_metrics()
-    file = MetricsFile(str(path), metrics, log=log, every_s=0.001)
+    file = MetricsFile(str(path), metrics, clock=RealClock(), log=log, every_s=0.001)
     file.start()
     wait_until(lambda: (value_of(metrics.render(), "netplug_node_rounds") or 0) > 5, "it was tried some times")
     path.parent.mkdir()
@@ -52,7 +53,9 @@ def test_what_keeps_it_from_being_written_is_logged_once_and_so_is_its_end(tmp_p
 
 def test_a_file_that_was_never_written_is_not_missed(tmp_path: Path) -> None:
     log = Lines()
-    file = MetricsFile(str(tmp_path / "folder" / "netplug.prom"), counting_metrics(), log=log, every_s=3600)
+    file = MetricsFile(
+        str(tmp_path / "folder" / "netplug.prom"), counting_metrics(), clock=RealClock(), log=log, every_s=3600
+    )
     file.start()
     wait_until(lambda: bool(log.texts), "it was tried")
     file.stop()

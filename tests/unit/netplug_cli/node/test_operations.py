@@ -1,6 +1,7 @@
 """What a node process shows: its metrics, whether it lives and whether it is ready, as pages and as a file."""
 
 import socket
+from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -19,9 +20,11 @@ from netplug_cli.node.server import Server
 from netplug_cli.node.service_manager import ServiceManager
 from netplug_cli.node.workers import Workers
 from netplug_cli.node_status import CallFigures, NodeDatastore, NodeStatus, status_socket_of
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.flows.world import RecordCounts
+from netplug_core.reconcile.controller import Controller, Plan
 from netplug_core.testing.clock import ManualClock
 from tests.harness.metrics import value_of
 from tests.harness.node_server import REPLY, REQUEST, Lines, busy_reply, pending_call
@@ -36,7 +39,7 @@ def parts_of(listening: socket.socket) -> NodeParts:
         server=Server(listening=listening, queue=queue, refuse=busy_reply, log=Lines()),
         queue=queue,
         workers=Workers(3, queue, lambda _request, _namespace: REPLY, Lines()),
-        tasks=(),
+        tasks=Runtime((), clock=ManualClock(), log=Lines()),
     )
 
 
@@ -142,3 +145,32 @@ def test_the_file_is_there_while_they_run(tmp_path: Path) -> None:
         wait_until(path.exists, "it is written")
         assert value_of(path.read_bytes(), "netplug_node_workers") == 3
     assert not path.exists()
+
+
+def test_tasks_are_shown_by_their_names() -> None:
+    def fail(_deadline: Deadline) -> None:
+        raise Unavailable("etcd", "away")
+
+    def controller(name: str, observe: Callable[[Deadline], None]) -> Controller[None, None]:
+        return Controller(
+            name=name, observe=observe, plan=lambda _state: Plan(), act=lambda _action, _deadline: None, failure="no"
+        )
+
+    metrics, clock = NodeMetrics("1.2.3"), ManualClock()
+    tasks = Runtime([controller("well", lambda _deadline: None), controller("ill", fail)], clock=clock, log=Lines())
+    tasks.start()
+    with socket.socket(socket.AF_UNIX) as unused:
+        parts = evolve(parts_of(unused), tasks=tasks)
+        datastores = OpenDatastores(clock, metrics.note_datastore_call)
+        with operations_of(metrics, datastores).running(parts):
+            wait_until(lambda: tasks.healths[1].failures == 1, "one has failed")
+            wait_until(lambda: tasks.healths[0].succeeded_s is not None, "one has succeeded")
+            text = metrics.render()
+    tasks.stop()
+    assert value_of(text, 'netplug_node_task_last_success_age_seconds{task="well"}') == 0
+    assert value_of(text, 'netplug_node_task_last_success_age_seconds{task="ill"}') is None
+    for name in ("failures_in_a_row", "problems"):
+        assert value_of(text, f'netplug_node_task_{name}{{task="well"}}') == 0
+        assert value_of(text, f'netplug_node_task_{name}{{task="ill"}}') == 1
+    assert value_of(text, 'netplug_node_task_stuck{task="ill"}') == 0
+    assert value_of(text, 'netplug_node_task_changes_waiting{task="ill"}') == 0

@@ -13,8 +13,10 @@ import pytest
 from netplug_cli.node import process as process_module
 from netplug_cli.node.listening import listen
 from netplug_cli.node.process import NodeProcess
+from netplug_cli.runtime.controllers import Runtime
 from netplug_cli.runtime.signals import StopSignals
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, encode_request, parse_reply
+from netplug_core.testing.clock import RealClock
 from tests.harness.node_process import ask, connect, receive_all
 from tests.harness.node_server import REPLY, REQUEST, Lines, busy_reply
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
@@ -29,7 +31,7 @@ class Running:
         self._process = NodeProcess(
             answer=answer,
             refuse=busy_reply,
-            tasks=(),
+            tasks=Runtime((), clock=RealClock(), log=self.log),
             observe=lambda _parts: nullcontext(lambda: None),
             log=self.log,
             workers=1,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from netplug_cli.node.service_manager import ServiceManager
 from netplug_cli.node.supervision import Supervision
+from netplug_core.testing.clock import RealClock
 from tests.harness.node_server import Lines
 from tests.harness.service_managers import Notified, open_notified
 from tests.harness.waiting import wait_until
@@ -22,6 +23,7 @@ def supervised(
             manager=ServiceManager(notified.address, watchdog_s, log),
             find_dead=lambda: tuple(dead),
             describe=lambda: "3 calls served",
+            clock=RealClock(),
             log=log,
         )
         supervision.start()
@@ -62,7 +64,9 @@ def test_without_a_service_manager_no_thread_is_started() -> None:
         asked.append("whether it lives")
         return ()
 
-    supervision = Supervision(manager=ServiceManager("", None, log), find_dead=find_dead, describe=str, log=log)
+    supervision = Supervision(
+        manager=ServiceManager("", None, log), find_dead=find_dead, describe=str, clock=RealClock(), log=log
+    )
     supervision.start()
     supervision.note_end()
     supervision.stop()

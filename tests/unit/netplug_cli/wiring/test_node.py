@@ -278,7 +278,7 @@ def test_an_add_opens_as_many_files_with_10000_records_of_other_stores_as_withou
     assert calls.replay.count() == RecordCounts(own=10, foreign=10_000)
     Path(str(config["sqlite_path"])).rmdir()
     assert count_opens() == without
-    calls.replay._replay_all()  # noqa: SLF001  what the thread of its task calls
+    calls.replay.controller().reconcile(SystemClock(), lambda: True)
     assert calls.replay.count() == RecordCounts(foreign=10_000)
     calls.close()
 

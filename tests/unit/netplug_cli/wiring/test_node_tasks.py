@@ -12,8 +12,9 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
+from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines
-from tests.harness.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -93,10 +94,8 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
         "ENDPOINT_STATUS_DIR": str(tmp_path / "endpoint-status"),
     }
     log = Lines()
-    _packet_filter, registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
-    registration.start()
-    wait_until(lambda: len(log.texts) > 1, "the node is registered")
-    registration.stop()
+    _packet_filter, *registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
+    DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
     assert log.texts == [
         "INFO the node is registered datastore=sqlite node=node-1",
         "INFO the release of the cluster is that of this process now",

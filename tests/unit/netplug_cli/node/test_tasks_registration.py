@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Event
 
 from attrs import define, field
 
-from netplug_cli.node.registration import LOOK_EVERY_S, RELEASE_EVERY_S, TRY_AGAIN_S, NodeRegistration
+from netplug_cli.node.tasks import LOOK_EVERY_S, RELEASE_EVERY_S, TRY_AGAIN_S, NodeRegistration
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings
+from tests.harness.controllers import DrivenControllers
 from tests.harness.node_registration import NODE_NAME_FILE, NodeHarness
 
 STATUS_FOLDER = "/var/run/netplug/endpoint-status"
@@ -28,11 +28,11 @@ class Scene:
     release_problem: Exception | None = None
     starts: list[bool] = field(factory=list)
     opened: int = 0
-    registration: NodeRegistration = field(init=False)
+    driven: DrivenControllers = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.harness.has_orchestrator = False
-        self.registration = NodeRegistration(
+        registration = NodeRegistration(
             names=NetConf(nodename_file=NODE_NAME_FILE),
             read_datastore=lambda: self.settings,
             open_world=self.open_world,
@@ -41,6 +41,8 @@ class Scene:
             clock=self.harness.clock,
             log=self.harness.log,
         )
+        harness = self.harness
+        self.driven = DrivenControllers(registration.controllers(), clock=harness.clock, log=harness.log)
 
     def open_world(self, _netconf: NetConf) -> AbstractContextManager[NodeWorld]:
         return self._opened()
@@ -63,7 +65,7 @@ class Scene:
         """The new lines of some looks, with a pause after each."""
         before = len(self.harness.log.texts)
         for _ in range(count):
-            self.registration.look()
+            self.driven.pass_time()
             self.harness.clock.sleep(every_s)
         return self.harness.log.texts[before:]
 
@@ -139,22 +141,12 @@ def test_labels_are_copied_and_what_keeps_them_is_named_once() -> None:
     scene = Scene()
     scene.harness.has_orchestrator = True
     first, second, third = scene.looks(2, LOOK_EVERY_S)
-    assert (first, third) == (REGISTERED, RELEASED)
-    assert second.startswith("WARNING the labels of the orchestrator's node are not copied cause=")
+    assert (first, second) == (REGISTERED, RELEASED)
+    assert third.startswith("WARNING the labels of the orchestrator's node are not copied cause=")
     scene.harness.put_cluster_node("machine", zone="a")
     copied = "INFO the labels of the orchestrator's node are copied node=machine"
     assert scene.looks(2, LOOK_EVERY_S) == [copied]
     assert scene.harness.labels("machine") == {"zone": "a"}
-
-
-def test_the_task_looks() -> None:
-    scene, looked = Scene(), Event()
-    scene.harness.host.before_write = looked.set
-    task = scene.registration.task()
-    task.start()
-    assert looked.wait(60)
-    task.stop()
-    assert scene.harness.log.texts == [REGISTERED, RELEASED]
 
 
 # --- the release of the cluster -----------------------------------------------------------------------------------

@@ -1,39 +1,38 @@
 """For which configurations release records are replayed, how often, and what is opened for it."""
 
 from pathlib import Path
-from threading import Event, Thread
 
 from attrs import define, evolve, field
 
 from netplug_backends.host.release_records import ReleaseRecordFolder
-from netplug_cli.node.replay import LONGEST_PAUSE_S, MAX_CONFIGURATIONS, REPLAY_EVERY_S, RecordReplay
+from netplug_cli.node.tasks import LONGEST_PAUSE_S, MAX_CONFIGURATIONS, REPLAY_EVERY_S, RecordReplay
 from netplug_core.cni.request import CNIRequest
 from netplug_core.flows.cni.release_records import places_of
 from netplug_core.flows.world import RecordCounts
+from netplug_core.log import Level
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, IPAMConfig, NetConf
+from netplug_core.reconcile.controller import Outcome
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines
-from tests.harness.waiting import wait_until
 
 
 @define
 class Scene:
-    """A process with a task that a test runs step by step."""
+    """A process with a controller whose passes a test makes."""
 
     folder: Path
     is_reached: bool = True
     failure: Exception | None = None
-    every_s: float = 0.001
     log: Lines = field(factory=Lines)
     clock: ManualClock = field(factory=ManualClock)
     replayed: list[NetConf] = field(factory=list)
     records: RecordReplay = field(init=False)
+    outcome: Outcome = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.records = RecordReplay(
-            self._replay, ReleaseRecordFolder, clock=self.clock, log=self.log, every_s=self.every_s
-        )
+        self.records = RecordReplay(self._replay, ReleaseRecordFolder, clock=self.clock, log=self.log)
 
     def _replay(self, netconf: NetConf, request: CNIRequest | None) -> bool:
         assert request is None
@@ -57,7 +56,7 @@ class Scene:
     def run(self) -> list[NetConf]:
         """One look at the records; whose were replayed."""
         self.replayed.clear()
-        self.records._replay_all()  # noqa: SLF001  what the thread of the task calls
+        self.outcome = self.records.controller().reconcile(self.clock, lambda: True)
         return list(self.replayed)
 
 
@@ -96,7 +95,7 @@ def test_beyond_so_many_configurations_the_oldest_is_forgotten(tmp_path: Path) -
 
 
 def test_a_datastore_that_stays_away_is_tried_less_and_less_often_until_a_call_comes(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, is_reached=False, every_s=REPLAY_EVERY_S)
+    scene = Scene(tmp_path, is_reached=False)
     scene.note(scene.netconf("dead"), scene.netconf("live"))
     tries = 0
     for _ in range(360):  # an hour
@@ -110,34 +109,26 @@ def test_a_datastore_that_stays_away_is_tried_less_and_less_often_until_a_call_c
     assert scene.netconf("dead") in scene.run()
 
 
-def test_a_failure_is_logged_and_not_the_end(tmp_path: Path) -> None:
+def test_a_failure_of_one_configuration_is_a_problem_and_stops_no_other_one(tmp_path: Path) -> None:
     scene = Scene(tmp_path, failure=ZeroDivisionError())
     scene.note(scene.netconf("a"), scene.netconf("b"))
     assert scene.run() == [scene.netconf("a"), scene.netconf("b")]
-    assert len(scene.log.texts) == 2
-    assert scene.log.texts[0].startswith("ERROR release records could not be replayed\nTraceback ")
+    assert {each.message for each in scene.outcome.problems} == {"release records: an unexpected error"}
+    assert {each.level for each in scene.outcome.problems} == {Level.ERROR}
+    assert scene.run() == [], "each is tried again after a pause"
+    scene.clock.sleep(REPLAY_EVERY_S)
+    assert scene.run() == [scene.netconf("a"), scene.netconf("b")]
 
 
-def test_it_ends_between_two_configurations(tmp_path: Path) -> None:
-    begun, end = Event(), Event()
-    found: list[NetConf] = []
-
-    def replay(each: NetConf, _request: CNIRequest | None) -> bool:
-        found.append(each)
-        begun.set()
-        return end.wait(60)
-
+def test_the_records_are_looked_at_every_few_seconds(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.records = RecordReplay(replay, ReleaseRecordFolder, clock=scene.clock, log=Lines(), every_s=0.001)
-    scene.note(scene.netconf("a"), scene.netconf("b"))
-    scene.records.task.start()
-    assert begun.wait(60)
-    stopping = Thread(target=scene.records.task.stop)
-    stopping.start()
-    wait_until(lambda: scene.records.task.is_stopping, "it is asked to end")
-    end.set()
-    stopping.join()
-    assert found == [scene.netconf("a")]
+    driven = DrivenControllers([scene.records.controller()], clock=scene.clock, log=scene.log)
+    driven.pass_time()
+    scene.note(scene.netconf("a"))
+    driven.pass_time(REPLAY_EVERY_S - 1)
+    assert scene.replayed == []
+    driven.pass_time(1)
+    assert scene.replayed == [scene.netconf("a")]
 
 
 def test_records_are_counted_and_taken_over_in_the_folders_of_known_configurations(tmp_path: Path) -> None:

@@ -1,0 +1,399 @@
+"""What the node process does besides serving calls: its controllers, by name.
+
+- ``packet filter``: what keeps packets of pods from the node's ``127.0.0.1`` is programmed, and stays
+- ``status folder``, ``registration``: the node's Node in the datastore, with its labels, and the files beside it
+- ``release records``: records of DELs whose datastore was away are replayed
+- ``token of the plugin``: the token in the plugin's kubeconfig is renewed; the installer does it too
+
+``netplug_cli.runtime`` runs them; ``netplug_cli.wiring`` opens what they act through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from threading import Lock
+from typing import Protocol
+
+from attrs import define, evolve, field, frozen
+
+from netplug_core.clock import Clock, Deadline, format_time
+from netplug_core.cni.request import CNIRequest
+from netplug_core.dataplane.packet_filter import PacketFilter
+from netplug_core.datastore.protocol import CredentialsInUse
+from netplug_core.errors import NetplugError
+from netplug_core.flows.cni.release_records import has_work, keep_house, places_of, take_over
+from netplug_core.flows.node.registration import (
+    NodeHost,
+    NodeWorld,
+    copy_cluster_labels,
+    publish_node_name,
+    register_node,
+)
+from netplug_core.flows.world import RecordCounts, RecordFiles
+from netplug_core.installation.tokens import RETRY_S, IssuedToken, refresh_delay_s
+from netplug_core.log import Level, Log
+from netplug_core.netconf.model import NetConf
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished
+from netplug_core.settings.model import DatastoreSettings
+
+__all__ = [
+    "CHECK_EVERY_S", "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "LONGEST_PAUSE_S", "LOOK_EVERY_S", "MAX_CONFIGURATIONS",
+    "RELEASE_EVERY_S", "REPLAY_EVERY_S", "TRY_AGAIN_S", "NodeRegistration", "RecordReplay", "StoreRelease",
+    "TokenRefresh", "packet_filter_controller",
+]  # fmt: skip
+
+
+# --- the packet filter --------------------------------------------------------------------------------------------
+
+CHECK_EVERY_S = 10.0
+"""The pause between two looks at the packet filter, and the longest one after a failure."""
+
+
+def packet_filter_controller(packet_filter: PacketFilter, *, log: Log) -> Controller[None, None]:
+    """What programs the packet filter at the start, and again if another program has removed it.
+
+    A firewall that is loaded again may flush the rules of all programs. At its end the process leaves them, so that a
+    restart opens nothing.
+    """
+    upkeep = _FilterUpkeep(packet_filter, log)
+    return Controller(
+        name="packet filter",
+        observe=lambda _deadline: None,
+        plan=lambda _state: Plan(actions=(None,), look_again_s=CHECK_EVERY_S),
+        act=upkeep.program,
+        failure="the packet filter is not programmed: pods with a mapped port reach the node's 127.0.0.1",
+        timing=Timing(backoff=Backoff(first_s=1.0, longest_s=CHECK_EVERY_S)),
+    )
+
+
+@define
+class _FilterUpkeep:
+    packet_filter: PacketFilter
+    log: Log
+    _was_programmed: bool = field(default=False, init=False)
+
+    def program(self, _action: None, _deadline: Deadline) -> None:
+        """Program what is missing, in one step."""
+        was_missing = self.packet_filter.program()
+        if was_missing and self._was_programmed:
+            self.log(Level.WARNING, "the packet filter is programmed again: another program has removed it")
+        elif was_missing:
+            self.log(Level.INFO, "the packet filter is programmed")
+        self._was_programmed = True
+
+
+# --- registration -------------------------------------------------------------------------------------------------
+
+LOOK_EVERY_S = 60.0
+"""The pause between two looks at a Node that is registered, and the longest one after a failure."""
+
+RELEASE_EVERY_S = 600.0
+"""The pause between two looks at the release of the cluster."""
+
+TRY_AGAIN_S = 5.0
+"""The longest pause after a first failure; the pauses after the next ones are longer."""
+
+_REGISTRATION_TIMING = Timing(backoff=Backoff(first_s=TRY_AGAIN_S, longest_s=LOOK_EVERY_S))
+
+
+class StoreRelease(Protocol):
+    """Stores the release of this process as that of the cluster, with the rights of the process."""
+
+    def __call__(self, world: NodeWorld, settings: DatastoreSettings, *, has_just_started: bool) -> bool:
+        """Return whether that changed anything; see :func:`~netplug_core.flows.node.registration.store_release`."""
+        ...
+
+
+@define(kw_only=True)
+class NodeRegistration:
+    """Keeps the node registered: its Node in the datastore, the orchestrator's labels on it, and the files beside it.
+
+    It needs a datastore of its own configuration, as there may be no call for a long time. ``names`` has the configured
+    name of the node, and the paths of its files. ``read_datastore`` reads which datastore the node is registered in,
+    with access to the orchestrator; None if none is configured. ``open_world`` opens what a configuration names.
+    """
+
+    names: NetConf
+    read_datastore: Callable[[], DatastoreSettings | None]
+    open_world: Callable[[NetConf], AbstractContextManager[NodeWorld]]
+    store_release: StoreRelease
+    host: NodeHost
+    clock: Clock
+    log: Log
+    _next_release: float | None = field(default=None, init=False)
+    _registered: tuple[str, str] | None = field(default=None, init=False)  # what the log said last
+
+    def controllers(self) -> tuple[Controller[None, None], Controller[DatastoreSettings | None, DatastoreSettings]]:
+        """What keeps the folder of endpoint status files, and what keeps the node registered."""
+        folder = Controller(
+            name="status folder",
+            observe=lambda _deadline: None,
+            plan=lambda _state: Plan(actions=(None,), look_again_s=LOOK_EVERY_S),
+            act=lambda _action, _deadline: self.host.make_public_folder(self.names.endpoint_status_dir),
+            failure="the folder of endpoint status files cannot be made",
+            timing=_REGISTRATION_TIMING,
+        )
+        registration = Controller(
+            name="registration",
+            observe=self._find_settings,
+            plan=_plan_registration,
+            act=self._register,
+            failure="the node is not registered",
+            timing=_REGISTRATION_TIMING,
+        )
+        return folder, registration
+
+    def _find_settings(self, _deadline: Deadline) -> DatastoreSettings | None:
+        settings = self.read_datastore()
+        if settings is None:
+            self._registered = None
+        return settings
+
+    def _register(self, settings: DatastoreSettings, _deadline: Deadline) -> None:
+        """Register the node, and do what needs the same datastore. Without its labels it is registered all the same."""
+        before, self._registered = self._registered, None
+        netconf = evolve(self.names, datastore=settings)
+        with self.open_world(netconf) as world:
+            name = register_node(world, netconf)
+            publish_node_name(world, netconf, name)
+            self._registered = name, settings.type
+            if self._registered != before:
+                self.log(Level.INFO, "the node is registered", node=name, datastore=settings.type)
+            steps = (
+                ("the labels of the orchestrator's node are not copied", lambda: self._copy_labels(world, name)),
+                ("the release of the cluster is not stored", lambda: self._store_release(world, settings)),
+            )
+            problems = tuple(problem for failure, step in steps if (problem := _find_problem(failure, step)))
+        if problems:
+            raise Unfinished(problems)
+
+    def _copy_labels(self, world: NodeWorld, name: str) -> None:
+        if copy_cluster_labels(world, name):
+            self.log(Level.INFO, "the labels of the orchestrator's node are copied", node=name)
+
+    def _store_release(self, world: NodeWorld, settings: DatastoreSettings) -> None:
+        now = self.clock.monotonic()
+        if self._next_release is not None and now < self._next_release:
+            return
+        if self.store_release(world, settings, has_just_started=self._next_release is None):
+            self.log(Level.INFO, "the release of the cluster is that of this process now")
+        self._next_release = now + RELEASE_EVERY_S
+
+
+_NO_DATASTORE = Problem(message="the node is not registered: no datastore is configured for that", level=Level.INFO)
+
+
+def _plan_registration(settings: DatastoreSettings | None) -> Plan[DatastoreSettings]:
+    if settings is None:
+        return Plan(look_again_s=LOOK_EVERY_S, problems=(_NO_DATASTORE,))
+    return Plan(actions=(settings,), look_again_s=LOOK_EVERY_S)
+
+
+def _find_problem(failure: str, step: Callable[[], None]) -> Problem | None:
+    """Do a step; what kept it from being done."""
+    try:
+        step()
+    except (NetplugError, ImportError, OSError) as error:
+        return Problem(message=failure, cause=str(error))
+    return None
+
+
+# --- release records ----------------------------------------------------------------------------------------------
+
+REPLAY_EVERY_S = 10.0
+"""The pause between two looks at the records."""
+
+LONGEST_PAUSE_S = 600.0
+"""The longest pause between two attempts for a datastore that stays away and that no call asks for."""
+
+HOUSEKEEPING_S = 3600.0
+"""How often is looked for records that cannot be done here."""
+
+_FIRST_HOUSEKEEPING_S = 60.0  # by then calls have come with the configurations of this node
+
+MAX_CONFIGURATIONS = 64
+"""For how many configurations records are replayed; beyond that, the one that came longest ago is forgotten."""
+
+Replay = Callable[[NetConf, CNIRequest | None], bool]
+"""Replays the records of a configuration; whether its datastore did what it was asked."""
+
+
+@define(eq=False)
+class _Configuration:
+    """A configuration that calls came with, and the last call, which another IPAM plugin is executed for."""
+
+    netconf: NetConf
+    request: CNIRequest | None
+    pause_s: float = 0.0
+    not_before_s: float = 0.0
+
+
+class RecordReplay:
+    """Replays release records every few seconds, for the configurations that calls came with.
+
+    A DEL that finds its datastore away leaves a record on the node. No call of this process replays one: the controller
+    here does, so that records cost no call any time. It opens a datastore only if there is a record that may be of it,
+    and looks less and less often at one that stays away and that no call asks for. ``open_files`` opens a folder of
+    records.
+    """
+
+    def __init__(self, replay: Replay, open_files: Callable[[str], RecordFiles], *, clock: Clock, log: Log) -> None:
+        self._replay = replay
+        self._open_files = open_files
+        self._clock = clock
+        self._log = log
+        self._known: dict[tuple[object, ...], _Configuration] = {}  # the one that came longest ago is the first
+        self._keep_house_at_s: dict[str, float] = {}
+        self._lock = Lock()
+
+    def controller(self) -> Controller[tuple[_Configuration, ...], _Configuration]:
+        """What replays. Each configuration has a pause of its own, so that one that fails delays no other one."""
+        return Controller(
+            name="release records",
+            observe=self._find_due,
+            plan=lambda due: Plan(actions=due, look_again_s=REPLAY_EVERY_S),
+            act=self._replay_one,
+            failure="release records could not be replayed",
+            timing=Timing(backoff=Backoff(first_s=REPLAY_EVERY_S, longest_s=REPLAY_EVERY_S)),
+        )
+
+    def count(self) -> RecordCounts:
+        """How many records wait in the folders of its configurations, ``own`` being those that it replays.
+
+        Raises:
+            OSError: a folder cannot be listed.
+        """
+        counts = [self._open_files(folder).count(places) for folder, places in self._places().items()]
+        return RecordCounts(
+            own=sum(each.own for each in counts),
+            foreign=sum(each.foreign for each in counts),
+            damaged=sum(each.damaged for each in counts),
+        )
+
+    def note(self, netconf: NetConf, request: CNIRequest | None) -> None:
+        """Replay the records of this configuration from now on."""
+        key = (netconf.datastore, netconf.release_record_dir, netconf.ipam_lock_file, *places_of(netconf))
+        with self._lock:
+            self._known.pop(key, None)
+            if len(self._known) >= MAX_CONFIGURATIONS:
+                del self._known[next(iter(self._known))]
+            self._known[key] = _Configuration(netconf, request)
+
+    def _find_due(self, _deadline: Deadline) -> tuple[_Configuration, ...]:
+        """The configurations whose pause is over. The folders are put in order first."""
+        for folder, places in self._places().items():
+            files = self._open_files(folder)
+            take_over(files, self._log)
+            now_s = self._clock.monotonic()
+            if now_s >= self._keep_house_at_s.setdefault(folder, now_s + _FIRST_HOUSEKEEPING_S):
+                keep_house(files, places, self._clock, self._log)
+                self._keep_house_at_s[folder] = now_s + HOUSEKEEPING_S
+        now_s = self._clock.monotonic()
+        return tuple(known for known in self._configurations() if now_s >= known.not_before_s)
+
+    def _replay_one(self, known: _Configuration, _deadline: Deadline) -> None:
+        is_done = False
+        try:
+            files = self._open_files(known.netconf.release_record_dir)
+            is_done = not has_work(files, known.netconf) or self._replay(known.netconf, known.request)
+        finally:
+            known.pause_s = 0.0 if is_done else min(LONGEST_PAUSE_S, max(REPLAY_EVERY_S, 2 * known.pause_s))
+            known.not_before_s = self._clock.monotonic() + known.pause_s
+
+    def _configurations(self) -> tuple[_Configuration, ...]:
+        with self._lock:
+            return tuple(self._known.values())
+
+    def _places(self) -> dict[str, frozenset[str]]:
+        """The places whose records are replayed, by folder."""
+        found: dict[str, list[str]] = {}
+        for known in self._configurations():
+            found.setdefault(known.netconf.release_record_dir, []).extend(places_of(known.netconf))
+        return {folder: frozenset(places) for folder, places in found.items()}
+
+
+# --- the plugin's token -------------------------------------------------------------------------------------------
+
+CREDENTIALS_EVERY_S = 1.0
+"""The pause between two looks at the process's own credentials. A change counts once two looks in a row see it."""
+
+
+@frozen
+class _Renewal:
+    """The token is to be renewed; ``stamps`` are those of the process's own credentials by then."""
+
+    stamps: Hashable
+
+
+@define(kw_only=True)
+class TokenRefresh:
+    """Renews the plugin's token before it expires, and earlier when the process's own credentials change.
+
+    A cluster that changes its signing key renews the tokens in pods, and those of before are accepted no more. So a
+    change of the process's own token is a reason to renew the plugin's. If the process's own files cannot be looked at,
+    the token is renewed by time alone.
+
+    ``renew`` replaces the plugin's token. ``find_stamps`` is what changes with the process's own credentials.
+    ``interval_s`` replaces a quarter of the time left as the pause. ``path`` is the file, for the log.
+    """
+
+    renew: Callable[[], IssuedToken]
+    find_stamps: Callable[[], Hashable]
+    path: str
+    clock: Clock
+    chance: Callable[[], float]
+    log: Log
+    interval_s: float | None = None
+    _issued: IssuedToken | None = field(default=None, init=False)
+    _next_at: float = field(default=float("-inf"), init=False)
+    _used_stamps: Hashable = field(default=None, init=False)
+    _seen_stamps: Hashable = field(default=None, init=False)
+
+    def controller(self) -> Controller[_Renewal | None, _Renewal]:
+        """What looks again and again."""
+        return Controller(
+            name="token of the plugin",
+            observe=self._find_renewal,
+            plan=lambda renewal: Plan(actions=(renewal,) if renewal else (), look_again_s=CREDENTIALS_EVERY_S),
+            act=self._renew,
+            failure="the plugin's token is not renewed",
+            timing=Timing(backoff=Backoff(first_s=2 * RETRY_S, longest_s=2 * RETRY_S)),
+        )
+
+    def credentials_in_use(self) -> CredentialsInUse | None:
+        """The plugin's; None as long as this process has written none."""
+        issued = self._issued
+        if issued is None:
+            return None
+        return CredentialsInUse(access="plugin", location=self.path, expires_ns=issued.expires_ns)
+
+    def renew_now(self) -> None:
+        """Renew the token. The next time is due as after a look.
+
+        Raises:
+            NetplugError: there is none.
+            OSError: the file cannot be written.
+        """
+        stamps = self.find_stamps()
+        self._replace(stamps)
+        self._seen_stamps = stamps
+
+    def _find_renewal(self, _deadline: Deadline) -> _Renewal | None:
+        """The renewal that is due: it is time, or the process's own credentials have changed."""
+        stamps = self.find_stamps()
+        has_settled, self._seen_stamps = stamps == self._seen_stamps, stamps
+        has_changed = stamps is not None and has_settled and stamps != self._used_stamps
+        return _Renewal(stamps) if has_changed or self.clock.monotonic() >= self._next_at else None
+
+    def _renew(self, renewal: _Renewal, _deadline: Deadline) -> None:
+        self._replace(renewal.stamps)
+
+    def _replace(self, stamps: Hashable) -> None:
+        self._issued = issued = self.renew()
+        self._used_stamps = stamps
+        delay_s = refresh_delay_s(issued, now_ns=self.clock.now_ns(), interval_s=self.interval_s, chance=self.chance())
+        self._next_at = self.clock.monotonic() + delay_s
+        source = "the pod's own, as the server issues none" if issued.is_mounted else "issued"
+        expires = format_time(issued.expires_ns)
+        self.log(Level.INFO, "the plugin's token is renewed", path=self.path, expires=expires, token=source)
