@@ -68,13 +68,13 @@ class TokenIssuer(Protocol):
         ...
 
 
-def refresh_delay_s(issued: IssuedToken | None, *, now_ns: int, interval_s: float | None, chance: float) -> float:
-    """How many seconds from now the token is renewed; ``issued`` is None after a failure.
+def refresh_delay_s(issued: IssuedToken, *, now_ns: int, interval_s: float | None, chance: float) -> float:
+    """How many seconds from now a token is renewed that was issued now.
 
     It is a quarter of the time that is left, or ``interval_s`` if that is configured, and up to twice as long by
     ``chance`` (from 0 to 1), so that the nodes of a cluster do not ask all at once.
     """
-    left_s = 0.0 if issued is None else (issued.expires_ns - now_ns) / SECOND_NS
+    left_s = (issued.expires_ns - now_ns) / SECOND_NS
     usual_s = left_s / 4 if interval_s is None else interval_s
     return (usual_s if left_s > _SOON_S else RETRY_S) * (1 + chance)
 
