@@ -24,7 +24,7 @@ from netplug_cli.node_status import STATUS_PATH, CallFigures, NodeDatastore, Nod
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Clock
 from netplug_core.flows.world import RecordCounts
-from netplug_core.log import Log
+from netplug_core.log import Level, Log
 from netplug_core.reconcile.controller import ControllerHealth
 
 __all__ = ["NodeIdentity", "NodeOperations", "NodeParts"]
@@ -175,7 +175,8 @@ class NodeOperations:
         text = "How long ago a task last succeeded; missing before its first success."
         add("last_success_age_seconds", text, lambda health: health.succeeded_s)
         add("failures_in_a_row", "How often a task has failed since it last succeeded.", lambda health: health.failures)
-        add("problems", "What a task has found to be wrong, or could not do.", lambda health: len(health.problems))
+        text = "What a task has found to be wrong, or could not do."
+        add("problems", text, lambda health: sum(each.level is not Level.INFO for each in health.problems))
         add("changes_waiting", "Changes that wait for the next pass of a task.", lambda health: health.woken)
         add("stuck", "1 if a step of a task takes far too long, otherwise 0.", lambda health: health.is_stuck)
 

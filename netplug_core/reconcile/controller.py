@@ -124,7 +124,8 @@ class Controller(Generic[S, A]):
     """What looks at the world, says what is to be done, and does it, again and again, until nothing is left to do.
 
     ``plan`` is pure, and sees the present state only. Each of ``act`` is one conditional transaction, or one batch for
-    the kernel; if it raises, the other actions of the plan are done all the same. Who makes a controller binds the
+    the kernel; if it raises, the other actions of the plan are done all the same. A controller that waits for an input
+    plans nothing, and is woken by it: to wait is no failure. Who makes a controller binds the
     views and interfaces that ``observe`` and ``act`` need. ``failure`` says, in logs, what is so while a step fails,
     and ``recovered`` that no problem is left; empty: nothing says so. ``fields`` are added to both.
     """

@@ -24,7 +24,8 @@ from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.flows.world import RecordCounts
-from netplug_core.reconcile.controller import Controller, Plan
+from netplug_core.log import Level
+from netplug_core.reconcile.controller import Controller, Plan, Problem
 from netplug_core.testing.clock import ManualClock
 from tests.harness.metrics import value_of
 from tests.harness.node_server import REPLY, REQUEST, Lines, busy_reply, pending_call
@@ -153,7 +154,11 @@ def test_tasks_are_shown_by_their_names() -> None:
 
     def controller(name: str, observe: Callable[[Deadline], None]) -> Controller[None, None]:
         return Controller(
-            name=name, observe=observe, plan=lambda _state: Plan(), act=lambda _action, _deadline: None, failure="no"
+            name=name,
+            observe=observe,
+            plan=lambda _state: Plan(problems=(Problem(message="nothing is to be done", level=Level.INFO),)),
+            act=lambda _action, _deadline: None,
+            failure="no",
         )
 
     metrics, clock = NodeMetrics("1.2.3"), ManualClock()
