@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from attrs import define, frozen
+from attrs import define
 
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.credentials import TlsVerification
 from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
     error_of_reply,
@@ -32,7 +31,7 @@ from netplug_core.operator.provider import detect_provider
 from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.settings.model import KubernetesAccess
 
-__all__ = ["FIELD_MANAGER", "ClusterObjects", "Login", "log_in", "open_cluster_objects"]
+__all__ = ["FIELD_MANAGER", "ClusterObjects", "open_cluster_objects"]
 
 FIELD_MANAGER: Final = "netplug-operator"
 """Who owns the fields that are applied."""
@@ -190,34 +189,3 @@ def _path_of(ref: ObjectRef) -> str:
     root = "/api/v1" if ref.api_version == "v1" else f"/apis/{ref.api_version}"
     place = f"/namespaces/{path_segment(ref.namespace)}" if ref.namespace else ""
     return f"{root}{place}/{ref.plural}/{path_segment(ref.name)}"
-
-
-@frozen(kw_only=True)
-class Login:
-    """Our access in the terms of another client: a server, files, and a token."""
-
-    server: str
-    authority: str | bytes
-    certificate: str | bytes
-    key: str | bytes
-    token: str
-    is_verified: bool
-
-
-def log_in(access: KubernetesAccess, environ: Mapping[str, str], *, deadline: Deadline) -> Login:
-    """The server and the credentials as they are now.
-
-    Raises:
-        ConfigurationError, Unavailable: there are none.
-    """
-    found = AccessSource(access, environ).current(deadline=deadline)
-    pems = (found.certificate_authority, found.certificate, found.key)
-    authority, certificate, key = (pem.path or pem.data for pem in pems)
-    return Login(
-        server=found.server,
-        authority=authority,
-        certificate=certificate,
-        key=key,
-        token=found.token,
-        is_verified=found.verification is TlsVerification.REQUIRED,
-    )

@@ -7,6 +7,6 @@
 - ``election``: which of several operators acts
 - ``reporting`` and ``component_statuses``: Events, and the status of each component
 - ``metrics``: what is counted; ``pages``: probes and metrics over HTTP
-- ``watching``: kopf, which says when something has changed, and ends the process on a signal
+- ``watching``: gathers what has changed, and ends the process on a signal
 - ``world``: what it acts through
 """

@@ -19,7 +19,7 @@ from netplug_core.operator.crd_mode import ClusterMode
 
 __all__ = ["main", "run"]
 
-_LIBRARIES = ("kopf", "prometheus_client")
+_LIBRARIES = ("prometheus_client",)
 _MODES = {"": None, API_VERSION: ClusterMode.V3, CrdMode.V1.value: ClusterMode.V1}
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from threading import Event
 
 from attrs import frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
-from netplug_backends.kubernetes.cluster_objects import Login, log_in, open_cluster_objects
+from netplug_backends.kubernetes.cluster_objects import open_cluster_objects
+from netplug_backends.kubernetes.cluster_watch import ObjectCollection, collection_of, open_cluster_watch
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.http_server import PageServer
 from netplug_cli.logs import Logger
@@ -22,13 +23,12 @@ from netplug_cli.operator.observing import Observer
 from netplug_cli.operator.pages import add_values, operator_pages
 from netplug_cli.operator.process import OperatorLoop
 from netplug_cli.operator.reporting import Reporter
-from netplug_cli.operator.watching import Watched, Watcher, watch
+from netplug_cli.operator.watching import open_changes
 from netplug_cli.operator.world import Cluster, Pools
 from netplug_cli.wiring.cni import open_log_file
 from netplug_cli.wiring.operator_pools import StoredPools
 from netplug_cli.wiring.shipped import shipped_objects
-from netplug_core.clock import Clock, Deadline
-from netplug_core.installation.render import SYSTEM_NAMESPACE
+from netplug_core.clock import Clock
 from netplug_core.log import Level, Log
 from netplug_core.operator.cluster import OperatorSettings, Shipped
 from netplug_core.operator.components import COMPONENT_REFS
@@ -39,8 +39,6 @@ from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["serve"]
-
-_LOGIN_S, _LOOK_S = 30.0, 10.0
 
 
 def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping[str, str]) -> int:
@@ -63,23 +61,20 @@ def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping
         server = PageServer(listening, operator_pages(loop, election, metrics), log)
         server.start()
         stack.callback(server.stop)
+        changes = stack.enter_context(open_changes(clock))
+        watch = open_cluster_watch(access, environ, changes.note, clock=clock, log=log)
         election.start()
         loop.start()
+        watch.start(_watched(loop.observer.shipped))
         try:
-            watcher = Watcher(
-                log_in=lambda: _log_in(access, environ),
-                on_change=loop.wake,
-                find_plurals=lambda version: cluster.find_plurals(version, deadline=Deadline.after(clock, _LOOK_S)),
-            )
-            watch(_watched(loop.observer.shipped), watcher, stop=stop, log=log)
-        except Exception as error:  # noqa: BLE001  kopf raises whatever ended one of its tasks
-            log(Level.ERROR, "the cluster is not watched any more", cause=repr(error))
-            has_crashed.set()
+            changes.follow(loop.wake, stop)
         finally:
             if loop.stop():
                 election.stop()
             else:
                 log(Level.WARNING, "an action lasts; the process ends without it, and its Lease ends by itself")
+            if not watch.stop():
+                log(Level.WARNING, "a request of a watch lasts; the process ends without it")
     return 1 if has_crashed.is_set() else 0
 
 
@@ -116,22 +111,23 @@ def _assemble(
     return loop, election, metrics
 
 
-def _log_in(access: KubernetesAccess, environ: Mapping[str, str]) -> Login:
-    return log_in(access, environ, deadline=Deadline.after(SystemClock(), _LOGIN_S))
-
-
 def _identity(environ: Mapping[str, str]) -> str:
     """The name of this process in the Lease; the name of a pod alone may come again after a restart."""
     machine = HostMachine()
     return f"{environ.get('POD_NAME') or machine.host_name()}_{machine.new_uid()}"
 
 
-def _watched(shipped: Shipped) -> Watched:
+def _watched(shipped: Shipped) -> Iterator[ObjectCollection]:
     """The Installations, the components, the pools of either API group, and everything that is installed."""
-    pools = ((mode.value, "ippools") for mode in CrdMode)
+    yield collection_of(INSTALLATION_API_VERSION, "installations")
+    for version, plural in sorted({(ref.api_version, ref.plural) for ref in COMPONENT_REFS.values()}):
+        yield collection_of(version, plural)
+    for mode in CrdMode:
+        yield collection_of(mode.value, "ippools")
     crds = (definition for mode in ClusterMode for definition in shipped.definitions[mode].values())
     kept = (*shipped.protection, *shipped.operator_definitions, *crds)
-    refs = (*installed_refs(shipped), *map(ref_of, kept))
-    components = ((ref.api_version, ref.plural) for ref in COMPONENT_REFS.values())
-    kinds = ((INSTALLATION_API_VERSION, "installations"), *components, *pools)
-    return Watched(kinds, refs, SYSTEM_NAMESPACE)
+    names: dict[tuple[str, str, str], set[str]] = {}
+    for ref in (*installed_refs(shipped), *map(ref_of, kept)):
+        names.setdefault((ref.api_version, ref.plural, ref.namespace), set()).add(ref.name)
+    for (version, plural, namespace), found in names.items():
+        yield collection_of(version, plural, namespace=namespace, names=found)

@@ -222,7 +222,7 @@ def test_with_its_account_it_does_everything_and_needs_every_right(cluster: Oper
     assert live(cluster) is False
     assert operator.stop() == 0
     assert "[ERROR]" not in operator.lines
-    assert "kopf reports" not in operator.lines
+    assert "a watch fails" not in operator.lines
     used = set(map(in_one_group, cluster.server.audited_rights(USER) - before))
     assert rights(OWN) - used == set()
 

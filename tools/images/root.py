@@ -31,7 +31,7 @@ DEBIAN_PACKAGES = (
 )  # fmt: skip
 """Release, certificates and helper plugins; the interpreter; the libraries that it and the packages are linked with."""
 
-FURTHER_DISTRIBUTIONS = ("click", "rich", "prometheus_client", "kopf")
+FURTHER_DISTRIBUTIONS = ("click", "rich", "prometheus_client")
 """What `netplug-node`, `netplugctl` and `netplug-operator` need beside the distributions of the bundle."""
 
 ACCOUNT = "65532:65532"

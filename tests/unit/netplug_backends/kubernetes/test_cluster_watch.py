@@ -1,0 +1,147 @@
+"""The watch of the operator, against a server that follows a script."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.cluster_watch import collection_of, open_cluster_watch
+from netplug_core.log import Level
+from netplug_core.settings.model import KubernetesAccess
+from tests.harness.servers.http_stub import (
+    HTTPStubServer,
+    NeverReply,
+    ReceivedRequest,
+    SendReply,
+    SendStream,
+    StubAction,
+    open_http_stub,
+)
+from tests.harness.waiting import wait_until
+
+THINGS = ("example.org/v1", "things")
+
+
+class Seen:
+    """How often a change was told, and the lines of the log."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.lines: list[str] = []
+
+    def on_change(self) -> None:
+        self.changes += 1
+
+    def log(self, level: Level, message: str, /, **values: object) -> None:
+        self.lines.append(f"{message} {values.get('cause', '')}")
+
+
+def thing(name: str, version: int) -> dict[str, object]:
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"apiVersion": THINGS[0], "kind": "Thing", "metadata": metadata}
+
+
+def listed(version: int, *items: dict[str, object]) -> SendReply:
+    return SendReply(200, {"kind": "ThingList", "metadata": {"resourceVersion": str(version)}, "items": list(items)})
+
+
+def event(kind: str, found: dict[str, object]) -> dict[str, object]:
+    return {"type": kind, "object": found}
+
+
+def following(lists: Sequence[StubAction], watches: Sequence[StubAction]) -> Callable[[ReceivedRequest], StubAction]:
+    """Lists and watches in turn; the last list again and again, and after the last watch silence."""
+    left_lists, left_watches = list(lists), list(watches)
+
+    def script(received: ReceivedRequest) -> StubAction:
+        if "watch=1" in received.path:
+            return left_watches.pop(0) if left_watches else NeverReply()
+        if "limit=1&" in f"{received.path}&":
+            return left_lists[0]
+        return left_lists.pop(0) if len(left_lists) > 1 else left_lists[0]
+
+    return script
+
+
+@contextmanager
+def watching(server: HTTPStubServer, *names: str) -> Iterator[Seen]:
+    seen = Seen()
+    access = KubernetesAccess(api_root=server.url, token="t")
+    watch = open_cluster_watch(access, {}, seen.on_change, clock=SystemClock(), log=seen.log)
+    watch.start([collection_of(*THINGS, names=names)])
+    try:
+        yield seen
+    finally:
+        assert watch.stop()
+    assert not [one for one in threading.enumerate() if one.name.startswith("watch /apis/example.org")]
+
+
+def watches_of(server: HTTPStubServer) -> list[str]:
+    return [path for path in server.calls if "watch=1" in path]
+
+
+def run(
+    lists: Sequence[StubAction],
+    watches: Sequence[StubAction],
+    until: Callable[[HTTPStubServer, Seen], bool],
+    *names: str,
+) -> tuple[HTTPStubServer, Seen]:
+    """Watch until a state is reached."""
+    with open_http_stub(following(lists, watches)) as server:
+        with watching(server, *names) as seen:
+            wait_until(lambda: until(server, seen), "the watch has come that far")
+        return server, seen
+
+
+def test_a_change_is_told_and_the_watch_resumes_after_it() -> None:
+    stream = SendStream([event("MODIFIED", thing("a", 7))])
+    server, seen = run([listed(5, thing("a", 5))], [stream], lambda server, _: len(watches_of(server)) == 2)
+    assert "resourceVersion=5" in watches_of(server)[0]
+    assert "resourceVersion=7" in watches_of(server)[1]
+    assert seen.changes == 2
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        SendReply(410, {"kind": "Status", "code": 410, "reason": "Expired"}),
+        SendStream([{"type": "ERROR", "object": {"kind": "Status", "code": 410}}]),
+        SendStream([]),
+        SendStream([event("BOOKMARK", thing("", 8))]),
+    ],
+    ids=["refused", "expired", "silent", "bookmark"],
+)
+def test_after_expiry_and_silence_it_lists_again_and_tells_what_is_new(ended: StubAction) -> None:
+    lists = [listed(5), listed(9, thing("a", 9))]
+    server, seen = run(lists, [ended], lambda server, _: len(watches_of(server)) == 2)
+    assert "resourceVersion=9" in watches_of(server)[1]
+    assert seen.changes == 2
+
+
+def test_a_list_that_shows_nothing_new_tells_nothing() -> None:
+    _, seen = run([listed(5, thing("a", 5))], [SendStream([])] * 2, lambda server, _: len(watches_of(server)) == 3)
+    assert seen.changes == 1
+
+
+def test_other_names_are_not_told() -> None:
+    stream = SendStream([event("ADDED", thing("b", 6)), event("DELETED", thing("b", 7))])
+    _, seen = run([listed(5, thing("a", 5))], [stream], lambda server, _: len(watches_of(server)) == 2, "a")
+    assert seen.changes == 1
+
+
+def test_a_failure_is_one_line_and_so_is_its_end() -> None:
+    refused = SendReply(500, {"kind": "Status", "code": 500, "message": "no leader"})
+    served = [refused, refused, listed(5)]
+    count = iter(range(100))
+
+    def script(received: ReceivedRequest) -> StubAction:
+        return NeverReply() if "watch=1" in received.path else served[min(next(count) // 2, 2)]
+
+    with open_http_stub(script) as server, watching(server) as seen:
+        wait_until(lambda: len(watches_of(server)) == 1, "it is watched")
+    assert [line.split(" ")[:3] for line in seen.lines] == [["a", "watch", "fails"], ["a", "watch", "works"]]
+    assert "no leader" in seen.lines[0]
