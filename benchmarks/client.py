@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import ProcessSeries, format_report, run
-from netplug_backends.host.install import Client, install
+from netplug_backends.host.executables import Client, install
 from netplug_core.cni.wire import HEADER_LENGTH, TAKEN, WireReply, encode_reply, parse_header
 
 _GOAL = 1.15

@@ -25,7 +25,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT

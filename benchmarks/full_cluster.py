@@ -193,8 +193,7 @@ def _open(store: str) -> Iterator[Datastore]:
             yield stack.enter_context(closing(EtcdDatastore(client_from_settings(settings, clock=_CLOCK))))
         else:
             from netplug_backends.kubernetes.client.access import AccessSource
-            from netplug_backends.kubernetes.client.apiclient import ApiClient
-            from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+            from netplug_backends.kubernetes.client.apiclient import ApiClient, RateLimiter
             from netplug_backends.kubernetes.datastore import KubernetesDatastore
             from netplug_core.settings.model import KubernetesAccess
 

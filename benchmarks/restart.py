@@ -20,7 +20,7 @@ from attrs import evolve
 
 from benchmarks.measure import run
 from benchmarks.scene import BURST, WARMUP, MeasuredPlugin, call, lab, lab_plugin, namespaces, run_inside
-from netplug_backends.host.install import Client, install
+from netplug_backends.host.executables import Client, install
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.lab.stores import StoreKind
 

@@ -36,7 +36,7 @@ from benchmarks.scene import (
     reference_plugin,
     run_inside,
 )
-from netplug_backends.host.install import Client, install
+from netplug_backends.host.executables import Client, install
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.lab.stores import StoreKind
 

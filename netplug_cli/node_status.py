@@ -10,8 +10,7 @@ from functools import cache
 from attrs import frozen
 
 from netplug_core.decoding.codecs import INTEGER, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING, TIME
-from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error, fields_of
 
 __all__ = [
     "STATUS_PATH", "CallFigures", "NodeDatastore", "NodeStatus", "decode_status", "encode_status", "status_socket_of",

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from netplug_core.cni.request import CNIRequest
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.batch import RequestQueue
-    from netplug_core.datastore.cache import DatastoreCache
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.datastore.view import DatastoreCache
     from netplug_core.ipam.outcome.record_memory import RecordMemory
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log

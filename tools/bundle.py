@@ -26,7 +26,7 @@ from pathlib import Path
 from attrs import frozen
 
 import netplug_cli
-from netplug_backends.host.static_client import build_client
+from netplug_backends.host.executables import build_client
 from netplug_core import __version__
 from netplug_core.installation.bundle import CLIENT, LAUNCHER, LOCK, MANIFEST, Bundle, BundleFile, render_bundle
 

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from netplug_backends.host.static_client import build_client, built_file
+from netplug_backends.host.executables import build_client, built_file
 from netplug_core import __version__
 from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput, run_invocation
 from netplug_core.cni.versions import NEWEST_VERSION, SUPPORTED_VERSIONS

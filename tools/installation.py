@@ -1,6 +1,6 @@
 """`python -m tools.installation` writes the table of fields in docs/installation.md, between its two marks.
 
-Paths and values are those of the schema, the texts those of ``netplug_core.installation.descriptions``.
+Paths and values are those of the schema, the texts those of ``netplug_core.installation.schema``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from netplug_core.decoding.schema import Schema
-from netplug_core.installation.descriptions import find_field_text
-from netplug_core.installation.schema import field_schemas
+from netplug_core.decoding.tables import Schema
+from netplug_core.installation.schema import field_schemas, find_field_text
 from tools.pages import replace_between
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "installation.md"

@@ -1,7 +1,7 @@
 """`make manifests` writes netplug_cli/manifests anew.
 
 CRDs, rights and static manifests are made from the tables of ``netplug_backends.kubernetes``, the JSON Schemas of the
-network configuration from those of ``netplug_core.netconf``, systemd units from ``netplug_backends.host.units``,
+network configuration from those of ``netplug_core.netconf``, systemd units from ``netplug_backends.host.services``,
 charts from ``tools.charts``.
 """
 
@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from netplug_backends.host.units import DEFAULT_PROGRAM, render_units
-from netplug_backends.kubernetes.admission import admission_objects, protection_objects
+from netplug_backends.host.services import DEFAULT_PROGRAM, render_units
 from netplug_backends.kubernetes.manifests import (
+    admission_objects,
     definitions,
     node_role,
     operator_definitions,
     plugin_role,
+    protection_objects,
     static_manifest,
 )
 from netplug_backends.kubernetes.names import CrdMode
@@ -31,7 +32,7 @@ from netplug_cli.ctl.manifests import (
 )
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core import __version__
-from netplug_core.installation.methods import Method
+from netplug_core.installation.static import Method
 from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema
 from netplug_core.operator.deployment import default_image, render_operator
 from tools.charts.files import chart_files

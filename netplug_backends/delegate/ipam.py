@@ -32,12 +32,11 @@ from netplug_core.cni.delegation import (
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult
 from netplug_core.cni.versions import CNICommand
-from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.decoding.tables import find_member
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.flows.ipam.endpoint import require_ready, settle_endpoint
-from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.flows.ipam.service import BlockIPAM, require_ready, settle_endpoint
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Attachment, Released, ReleaseRequest
 from netplug_core.ipam.model.block import Pairs

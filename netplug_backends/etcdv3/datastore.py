@@ -27,8 +27,7 @@ from netplug_backends.etcdv3.operations import (
     Txn,
     TxnResult,
 )
-from netplug_backends.etcdv3.revisions import EtcdRevision, get_etcd_revision
-from netplug_backends.etcdv3.watch import EtcdWatcher
+from netplug_backends.etcdv3.watch import EtcdRevision, EtcdWatcher, get_etcd_revision
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, CredentialsInUse, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KeyCondition, Mutation, condition_error, fold_writes

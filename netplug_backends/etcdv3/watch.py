@@ -2,21 +2,76 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from threading import Event
+from typing import Final
 
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from netplug_backends.etcdv3.client import ClientClosed, EtcdClient, FutureRevision, RevisionUnavailable
 from netplug_backends.etcdv3.layout import Layout
 from netplug_backends.etcdv3.operations import KeyEvent, WatchStart
-from netplug_backends.etcdv3.revisions import EtcdRevision, find_etcd_revision
 from netplug_core.clock import Deadline
 from netplug_core.encoding.stored_json import ValueCodec
+from netplug_core.errors import ConfigurationError
 from netplug_core.records import Kind, Revision, WatchEvent, WatchExpired
 
-__all__ = ["EtcdWatcher"]
+__all__ = [
+    "EtcdRevision", "EtcdWatcher", "find_etcd_revision", "get_etcd_revision",
+]  # fmt: skip
+
+
+# --- revisions -------------------------------------------------------------------------------------------------------
+
+
+_TEXT: Final = re.compile(r"([1-9][0-9]{0,17})(?:\.([1-9][0-9]{0,3}))?(@?)", re.ASCII)
+
+
+@frozen(order=True)
+class EtcdRevision:
+    """A revision of the store; ``delivered`` counts the changes of it that a watch has delivered, 0 for all.
+
+    ``is_legacy`` belongs to the record that has the revision: its key is a legacy key.
+    """
+
+    number: int
+    delivered: int = 0
+    is_legacy: bool = False
+
+    @property
+    def delivered_up_to(self) -> int:
+        """The newest revision of which all changes were delivered."""
+        return self.number - 1 if self.delivered else self.number
+
+    @property
+    def revision(self) -> Revision:
+        """The revision as a text."""
+        text = f"{self.number}.{self.delivered}" if self.delivered else str(self.number)
+        return Revision(f"{text}@" if self.is_legacy else text)
+
+
+def find_etcd_revision(revision: Revision) -> EtcdRevision | None:
+    """The revision that a text encodes; None if it is not a revision of etcd's."""
+    found = _TEXT.fullmatch(revision)
+    return None if found is None else EtcdRevision(int(found[1]), int(found[2] or 0), is_legacy=bool(found[3]))
+
+
+def get_etcd_revision(revision: Revision, *, where: object) -> EtcdRevision:
+    """The revision that a text encodes, which ``where`` has.
+
+    Raises:
+        ConfigurationError: the text is not a revision of etcd's.
+    """
+    position = find_etcd_revision(revision)
+    if position is None:
+        raise ConfigurationError(f"{where}: resourceVersion", revision, "etcd's revisions are numbers from 1")
+    return position
+
+
+# --- watch -----------------------------------------------------------------------------------------------------------
+
 
 _RETRY_DELAY_S = 0.1
 

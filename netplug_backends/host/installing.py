@@ -17,14 +17,18 @@ from netplug_backends.host.atomic_files import (
     read_file,
     read_part,
 )
-from netplug_backends.host.bundles import (
+from netplug_backends.host.executables import (
+    EXECUTABLES,
+    STANDALONE,
     current_bundle,
+    install,
     install_bundle,
     read_bundle,
     remove_bundles,
     remove_unused_bundles,
+    require_trusted_environment,
+    uninstall,
 )
-from netplug_backends.host.install import EXECUTABLES, STANDALONE, install, require_trusted_environment, uninstall
 from netplug_backends.host.placing import (
     place_copy,
     place_file,
@@ -35,8 +39,7 @@ from netplug_backends.host.placing import (
 )
 from netplug_core.errors import Unavailable
 from netplug_core.installation.bundle import CLIENT, COPIES, LAUNCHER, Bundle
-from netplug_core.installation.host_plan import BinFolder, ConfFolder, CopyProgram, WriteFile
-from netplug_core.installation.installer_settings import CERTIFICATES
+from netplug_core.installation.installer import CERTIFICATES, BinFolder, ConfFolder, CopyProgram, WriteFile
 
 __all__ = ["HostFolders", "ProgramsOfBundle", "ProgramsOfEnvironment"]
 

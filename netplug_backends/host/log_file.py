@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, make_folder, open_file
-from netplug_backends.host.locks import FileLocks
+from netplug_backends.host.machine import FileLocks
 from netplug_core.log import LogSettings
 
 __all__ = ["LogFile"]

@@ -251,7 +251,7 @@ class ReleaseRecordFolder:
             make_folder(os.path.dirname(path))
             make_folder(path, PRIVATE_FOLDER_MODE)
         with open_folder(self._locations) as locations:
-            locations.remove_leftovers()  # this process has the lock, so nobody is at a link
+            locations.remove_leftovers()  # this process has the lock, so no process is at a link
             locations.link(place, f"../stores/{store}")
 
     def _write(self, store: str, name: str, text: str) -> None:

@@ -16,11 +16,10 @@ from netplug_backends.hostlocal.files import NetworkFiles, current_boot
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.cni.versions import ResultFormat, negotiate_version
-from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
-from netplug_core.flows.ipam.endpoint import require_ready, settle_endpoint
-from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.flows.ipam.service import BlockIPAM, require_ready, settle_endpoint
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,

@@ -7,61 +7,366 @@ it through the wiring.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from typing import Final
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, open_api_client
-from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiRequest, Json
-from netplug_backends.kubernetes.client.objects import error_of_reply, list_objects, metadata_of
-from netplug_backends.kubernetes.cluster_objects import ClusterObjects
-from netplug_backends.kubernetes.cluster_state import (
-    is_established,
-    members_at,
-    read_daemonset,
-    read_installation,
-    read_node,
-    read_operator,
-    read_pod,
+from attrs import define
+
+from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import (
+    METADATA_TYPE,
+    ApiClient,
+    ApiReply,
+    ApiRequest,
+    Json,
+    RateLimiter,
+    open_api_client,
 )
+from netplug_backends.kubernetes.client.objects import (
+    error_of_reply,
+    get_object,
+    list_objects,
+    metadata_of,
+)
+from netplug_backends.kubernetes.kinds.facts import node_facts
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.names import NODES_PATH, CrdMode
-from netplug_core.addressing import Prefix
+from netplug_backends.kubernetes.names import NODES_PATH, CrdMode, namespaced_path, path_segment
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.decoding.tables import find_member
+from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.installation.cluster import (
     ApplyEffect,
     ClusterInventory,
+    ClusterNode,
     ClusterState,
     DaemonSetState,
+    FieldConflict,
+    InstallationState,
     OperatorState,
     Ownership,
     PodState,
     Writing,
 )
-from netplug_core.installation.methods import TEMPLATE_KEY
-from netplug_core.installation.node_daemonset import CONFIG_MAP_KEY, NODE_ACCOUNT
-from netplug_core.installation.static_manifest import STATIC_CONFIG_MAP, STATIC_NAMESPACE
-from netplug_core.operator.components import COMPONENT_REFS
-from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence
+from netplug_core.installation.daemonset import CONFIG_MAP_KEY, NODE_ACCOUNT
+from netplug_core.installation.static import STATIC_CONFIG_MAP, STATIC_NAMESPACE, TEMPLATE_KEY
 from netplug_core.operator.deployment import OPERATOR_LABEL
-from netplug_core.operator.lease import LEASE
-from netplug_core.operator.objects import ObjectRef, find_text, is_being_deleted, is_ours, ref_of
-from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes, service_prefixes
-from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, STATIC_DAEMONSET_REF
+from netplug_core.operator.lease import LEASE, read_lease
+from netplug_core.operator.report import COMPONENT_REFS, ContainerFailure, failures_of
+from netplug_core.operator.state import (
+    AWS_NODE,
+    CONFIG_MAP_REF,
+    DAEMONSET_REF,
+    KUBEADM_CONFIG,
+    STATIC_DAEMONSET_REF,
+    ClusterMode,
+    ModeEvidence,
+    ObjectRef,
+    detect_provider,
+    find_text,
+    is_being_deleted,
+    is_ours,
+    platform_prefixes,
+    ref_of,
+    service_prefixes,
+)
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_KIND,
     INSTALLATION_NAME,
     OVERLAY_NAME,
+    KubernetesProvider,
 )
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, DatastoreSettings, KubernetesAccess
 
-__all__ = ["FIELD_MANAGER", "KubernetesCluster", "open_cluster"]
+__all__ = [
+    "FIELD_MANAGER", "OPERATOR_FIELD_MANAGER", "ClusterObjects", "KubernetesCluster", "is_established",
+    "members_at", "number_at", "open_cluster", "open_cluster_objects", "read_daemonset",
+    "read_installation", "read_node", "read_operator", "read_pod",
+]  # fmt: skip
+
+
+# --- cluster state ---------------------------------------------------------------------------------------------------
+
+
+_BLOCK_IPAM = '"netplug-ipam"'
+
+
+def number_at(found: Json, *path: str) -> int:
+    """The number at a path; 0 if there is none."""
+    value = find_member(found, *path)
+    return value if isinstance(value, int) else 0
+
+
+def members_at(found: Json, *path: str) -> list[Json]:
+    """The objects in the list at a path."""
+    value = find_member(found, *path)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def read_node(found: Json) -> ClusterNode:
+    """A node of the cluster."""
+    facts = node_facts(found)
+    texts = [find_text(one, "address") for one in members_at(found, "status", "addresses") if _is_address(one)]
+    addresses = tuple(map(Address.parse, texts))
+    return ClusterNode(name=facts.name, addresses=addresses, pod_prefixes=facts.pod_cidrs)
+
+
+def is_established(definition: Json) -> bool:
+    """Whether objects of a definition can be stored."""
+    return _has_condition(definition, "Established")
+
+
+def read_daemonset(found: Json, *, namespace: str, template: str) -> DaemonSetState:
+    """A DaemonSet of netplug. ``template`` is the text of its conflist."""
+    observed = number_at(found, "status", "observedGeneration")
+    containers = members_at(found, "spec", "template", "spec", "containers")
+    variables = [one for container in containers for one in members_at(container, "env")]
+    datastores = [find_text(one, "value") for one in variables if one.get("name") == "DATASTORE_TYPE"]
+    return DaemonSetState(
+        namespace=namespace,
+        is_observed=observed >= number_at(metadata_of(found), "generation"),
+        desired=number_at(found, "status", "desiredNumberScheduled"),
+        updated=number_at(found, "status", "updatedNumberScheduled"),
+        assigns_addresses=_BLOCK_IPAM in template,
+        datastore=next(iter(datastores), KUBERNETES_DATASTORE),
+    )
+
+
+def read_pod(found: Json, *, datastore: str) -> PodState:
+    """A pod of a node.
+
+    With etcd it counts as ready with one ready container: the node process is not ready while the datastore is
+    locked, as during an upgrade, and serves all the same.
+    """
+    containers = members_at(found, "status", "containerStatuses")
+    is_ready = _has_condition(found, "Ready")
+    if datastore == ETCD_DATASTORE:
+        is_ready = is_ready or any(one.get("ready") is True for one in containers)
+    return PodState(
+        name=find_text(found, "metadata", "name"),
+        node=find_text(found, "spec", "nodeName"),
+        is_ready=is_ready,
+        problem=next(map(_describe, failures_of(found)), ""),
+    )
+
+
+def read_installation(found: Json) -> InstallationState:
+    """An Installation with what its operator says."""
+    conditions = (
+        (find_text(one, "type"), find_text(one, "status"), excerpt(find_text(one, "message")))
+        for one in members_at(found, "status", "conditions")
+    )
+    generations = [number_at(one, "observedGeneration") for one in members_at(found, "status", "conditions")]
+    return InstallationState(
+        name=find_text(found, "metadata", "name"),
+        conditions=tuple(conditions),
+        generation=number_at(found, "metadata", "generation"),
+        observed_generation=min(generations, default=0),
+        is_being_deleted=is_being_deleted(found),
+    )
+
+
+def read_operator(lease: Json | None, pods: Sequence[Json]) -> OperatorState:
+    """What shows whether an operator runs: its Lease, and its pods."""
+    record = read_lease(lease)
+    staying = [pod for pod in pods if not is_being_deleted(pod)]
+    return OperatorState(
+        holder=record.holder,
+        renewed=record.renewed,
+        pods=tuple(read_pod(pod, datastore=KUBERNETES_DATASTORE) for pod in staying),
+        namespace=next((find_text(pod, "metadata", "namespace") for pod in staying), ""),
+    )
+
+
+def _describe(failure: ContainerFailure) -> str:
+    return excerpt(f"{failure}: {failure.message}" if failure.message else str(failure))
+
+
+def _has_condition(found: Json, kind: str) -> bool:
+    return any(
+        one.get("type") == kind and one.get("status") == "True" for one in members_at(found, "status", "conditions")
+    )
+
+
+def _is_address(found: Json) -> bool:
+    if find_text(found, "type") not in ("InternalIP", "ExternalIP"):
+        return False
+    try:
+        Address.parse(find_text(found, "address"))
+    except ValueError:
+        return False
+    return True
+
+
+# --- cluster objects -------------------------------------------------------------------------------------------------
+
+
+OPERATOR_FIELD_MANAGER: Final = "netplug-operator"
+"""Who owns the fields that are applied."""
+
+_APPLY_TYPE: Final = "application/apply-patch+yaml"
+_QPS, _BURST = 20.0, 40
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+def open_cluster_objects(access: KubernetesAccess, environ: Mapping[str, str], *, clock: Clock) -> ClusterObjects:
+    """The objects on the server that an access leads to; nothing is sent yet."""
+    limiter = RateLimiter(clock=clock, qps=_QPS, burst=_BURST)
+    return ClusterObjects(ApiClient(AccessSource(access, environ), clock=clock, rate_limiter=limiter))
+
+
+@define
+class ClusterObjects:
+    """Single objects, by their names."""
+
+    _client: ApiClient
+    _manager: str = OPERATOR_FIELD_MANAGER
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def find(self, ref: ObjectRef, *, deadline: Deadline) -> Json | None:
+        """An object; None if it, or its definition, does not exist."""
+        request = ApiRequest("GET", _path_of(ref))
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _NOT_FOUND:
+            return None
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        return get_object(self._client, request, reply)
+
+    def list_nodes(self, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        """The nodes with a label, whatever its value; all of them if it is empty."""
+        request = ApiRequest("GET", "/api/v1/nodes", {"labelSelector": label} if label else {})
+        return tuple(list_objects(self._client, request, deadline=deadline)[0])
+
+    def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        """The pods of a namespace with a label, such as ``k8s-app=netplug-node``."""
+        request = ApiRequest("GET", namespaced_path(namespace, "pods"), {"labelSelector": label})
+        return tuple(list_objects(self._client, request, deadline=deadline)[0])
+
+    def find_modes(self, *, deadline: Deadline) -> frozenset[ClusterMode]:
+        """The API groups for netplug's resources that the server offers."""
+        names = set(self._names("/apis", "groups", deadline))
+        return frozenset(mode for mode in ClusterMode if CrdMode[mode.name].group in names)
+
+    def find_resources(self, mode: ClusterMode, *, deadline: Deadline) -> frozenset[str]:
+        """The names under which the server lists the objects of a group; none if it does not offer the group."""
+        return self.find_plurals(CrdMode[mode.name].value, deadline=deadline)
+
+    def find_plurals(self, api_version: str, *, deadline: Deadline) -> frozenset[str]:
+        """The plurals of the kinds of an API version, such as ``projectnetplug.org/v3``; none if it is not offered."""
+        return frozenset(self._names(f"/apis/{api_version}", "resources", deadline))
+
+    def find_provider(self, *, deadline: Deadline) -> KubernetesProvider:
+        """Which product the cluster is, as far as the API and one of the nodes show it."""
+        groups = self._names("/apis", "groups", deadline)
+        request = ApiRequest("GET", "/api/v1/nodes", {"limit": "1"})
+        reply = self._client.send(request, deadline=deadline)
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        items = reply.object.get("items")
+        first = next(iter(items), None) if isinstance(items, list) else None
+        return detect_provider(set(groups), first if isinstance(first, Mapping) else None)
+
+    def apply(
+        self,
+        wanted: Json,
+        *,
+        deadline: Deadline,
+        subresource: str = "",
+        ownership: Ownership = Ownership.TAKEN,
+        writing: Writing = Writing.STORED,
+    ) -> Json:
+        """Make some fields of an object as they are wanted; the rest stays. The new object.
+
+        A ``uid`` in the metadata is a condition: an object with another one is not touched, and none is created.
+
+        Raises:
+            FieldConflict: fields belong to another manager, and ownership is respected.
+            ConfigurationError: the server refuses the object, or it has another uid.
+        """
+        path = _path_of(ref_of(wanted)) + (f"/{subresource}" if subresource else "")
+        query = {"fieldManager": self._manager}
+        if ownership is Ownership.TAKEN:
+            query["force"] = "true"
+        if writing is Writing.TRIED:
+            query["dryRun"] = "All"
+        request = ApiRequest("PATCH", path, query, body=wanted, content_type=_APPLY_TYPE)
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _CONFLICT:
+            if conflicts := list(_field_conflicts(reply)):
+                raise FieldConflict(
+                    str(ref_of(wanted)), excerpt("; ".join(conflicts)), "leave the fields to it, or take them over"
+                )
+            raise ConfigurationError(self._client.describe(request), ref_of(wanted).name, reply.message)
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        if writing is Writing.TRIED:
+            return reply.object  # one that is not stored has no resourceVersion
+        return get_object(self._client, request, reply)
+
+    def delete(self, ref: ObjectRef, uid: str, *, deadline: Deadline) -> None:
+        """Delete the object with that uid, and in the background what it owns; success if it is gone already."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        request = ApiRequest("DELETE", _path_of(ref), body=body)
+        reply = self._client.send(request, deadline=deadline)
+        if not reply.is_success and reply.status not in (_NOT_FOUND, _CONFLICT):  # conflict: another object by now
+            raise error_of_reply(self._client, request, reply)
+
+    def replace(self, wanted: Json, *, deadline: Deadline) -> Json | None:
+        """Store an object whole: a new one, or the one with the ``resourceVersion`` in its metadata.
+
+        None if another process was faster.
+        """
+        ref, metadata = ref_of(wanted), wanted.get("metadata")
+        is_new = not (isinstance(metadata, Mapping) and metadata.get("resourceVersion"))
+        path = _path_of(ref)
+        method, path = ("POST", path.rpartition("/")[0]) if is_new else ("PUT", path)
+        request = ApiRequest(method, path, body=wanted)
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _CONFLICT or (reply.status == _NOT_FOUND and reply.is_missing):
+            return None
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        return get_object(self._client, request, reply)
+
+    def _names(self, path: str, member: str, deadline: Deadline) -> Iterable[str]:
+        request = ApiRequest("GET", path)
+        reply = self._client.send(request, deadline=deadline)
+        if reply.status == _NOT_FOUND:
+            return ()
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        listed = reply.object.get(member)
+        if not isinstance(listed, list):
+            raise self._client.unusable_reply(request, f"it has no list of {member}")
+        return [str(one.get("name")) for one in listed if isinstance(one, Mapping)]
+
+
+def _field_conflicts(reply: ApiReply) -> Iterator[str]:
+    """Each field that belongs to another manager: its path, and the server's words about who that is."""
+    causes = find_member(reply.object, "details", "causes")
+    for cause in causes if isinstance(causes, list) else ():
+        if find_text(cause, "reason") == "FieldManagerConflict":
+            yield f"{find_text(cause, 'field')}: {find_text(cause, 'message')}"
+
+
+def _path_of(ref: ObjectRef) -> str:
+    root = "/api/v1" if ref.api_version == "v1" else f"/apis/{ref.api_version}"
+    place = f"/namespaces/{path_segment(ref.namespace)}" if ref.namespace else ""
+    return f"{root}{place}/{ref.plural}/{path_segment(ref.name)}"
+
+
+# --- cluster ---------------------------------------------------------------------------------------------------------
+
 
 FIELD_MANAGER = "netplugctl"
 """The owner of the fields that are applied, in the metadata of each object."""
 
-_NOT_FOUND = 404
 _SERVICE_CIDRS = "/apis/networking.k8s.io/v1/servicecidrs"
 _INSTALLATIONS = f"/apis/{INSTALLATION_API_VERSION}/installations"
 _SERVICES = ApiRequest("GET", "/api/v1/services", accept=METADATA_TYPE)

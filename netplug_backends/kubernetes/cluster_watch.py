@@ -14,11 +14,15 @@ from typing import Final
 from attrs import define, field, frozen
 
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiRequest, Json
+from netplug_backends.kubernetes.client.apiclient import (
+    METADATA_TYPE,
+    ApiClient,
+    ApiConnection,
+    ApiRequest,
+    Json,
+    RateLimiter,
+)
 from netplug_backends.kubernetes.client.objects import error_of_reply, event_object, list_objects, metadata_of
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
-from netplug_backends.kubernetes.client.transport import ApiConnection
 from netplug_backends.kubernetes.names import path_segment
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError
@@ -60,10 +64,14 @@ class ObjectCollection:
 
 @define(kw_only=True, eq=False)
 class ClusterWatch:
-    """Calls ``on_change`` after each change of an object in one of the collections, from any thread."""
+    """Calls ``on_change`` after each change of an object in one of the collections, from any thread.
+
+    ``on_crash`` is called with what no watch may raise: that collection is not watched any more.
+    """
 
     client: ApiClient
     on_change: Callable[[], None]
+    on_crash: Callable[[Exception], None]
     clock: Clock
     log: Log
     _watchers: list[_Watcher] = field(factory=list, init=False)
@@ -71,7 +79,7 @@ class ClusterWatch:
     def start(self, collections: Iterable[ObjectCollection]) -> None:
         """Begin to watch these."""
         for collection in collections:
-            watcher = _Watcher(self.client, collection, self.on_change, self.clock, self.log)
+            watcher = _Watcher(self.client, collection, self.on_change, self.on_crash, self.clock, self.log)
             self._watchers.append(watcher)
             watcher.start()
 
@@ -80,9 +88,9 @@ class ClusterWatch:
         for watcher in self._watchers:
             watcher.interrupt()
         deadline = Deadline.after(self.clock, _END_S)
-        has_ended = all(watcher.join(deadline) for watcher in self._watchers)
+        joined = [watcher.join(deadline) for watcher in self._watchers]
         self.client.close()
-        return has_ended
+        return all(joined)
 
 
 @define(eq=False)
@@ -92,6 +100,7 @@ class _Watcher:
     client: ApiClient
     collection: ObjectCollection
     on_change: Callable[[], None]
+    on_crash: Callable[[Exception], None]
     clock: Clock
     log: Log
     _stopped: Event = field(factory=Event, init=False)
@@ -121,6 +130,9 @@ class _Watcher:
                 pause_s = self._list_and_watch()
             except (NetplugError, TimeoutError) as error:
                 pause_s = self._note_failure(error)
+            except Exception as error:  # noqa: BLE001  # a mistake of ours; its thread must not end unnoticed
+                self.on_crash(error)
+                return
             self._stopped.wait(pause_s)
 
     def _list_and_watch(self) -> float:
@@ -212,12 +224,18 @@ class _Watcher:
 
 
 def open_cluster_watch(
-    access: KubernetesAccess, environ: Mapping[str, str], on_change: Callable[[], None], *, clock: Clock, log: Log
+    access: KubernetesAccess,
+    environ: Mapping[str, str],
+    on_change: Callable[[], None],
+    on_crash: Callable[[Exception], None],
+    *,
+    clock: Clock,
+    log: Log,
 ) -> ClusterWatch:
     """A watch on the server that an access leads to; nothing is sent before ``start``."""
     limiter = RateLimiter(clock=clock, qps=_QPS, burst=_BURST)
     client = ApiClient(AccessSource(access, environ), clock=clock, rate_limiter=limiter)
-    return ClusterWatch(client=client, on_change=on_change, clock=clock, log=log)
+    return ClusterWatch(client=client, on_change=on_change, on_crash=on_crash, clock=clock, log=log)
 
 
 def collection_of(api_version: str, plural: str, *, namespace: str = "", names: Iterable[str] = ()) -> ObjectCollection:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, RightMissing
-from netplug_backends.kubernetes.client.messages import ApiRequest
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, RightMissing
 from netplug_backends.kubernetes.client.objects import (
     event_object,
     find_crd_mode,

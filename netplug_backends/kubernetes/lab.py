@@ -13,9 +13,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient, open_api_client
-from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
-from netplug_backends.kubernetes.client.transport import port_of
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, open_api_client, port_of
 from netplug_backends.kubernetes.manifests import definitions
 from netplug_backends.kubernetes.names import (
     NAMESPACES_PATH,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from attrs import evolve, frozen
 
-from netplug_backends.kubernetes.client.messages import Json
+from netplug_backends.kubernetes.client.apiclient import Json
 from netplug_backends.kubernetes.names import (
     API_DOMAIN,
     CrdMode,

@@ -8,21 +8,19 @@ from collections.abc import Mapping
 from attrs import define
 
 from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER, AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, RateLimiter
 from netplug_backends.kubernetes.client.credentials import (
     FileReader,
     FileStamp,
     find_file_stamp,
     in_cluster_server,
 )
-from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest
 from netplug_backends.kubernetes.client.objects import error_of_reply
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.names import namespaced_path, path_segment
 from netplug_core.clock import Clock, Deadline, parse_time
 from netplug_core.errors import ConfigurationError, Unavailable, UnusableFile
 from netplug_core.expiry import parse_token_expiry
-from netplug_core.installation.tokens import LIFETIME_S, IssuedToken
+from netplug_core.installation.installer import LIFETIME_S, IssuedToken
 from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["ServiceAccount", "find_account_client", "find_service_account"]
@@ -57,7 +55,7 @@ def find_account_client(
 
 @define
 class ServiceAccount:
-    """See :class:`~netplug_core.installation.tokens.TokenIssuer`. ``folder`` has the files of the account."""
+    """See :class:`~netplug_core.installation.installer.TokenIssuer`. ``folder`` has the files of the account."""
 
     server: str
     folder: str

@@ -16,8 +16,8 @@ from functools import partial
 
 from attrs import field, frozen
 
-from netplug_backends.linux import links, netlink, routes, sysctls
-from netplug_backends.linux.netlink_socket import NetlinkSocket
+from netplug_backends.linux import attachment, netlink
+from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors, NamespaceGone, entered_namespace, is_own_namespace
 from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
@@ -58,7 +58,7 @@ class LinuxDataplane:
         """Which interface of the name is in the namespace."""
         try:
             with self._entered(link.namespace), NetlinkSocket.open() as container_socket:
-                found = links.find_link(container_socket, link.name)
+                found = attachment.find_link(container_socket, link.name)
             if found is None:
                 return InterfacePresence.ABSENT
             return InterfacePresence.OWN if self._has_pair(link) else InterfacePresence.FOREIGN
@@ -68,7 +68,7 @@ class LinuxDataplane:
     def has_host_end(self, link: Link) -> bool:
         """Whether the host has this attachment's end."""
         with NetlinkSocket.open() as host_socket:
-            return links.has_host_end(host_socket, link)
+            return attachment.has_host_end(host_socket, link)
 
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Create what the plan says; after an error, what this call created is removed."""
@@ -80,7 +80,7 @@ class LinuxDataplane:
             self.warn(str(problem))
         own_filter = f"net/ipv4/conf/{plan.host.name}/rp_filter"
         is_unfiltered = [setting.value == "0" for setting in plan.host.sysctls if setting.path == own_filter]
-        if any(is_unfiltered) and sysctls.find_sysctl("net/ipv4/conf/all/rp_filter") != "0":
+        if any(is_unfiltered) and attachment.find_sysctl("net/ipv4/conf/all/rp_filter") != "0":
             self.warn(
                 "net.ipv4.conf.all.rp_filter is not 0 on this node: the kernel drops what"
                 f" {plan.container.name!r} in {plan.link.namespace} sends from other addresses"
@@ -115,39 +115,41 @@ class LinuxDataplane:
         """What settings of this machine keep workloads of these families from, or open to them."""
         from netplug_core.dataplane.plan import find_node_problems  # an ADD has loaded it; a DEL does without
 
-        return find_node_problems(families, sysctls.find_sysctl)
+        return find_node_problems(families, attachment.find_sysctl)
 
     def find_obstacles(self, families: tuple[Family, ...], forwarding: Forwarding) -> tuple[str, ...]:
         """Why this machine's kernel and its settings let no workload be attached."""
         from netplug_core.dataplane.plan import find_obstacles  # only STATUS asks
 
-        return find_obstacles(families, forwarding, sysctls.HostSettings())
+        return find_obstacles(families, forwarding, attachment.HostSettings())
 
     def _attach(self, plan: AttachmentPlan, deadline: Deadline) -> None:
         from netplug_core.dataplane.plan import require_families  # an ADD has loaded it; a DEL does without
 
-        require_families(plan.families, sysctls.find_sysctl)
+        require_families(plan.families, attachment.find_sysctl)
         with ExitStack() as sockets, ExitStack() as undo:
             host_socket = sockets.enter_context(NetlinkSocket.open())
-            index = links.choose_index()
+            index = attachment.choose_index()
             with self._entered(plan.link.namespace) as namespaces:
                 container_socket = sockets.enter_context(NetlinkSocket.open())
                 # Before the pair exists, as the answer may be lost. A pair that was there has another index.
                 undo.callback(self._remove_new_pair, host_socket, index, plan.host.name)
-                pair = links.make_pair(links.AttachContext(plan, container_socket, host_socket, namespaces, index))
+                pair = attachment.make_pair(
+                    attachment.AttachContext(plan, container_socket, host_socket, namespaces, index)
+                )
                 _check_deadline(deadline, plan)
                 self._change_sysctls(plan.container.sysctls, f"in {plan.link.namespace}")
             self._change_sysctls(
                 plan.host.sysctls, "on the host", partial(self._change_by_netlink, host_socket, pair.host, plan.host)
             )
             _check_deadline(deadline, plan)
-            links.bring_up(host_socket, pair.host, plan.host)
-            links.bring_up(container_socket, pair.container, plan.container)
+            attachment.bring_up(host_socket, pair.host, plan.host)
+            attachment.bring_up(container_socket, pair.container, plan.container)
             if plan.container.source_rules and pair.host == index:
                 undo.callback(self._remove_new_rules, container_socket, pair.container)
-            routes.add_container_routes(container_socket, pair.container, plan.container)
+            attachment.add_container_routes(container_socket, pair.container, plan.container)
             _check_deadline(deadline, plan)
-            routes.add_host_routes(host_socket, pair.host, plan.host)
+            attachment.add_host_routes(host_socket, pair.host, plan.host)
             undo.pop_all()
 
     def _has_pair(self, link: Link) -> bool:
@@ -155,26 +157,26 @@ class LinuxDataplane:
             host_socket = stack.enter_context(NetlinkSocket.open())
             namespaces = stack.enter_context(self._entered(link.namespace))
             container_socket = stack.enter_context(NetlinkSocket.open())
-            return links.has_pair(host_socket, container_socket, namespaces, link)
+            return attachment.has_pair(host_socket, container_socket, namespaces, link)
 
     def _remove(self, link: Link) -> None:
         with NetlinkSocket.open() as host_socket:
-            named = links.find_host_end_by_name(host_socket, link)
+            named = attachment.find_host_end_by_name(host_socket, link)
             index = None if named is None else named.index
             if index is None or link.has_own_table:
                 index = self._remove_from_inside(host_socket, link) or index
             if index is not None:
-                links.remove_link(host_socket, index, link.host_name)
+                attachment.remove_link(host_socket, index, link.host_name)
 
     def _remove_from_inside(self, host_socket: NetlinkSocket, link: Link) -> int | None:
         """The index of the host end, found as the peer; what outlives the pair in the namespace is removed."""
         try:
             with self._entered(link.namespace) as namespaces, NetlinkSocket.open() as container_socket:
-                pair = links.find_pair(host_socket, container_socket, namespaces, link)
+                pair = attachment.find_pair(host_socket, container_socket, namespaces, link)
                 if pair is None:
                     return None
                 if link.has_own_table:
-                    routes.remove_source_rules(container_socket, pair.container)
+                    attachment.remove_source_rules(container_socket, pair.container)
                 return pair.host
         except NamespaceGone:
             return None
@@ -184,11 +186,11 @@ class LinuxDataplane:
 
     def _remove_new_pair(self, host_socket: NetlinkSocket, index: int, name: str) -> None:
         with self._failures_as_warnings():
-            links.remove_link(host_socket, index, name)
+            attachment.remove_link(host_socket, index, name)
 
     def _remove_new_rules(self, container_socket: NetlinkSocket, index: int) -> None:
         with self._failures_as_warnings():
-            routes.remove_source_rules(container_socket, index)
+            attachment.remove_source_rules(container_socket, index)
 
     @contextmanager
     def _entered(self, path: str) -> Iterator[NamespaceDescriptors]:
@@ -209,7 +211,7 @@ class LinuxDataplane:
         """Give settings their values. ``change_otherwise`` may change one that cannot be written, and says whether."""
         for setting in settings:
             try:
-                sysctls.change_sysctl(setting.path, setting.value)
+                attachment.change_sysctl(setting.path, setting.value)
             except OSError as error:
                 if change_otherwise is None or not change_otherwise(setting):
                     self._refuse(setting, where, error)
@@ -218,23 +220,23 @@ class LinuxDataplane:
         """Raise, or warn, because a setting cannot be written: /proc/sys may be read-only."""
         from netplug_core.dataplane.plan import refused_setting
 
-        value = sysctls.find_sysctl(setting.path)
+        value = attachment.find_sysctl(setting.path)
         refused = refused_setting(str(setting), where, value, os.strerror(error.errno or 0))
         if setting.requirement is SysctlRequirement.OPTIONAL or value in setting.also_accepted:
             # A kernel without IPv6 has no IPv6 settings, and needs none.
-            if sysctls.has_ipv6() or not setting.path.startswith("net/ipv6/"):
+            if attachment.has_ipv6() or not setting.path.startswith("net/ipv6/"):
                 self.warn(str(refused))
             return
         raise refused from error
 
     def _change_by_netlink(self, host_socket: NetlinkSocket, index: int, end: InterfacePlan, setting: Sysctl) -> bool:
         """Change a setting of IPv4 of the interface by netlink, and return whether it has its value then."""
-        name = setting.path.removeprefix(f"{sysctls.IPV4_OF_INTERFACES}{end.name}/")
+        name = setting.path.removeprefix(f"{attachment.IPV4_OF_INTERFACES}{end.name}/")
         if name == setting.path:
             return False
         message = netlink.change_ipv4_settings(index, end.name, {name: int(setting.value)})
         host_socket.send_one(message).require_success()
-        return sysctls.find_sysctl(setting.path) == setting.value
+        return attachment.find_sysctl(setting.path) == setting.value
 
 
 def run_with_deadline(work: Callable[[], None], *, deadline: Deadline, operation: str) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from pyroute2 import IPRoute
 
-from netplug_backends.linux import links, routes, sysctls
-from netplug_backends.linux.netlink import MAIN_TABLE, KernelLink, interface_table
-from netplug_backends.linux.netlink_socket import NetlinkSocket
+from netplug_backends.linux import attachment
+from netplug_backends.linux.netlink import MAIN_TABLE, KernelLink, NetlinkSocket, interface_table
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute
@@ -33,12 +32,12 @@ def inspect(plan: AttachmentPlan, namespaces: Mapping[str, int]) -> AttachmentSt
         OSError, DataplaneError: the kernel refused a request.
     """
     with NetlinkSocket.open() as host_socket:
-        host = links.find_link(host_socket, plan.host.name)
+        host = attachment.find_link(host_socket, plan.host.name)
         container, is_pair = _inspect_container(plan, namespaces, host_socket, host)
         if host is None:
             return AttachmentState(container=container, host=None, is_pair=False)
         destinations = (route.destination for route in plan.host.routes)
-        competing = routes.find_competing_routes(host_socket, host.index, destinations)
+        competing = attachment.find_competing_routes(host_socket, host.index, destinations)
         return AttachmentState(container=container, host=_state(plan.host, host, competing), is_pair=is_pair)
 
 
@@ -48,10 +47,10 @@ def _inspect_container(
     """The container's end, and whether the host's end is its peer."""
     try:
         with entered_namespace(plan.link.namespace, opened) as namespaces, NetlinkSocket.open() as container_socket:
-            container = links.find_link(container_socket, plan.container.name)
+            container = attachment.find_link(container_socket, plan.container.name)
             if container is None:
                 return None, False
-            is_pair = host_link is not None and links.are_peers(host_socket, namespaces, container, host_link)
+            is_pair = host_link is not None and attachment.are_peers(host_socket, namespaces, container, host_link)
             return _state(plan.container, container, {}), is_pair
     except NamespaceGone:
         return None, False
@@ -59,7 +58,7 @@ def _inspect_container(
 
 def _state(end: InterfacePlan, link: KernelLink, competing: Mapping[Prefix, str]) -> InterfaceState:
     """The state of one end, read in the calling thread's namespace."""
-    settings = {setting.path: sysctls.find_sysctl(setting.path) for setting in end.sysctls}
+    settings = {setting.path: attachment.find_sysctl(setting.path) for setting in end.sysctls}
     with IPRoute() as kernel:
         return InterfaceState(
             alias=link.alias,

@@ -22,13 +22,14 @@ from collections.abc import Mapping
 
 from netplug_backends.linux.netlink import (
     NetlinkMessage,
+    NetlinkProtocol,
+    NetlinkSocket,
     decode_attributes,
     encode_attribute,
     encode_nested,
     encode_text,
     iterate_attributes,
 )
-from netplug_backends.linux.netlink_socket import NetlinkProtocol, NetlinkSocket
 from netplug_core.dataplane.packet_filter import NODE_LOOPBACK
 from netplug_core.names import HOST_INTERFACE_PREFIX
 

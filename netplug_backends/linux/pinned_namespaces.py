@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from attrs import frozen
 
 from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, read_file, write_new_file
-from netplug_backends.linux import links, netlink, sysctls
-from netplug_backends.linux.netlink_socket import NetlinkSocket
+from netplug_backends.linux import attachment, netlink
+from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
 from netplug_core.addressing import Address
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, InterfaceAddress
@@ -95,8 +95,8 @@ class PinnedNamespaces:
             NetlinkSocket.open() as socket,
         ):
             for setting in _FORWARDING:
-                if sysctls.find_sysctl(setting) is not None:
-                    sysctls.write_sysctl(setting, "1")
+                if attachment.find_sysctl(setting) is not None:
+                    attachment.write_sysctl(setting, "1")
             index = _bring_up_loopback(socket)
             for address in addresses:
                 held = InterfaceAddress(address, address.family.width)
@@ -137,7 +137,7 @@ def _translated(operation: str, path: str) -> Iterator[None]:
 
 
 def _bring_up_loopback(socket: NetlinkSocket) -> int:
-    found = links.find_link(socket, "lo")
+    found = attachment.find_link(socket, "lo")
     if found is None:
         raise OSError(errno.ENODEV, "lo")
     socket.send_one(netlink.set_up(found.index, "lo")).require_success()

@@ -1,4 +1,4 @@
-"""Locks of a machine that lives in one process: what ``netplug_backends.host.locks`` is with files.
+"""Locks of a machine that lives in one process: what ``netplug_backends.host.machine`` is with files.
 
 Tests of flows use them. A path in ``errors`` cannot be locked.
 """

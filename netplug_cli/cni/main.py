@@ -183,7 +183,7 @@ def _make_handler(plugin: Plugin, command: CNICommand, open_world: OpenWorld, la
 
 def _make_connection_test(plugin: Plugin, open_world: OpenWorld, lazy_logger: _LazyLogger) -> ConnectionTest:
     def test(netconf_mapping: Mapping[str, object]) -> None:
-        from netplug_core.flows.cni.connection import require_connection
+        from netplug_core.flows.cni.gc import require_connection
         from netplug_core.netconf.load import LoadPurpose, load
 
         netconf = load(netconf_mapping, plugin, LoadPurpose.SETUP)

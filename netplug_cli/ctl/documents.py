@@ -185,7 +185,7 @@ def parse_text(text: str, name: str) -> Iterator[object]:
         else:
             yield value
             return
-    from netplug_cli.ctl.yaml_loader import load_yaml
+    from netplug_cli.ctl.yaml_documents import load_yaml
 
     yield from load_yaml(text, name)
 
@@ -214,7 +214,7 @@ _RUNTIMES_READ_JSON = "runtimes read a network configuration as JSON only"
 
 def render_yaml(value: object) -> str:
     """A value as YAML, with its members in their own order; what is not printable is escaped."""
-    from netplug_cli.ctl.yaml_writer import write_yaml
+    from netplug_cli.ctl.yaml_documents import write_yaml
 
     return write_yaml(value)
 

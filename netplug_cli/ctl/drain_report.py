@@ -11,8 +11,7 @@ from attrs import define
 from netplug_cli.formatting import format_columns, format_json, print_error, truncate
 from netplug_core.clock import format_time
 from netplug_core.datastore.transaction import LATEST_COMMIT_S
-from netplug_core.flows.resources.drain import DrainProgress
-from netplug_core.flows.resources.resize import ResizePlan
+from netplug_core.flows.resources.drain import DrainProgress, ResizePlan
 from netplug_core.ipam.reporting.drain_plan import (
     DrainedPool,
     DrainStep,

@@ -12,9 +12,8 @@ from netplug_core.clock import format_time
 from netplug_core.ipam.allocation.request import AssignRequest, Specific
 from netplug_core.ipam.model.affinity import owner_node
 from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.reporting.address_explanation import AddressExplanation
-from netplug_core.ipam.reporting.request_explanation import RequestExplanation
-from netplug_core.ipam.reporting.utilization import borrowing_node
+from netplug_core.ipam.reporting.explanation import AddressExplanation, RequestExplanation
+from netplug_core.ipam.reporting.usage import borrowing_node
 
 __all__ = ["Explanation", "explanation_document", "explanation_lines"]
 

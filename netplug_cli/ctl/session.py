@@ -3,32 +3,121 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from attrs import evolve, field, frozen
+import click
+from attrs import define, evolve, field, frozen
 
+from netplug_cli.ctl.documents import read_configuration
 from netplug_cli.ctl.global_options import OPTIONS_META_KEY
-from netplug_cli.ctl.settings import read_settings
-from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.dry_run import DryRunDatastore
+from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.resources.cluster import refuse_older_client
-from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, KUBERNETES_DATASTORE, MEMORY_DATASTORE, MissingFile
+from netplug_core.records import Get, List, Query, RequireUnchanged, Write
+from netplug_core.settings.apiconfig import datastore_settings_from_environment, datastore_settings_from_file
+from netplug_core.settings.model import (
+    DEFAULT_ETCD_ENDPOINT,
+    KUBERNETES_DATASTORE,
+    MEMORY_DATASTORE,
+    DatastoreSettings,
+    MissingFile,
+)
 
 if TYPE_CHECKING:
-    import click
-
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.flows.ipam.host_local_import import HostLocalFolder
     from netplug_core.installation.cluster import Cluster
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["DEFAULT_CONFIG_FILE", "GlobalOptions", "Session", "VersionCheck", "session_of"]
+__all__ = [
+    "DEFAULT_CONFIG_FILE", "GlobalOptions", "Session", "TraceLevel", "TracedDatastore", "VersionCheck",
+    "read_settings", "session_of",
+]  # fmt: skip
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def read_settings(environ: Mapping[str, str], *, config_file: str, default_file: str) -> DatastoreSettings:
+    """The settings of ``config_file`` if one is named, else of ``default_file`` if it exists, else of the environment.
+
+    If a file is read, the environment is ignored.
+
+    Raises:
+        ConfigurationError: the file cannot be read or understood, or a value cannot be used; no secret is shown.
+    """
+    file = config_file or (default_file if default_file and os.path.lexists(default_file) else "")
+    if not file:
+        return datastore_settings_from_environment(environ)
+    return datastore_settings_from_file(read_configuration(file), source=file)
+
+
+# --- tracing ---------------------------------------------------------------------------------------------------------
+
+
+class TraceLevel(enum.Enum):
+    """What is printed: nothing, which datastore is used, or every call to it too."""
+
+    OFF = "off"
+    STORE = "store"
+    CALLS = "calls"
+
+    @classmethod
+    def of_level(cls, level: str) -> TraceLevel:
+        """The trace level of a log level."""
+        return {"info": cls.STORE, "debug": cls.CALLS}.get(level.lower(), cls.OFF)
+
+
+@define
+class TracedDatastore(ObservedDatastore):
+    """A datastore that prints each of its calls when it has ended."""
+
+    clock: Clock
+
+    @contextmanager
+    def observe(self, call: DatastoreCall) -> Iterator[None]:
+        """Print its keys, how long it took, and its error."""
+        began, outcome = self.clock.monotonic(), ""
+        try:
+            yield
+        except Exception as error:
+            outcome = f": {error}"
+            raise
+        finally:
+            took_ms = (self.clock.monotonic() - began) * 1000
+            print_error(f"{_format_call(call)} in {took_ms:.1f} ms{outcome}")
+
+
+def _format_call(call: DatastoreCall) -> str:
+    match call:
+        case ReadCall(queries):
+            return f"read {', '.join(map(_format_query, queries))}"
+        case CommitCall(writes):
+            return f"commit {', '.join(map(_format_write, writes))}"
+
+
+def _format_query(query: Query) -> str:
+    match query:
+        case Get(key):
+            return str(key)
+        case List(kind, within):
+            return f"{kind}({'/'.join((*within, '*'))})"
+
+
+def _format_write(write: Write) -> str:
+    subject = write.kind if isinstance(write, RequireUnchanged) else write.key
+    return f"{type(write).__name__.lower()} {subject}"
+
+
+# --- session ---------------------------------------------------------------------------------------------------------
+
 
 DEFAULT_CONFIG_FILE = "/etc/netplug/netplugctl.cfg"
 """The tool's configuration file, unless ``--config`` names another. If it does not exist, the environment is used."""

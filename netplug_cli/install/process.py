@@ -1,6 +1,6 @@
 """What the installer does: it reads and checks everything, then changes the host step by step, then stays if asked to.
 
-``netplug_core.installation.host_plan`` has the order. A failure is one line and a status; what has been done until then
+``netplug_core.installation.installer`` has the order. A failure is one line and a status; what has been done until then
 stays, because a host without the last step is as it was for the container runtime.
 """
 
@@ -20,23 +20,28 @@ from netplug_cli.install.world import InstallHost, PluginToken, Programs, Stamps
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Clock
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.installation.conflist_template import BUILT_IN, Conflist, HostFacts, fill_conflist, require_filled
-from netplug_core.installation.host_plan import (
+from netplug_core.installation.installer import (
+    BUILT_IN,
+    Conflist,
     CopyProgram,
+    HostFacts,
+    InstallerSettings,
     InstallPrograms,
     NoWritableFolder,
     RemoveFile,
     RenewKubeconfig,
     Step,
     WriteFile,
+    fill_conflist,
     find_warnings,
     helper_names,
     plan_install,
     plan_removal,
     plan_tls,
+    read_installer_settings,
+    require_filled,
     usable_folders,
 )
-from netplug_core.installation.installer_settings import InstallerSettings, read_installer_settings
 from netplug_core.log import Level, Log
 
 __all__ = ["Installer"]

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from netplug_cli.runtime.controllers import Reconciler
-from netplug_core.installation.host_plan import BinFolder, ConfFolder, CopyProgram, WriteFile
+from netplug_core.installation.installer import BinFolder, ConfFolder, CopyProgram, WriteFile
 
 __all__ = ["InstallHost", "PluginToken", "Programs", "Stamps"]
 

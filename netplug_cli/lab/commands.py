@@ -12,9 +12,8 @@ import click
 from netplug_cli.lab.folder import LockMode, default_folder, find_lab, lock_folder
 from netplug_cli.lab.model import MAX_PODS, LabPlan
 from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.report import access_lines, matrix_lines, pod_lines, problem_lines
+from netplug_cli.lab.report import access_lines, inspect_lab, matrix_lines, pod_lines, problem_lines
 from netplug_cli.lab.setup import EarlierLab, up
-from netplug_cli.lab.status import inspect_lab
 from netplug_cli.lab.store_options import StoreOptions, resolve_store
 from netplug_cli.lab.stores import StoreKind
 from netplug_cli.lab.teardown import RemovalExtent, down

@@ -16,8 +16,7 @@ from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import store_netconf_keys
 from netplug_core.cni.node_socket import SOCKET_VARIABLE
 from netplug_core.decoding.codecs import NONEMPTY_STRING, OBJECT
-from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error
 from netplug_core.errors import DecodeError
 
 __all__ = ["Conflist", "PluginCall", "parse_conflist", "plugin_environment", "render_conflist"]

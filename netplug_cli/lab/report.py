@@ -9,19 +9,56 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
-from attrs import define
+from attrs import define, frozen
 
 from netplug_cli.formatting import format_columns, print_error
-from netplug_cli.lab.model import NODE_NETNS, Lab
+from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, Lab
 from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.reachability import ReachabilityMatrix
-from netplug_cli.lab.status import LabStatus
+from netplug_cli.lab.processes import list_ended
+from netplug_cli.lab.reachability import ProbePeer, ReachabilityMatrix, probe
 from netplug_cli.lab.stores import OwnServers, store_environment
+from netplug_cli.lab.world import LabWorld
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ConsoleProgress", "access_lines", "make_progress", "matrix_lines", "pod_lines", "problem_lines"]
+__all__ = [
+    "ConsoleProgress", "LabStatus", "access_lines", "inspect_lab", "make_progress", "matrix_lines", "pod_lines",
+    "problem_lines",
+]  # fmt: skip
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class LabStatus:
+    """The state of a lab. ``missing`` are sentences about missing parts; ``matrix`` covers the others."""
+
+    missing: tuple[str, ...]
+    matrix: ReachabilityMatrix
+
+
+def inspect_lab(world: LabWorld, folder: LabFolder, lab: Lab) -> LabStatus:
+    """Find out which parts of a lab exist, and who reaches whom.
+
+    Raises:
+        DataplaneError: a namespace cannot be entered.
+    """
+    pinned = frozenset(world.namespaces.find_below(folder.netns_dir))
+    peers = (
+        ProbePeer(name=NODE_NETNS, netns=folder.netns(NODE_NETNS), addresses=NODE_ADDRESSES),
+        *(ProbePeer(name=pod.name, netns=folder.netns(pod.name), addresses=pod.addresses) for pod in lab.pods),
+    )
+    missing = [f"{peer.name}: its namespace is gone" for peer in peers if peer.netns not in pinned]
+    missing += [f"{pod.name}: it was never attached" for pod in lab.pods if not pod.is_attached]
+    missing += [f"{name}: it is not running any more" for name in list_ended(folder)]
+    present = [peer for peer in peers if peer.netns in pinned]
+    return LabStatus(missing=tuple(missing), matrix=probe(present, world.namespaces, world.session.clock))
+
+
+# --- report ----------------------------------------------------------------------------------------------------------
+
 
 _SELF = "-"
 _NONE = "none"

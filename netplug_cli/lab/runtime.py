@@ -14,10 +14,9 @@ from attrs import frozen
 
 from netplug_backends.host.atomic_files import read_file
 from netplug_cli.lab.conflist import Conflist, PluginCall, parse_conflist, plugin_environment
-from netplug_cli.lab.folder import LockedFolder
+from netplug_cli.lab.folder import LockedFolder, attached_pod
 from netplug_cli.lab.model import NODE_NETNS, LabError, LabPod
 from netplug_cli.lab.namespaces import Namespaces
-from netplug_cli.lab.record import attached_pod
 
 __all__ = ["ContainerRuntime", "PluginFailed", "open_runtime"]
 

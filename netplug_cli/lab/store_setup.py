@@ -14,14 +14,12 @@ from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import LAB_POOLS, POD_NAMESPACE, Lab, LabPod, LabPool
 from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.processes import LabProcess
+from netplug_cli.lab.processes import LabProcess, require_etcd, start_servers, wait_until_ready
 from netplug_cli.lab.relays import start_relays
-from netplug_cli.lab.servers import require_etcd, start_servers, wait_until_ready
 from netplug_cli.lab.stores import ExternalServers, OwnServers, SqliteStore, is_kubernetes
 from netplug_cli.lab.world import LabWorld
-from netplug_core.flows.resources.create import create
-from netplug_core.flows.resources.overview import read_utilization
-from netplug_core.flows.resources.read import find
+from netplug_core.flows.resources.read import find, read_utilization
+from netplug_core.flows.resources.write import create
 from netplug_core.names import API_VERSION, LAB_LABEL
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping

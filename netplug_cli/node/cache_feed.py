@@ -11,10 +11,8 @@ from threading import Event, Lock, Thread
 from attrs import frozen
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.feed import follow, follow_endpoints
-from netplug_core.datastore.protocol import Atomicity, Datastore, LiveWatch, ShowsNodeEndpoints
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore, LiveWatch, ShowsNodeEndpoints
+from netplug_core.datastore.view import DatastoreCache, follow, follow_endpoints
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
 from netplug_core.records import Kind, NotSupported, WatchExpired

@@ -10,9 +10,9 @@ from attrs import frozen
 from netplug_cli.node.shared import SharedDatastore
 from netplug_cli.node.tracked import Tracked
 from netplug_core.clock import Clock
-from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.ipam.outcome.record_memory import RecordMemory
-from netplug_core.ipam.reporting.own_blocks import OwnUsage, own_usage
+from netplug_core.ipam.reporting.usage import OwnUsage, own_usage
 
 __all__ = ["OpenCaches"]
 

@@ -13,8 +13,7 @@ from netplug_cli.node.caches import OpenCaches
 from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.node.tracked import Tracked
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import CommitCall, Datastore, DatastoreCall, ObservedDatastore
 from netplug_core.errors import DatastoreError, Unavailable
 from netplug_core.flows.resources.cluster import find_cluster_information
 

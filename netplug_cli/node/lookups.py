@@ -7,8 +7,8 @@ from collections.abc import Callable
 from attrs import frozen
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, PodFacts
 from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.records import Get

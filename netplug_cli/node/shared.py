@@ -14,8 +14,8 @@ from attrs import define, evolve, field, frozen
 from netplug_cli.node.cache_feed import CacheFeed, CacheRefresh, EndpointFeed
 from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Atomicity, Datastore, ShowsNodeEndpoints
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.ipam.outcome.record_memory import RecordMemory
 from netplug_core.locks import Turn

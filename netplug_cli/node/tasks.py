@@ -31,7 +31,7 @@ from netplug_core.flows.node.registration import (
     register_node,
 )
 from netplug_core.flows.world import RecordCounts, RecordFiles
-from netplug_core.installation.tokens import RETRY_S, IssuedToken, refresh_delay_s
+from netplug_core.installation.installer import RETRY_S, IssuedToken, refresh_delay_s
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished

@@ -9,18 +9,20 @@ from attrs import frozen
 from netplug_cli.operator.world import Cluster, Pools
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.operator.actions import (
+from netplug_core.operator.state import (
+    FINALIZER,
     Action,
     ApplyObject,
     ChangePool,
+    ClusterMode,
     CompleteInstallation,
     DeleteObject,
+    Json,
     LockDatastore,
     SetFinalizer,
+    find_text,
+    ref_of,
 )
-from netplug_core.operator.cluster import FINALIZER
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import Json, find_text, ref_of
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
 __all__ = ["Actor"]

@@ -1,4 +1,4 @@
-"""Writes the objects that say how each component is. ``netplug_core.operator.component_status`` has their content."""
+"""Writes the objects that say how each component is. ``netplug_core.operator.status`` has their content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from netplug_cli.operator.world import Cluster
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
-from netplug_core.operator.component_status import (
+from netplug_core.operator.plan import Plan
+from netplug_core.operator.report import Report
+from netplug_core.operator.state import Json, find_text, is_being_deleted, may_delete
+from netplug_core.operator.status import (
     STATUS_KIND,
     Component,
     component_object,
@@ -21,9 +24,6 @@ from netplug_core.operator.component_status import (
     component_status,
     has_conditions,
 )
-from netplug_core.operator.conditions import Report
-from netplug_core.operator.objects import Json, find_text, is_being_deleted, may_delete
-from netplug_core.operator.plan import Plan
 
 __all__ = ["ComponentStatuses"]
 

@@ -1,4 +1,4 @@
-"""Writes the status of APIServer, FlowLogAPI and FlowLogViewer. ``netplug_core.operator.components`` has its texts."""
+"""Writes the status of APIServer, FlowLogAPI and FlowLogViewer. ``netplug_core.operator.report`` has its texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from netplug_cli.operator.acting import Actor
 from netplug_core.clock import Deadline, format_time
-from netplug_core.operator.components import COMPONENT_REFS, pending_statuses
+from netplug_core.operator.report import COMPONENT_REFS, pending_statuses
 
 __all__ = ["write_component_statuses"]
 

@@ -26,7 +26,7 @@ from netplug_core.operator.lease import (
     released_record,
     see,
 )
-from netplug_core.operator.objects import Json, find_text
+from netplug_core.operator.state import Json, find_text
 
 __all__ = ["Election"]
 

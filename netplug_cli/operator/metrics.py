@@ -20,7 +20,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from netplug_core.operator.actions import (
+from netplug_core.operator.state import (
     Action,
     ApplyObject,
     ChangePool,
@@ -28,8 +28,8 @@ from netplug_core.operator.actions import (
     DeleteObject,
     LockDatastore,
     SetFinalizer,
+    find_text,
 )
-from netplug_core.operator.objects import find_text
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.installation import INSTALLATION_KIND
 

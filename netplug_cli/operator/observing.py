@@ -9,24 +9,37 @@ from attrs import evolve, frozen
 from netplug_cli.operator.world import Cluster, Pools
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.node_daemonset import NODE_ACCOUNT
-from netplug_core.installation.render import SYSTEM_NAMESPACE
-from netplug_core.installation.static_manifest import STATIC_NAMESPACE
-from netplug_core.operator.cluster import ClusterState, OperatorSettings, Shipped
-from netplug_core.operator.conversion import CONTROLLERS_REF
-from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
-from netplug_core.operator.node_migration import (
+from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
+from netplug_core.installation.settings import ClusterFacts
+from netplug_core.installation.static import STATIC_NAMESPACE
+from netplug_core.operator.report import rollout_of
+from netplug_core.operator.state import (
+    AWS_NODE,
+    DAEMONSET_REF,
+    KUBEADM_CONFIG,
+    STATIC_DAEMONSET_REF,
+    ClusterMode,
+    ClusterState,
+    Json,
+    ModeRefused,
+    ObjectRef,
+    OperatorSettings,
+    Shipped,
+    decide_mode,
+    installed_refs,
+    is_being_deleted,
+    platform_prefixes,
+    ref_of,
+    service_prefixes,
+)
+from netplug_core.operator.takeover import (
+    CONTROLLERS_REF,
     MIGRATION_LABEL,
     OVERRIDE_REF,
     STATIC_OVERRIDE_REF,
     is_under_way,
     static_refs,
 )
-from netplug_core.operator.nodes import rollout_of
-from netplug_core.operator.objects import Json, ObjectRef, is_being_deleted, ref_of
-from netplug_core.operator.platform import AWS_NODE, KUBEADM_CONFIG, platform_prefixes, service_prefixes
-from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF, installed_refs
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_KIND,

@@ -22,13 +22,18 @@ from netplug_cli.operator.reporting import Reporter
 from netplug_core.clock import Clock, format_time
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
-from netplug_core.operator.actions import Action, SetFinalizer, describe
-from netplug_core.operator.cluster import ClusterState
-from netplug_core.operator.conditions import Report, condition_values
-from netplug_core.operator.events import TAKE_OVER, event_of, events_of_status
-from netplug_core.operator.objects import Json
 from netplug_core.operator.plan import Plan, plan
-from netplug_core.operator.status import has_status, plan_after_failure, report_failure, status_of
+from netplug_core.operator.report import Report, condition_values
+from netplug_core.operator.state import Action, ClusterState, Json, SetFinalizer, describe
+from netplug_core.operator.status import (
+    TAKE_OVER,
+    event_of,
+    events_of_status,
+    has_status,
+    plan_after_failure,
+    report_failure,
+    status_of,
+)
 from netplug_core.resources.installation import INSTALLATION_KIND
 
 __all__ = ["REST_S", "RESYNC_S", "OperatorLoop"]

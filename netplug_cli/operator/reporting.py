@@ -11,8 +11,8 @@ from netplug_cli.operator.world import Cluster
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
-from netplug_core.operator.events import Event, ref_of_event, render_event
-from netplug_core.operator.objects import Json
+from netplug_core.operator.state import Json
+from netplug_core.operator.status import Event, ref_of_event, render_event
 
 __all__ = ["Reporter"]
 

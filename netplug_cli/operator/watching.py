@@ -1,4 +1,4 @@
-"""Waits in the main thread: for changes, of which it tells the loop of ``process``, and for the signal that ends it.
+"""Waits in the main thread for changes, of which the loop of ``process`` is notified, and for the signal that ends it.
 
 ``Changes.note`` may be called from any thread, once for each event of a watch; the loop is woken once for many.
 """

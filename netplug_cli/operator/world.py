@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from netplug_core.clock import Deadline
-from netplug_core.installation.pool_plan import PoolStep
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import Json, ObjectRef
+from netplug_core.installation.pools import PoolStep
+from netplug_core.operator.state import ClusterMode, Json, ObjectRef
 from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.resources.ippool import IPPool
 

@@ -1,13 +1,18 @@
-"""What every composition root shares: the registry over the catalog, and the configured datastore."""
+"""Opens the backends by name; and a stand-in for a datastore that cannot be opened, so that a DEL cleans the node."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from netplug_backends.catalog import CATALOG
 from netplug_backends.host.machine import SystemClock
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.errors import NetplugError
+from netplug_core.records import Kind, Query, Revision, Write
 from netplug_core.registry import Registry
 
 if TYPE_CHECKING:
@@ -20,7 +25,12 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["Backends", "open_datastore", "open_registry"]
+__all__ = [
+    "Backends", "UnopenedDatastore", "open_datastore", "open_registry",
+]  # fmt: skip
+
+
+# --- backends --------------------------------------------------------------------------------------------------------
 
 
 class Backends(Protocol):
@@ -62,3 +72,29 @@ def open_datastore(settings: DatastoreSettings) -> AbstractContextManager[Datast
         ConfigurationError: no backend has that name, or the backend cannot use its settings.
     """
     return open_registry().open_datastore(settings.type, settings, SystemClock())
+
+
+# --- unopened --------------------------------------------------------------------------------------------------------
+
+
+class UnopenedDatastore:
+    """A datastore that could not be opened: each use of it raises the reason."""
+
+    def __init__(self, name: str, error: NetplugError) -> None:
+        self.description = DatastoreDescription(name=name, atomicity=Atomicity.ORDERED, location="")
+        self._error = error
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> NoReturn:
+        """Raise the reason."""
+        del queries, deadline
+        raise self._error
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> NoReturn:
+        """Raise the reason."""
+        del writes, deadline
+        raise self._error
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> NoReturn:
+        """Raise the reason."""
+        del start, deadline
+        raise self._error

@@ -104,7 +104,7 @@ def _open_datastore(stack: ExitStack, registry: Backends, settings: DatastoreSet
     try:
         return stack.enter_context(registry.open_datastore(settings.type, settings, clock))
     except UnusableFile as error:
-        from netplug_cli.wiring.unopened import UnopenedDatastore
+        from netplug_cli.wiring.backends import UnopenedDatastore
 
         return UnopenedDatastore(settings.type, error)
 

@@ -83,31 +83,31 @@ def _open_cluster(settings: DatastoreSettings) -> AbstractContextManager[Cluster
 
 
 def _require_trusted_environment() -> None:
-    from netplug_backends.host.install import require_trusted_environment
+    from netplug_backends.host.executables import require_trusted_environment
 
     require_trusted_environment()
 
 
 def _install_executables(bin_dir: str, client: str, report: Callable[[str], None]) -> None:
-    from netplug_backends.host.install import Client, install
+    from netplug_backends.host.executables import Client, install
 
     install(bin_dir, report, Client(client))
 
 
 def _uninstall_executables(bin_dir: str, report: Callable[[str], None]) -> None:
-    from netplug_backends.host.install import uninstall
+    from netplug_backends.host.executables import uninstall
 
     uninstall(bin_dir, report)
 
 
 def _install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
-    from netplug_backends.host.node_service import install_node
+    from netplug_backends.host.services import install_node
 
     install_node(bin_dir, unit_dir, report)
 
 
 def _uninstall_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
-    from netplug_backends.host.node_service import uninstall_node
+    from netplug_backends.host.services import uninstall_node
 
     uninstall_node(bin_dir, unit_dir, report)
 

@@ -12,15 +12,15 @@ import click
 
 from netplug_backends.host.machine import SystemClock
 from netplug_cli.ctl.documents import render_yaml
-from netplug_cli.ctl.ipam_tables import usage_lines
 from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.tables import usage_lines
 from netplug_cli.lab.commands import make_group
 from netplug_cli.lab.report import make_progress
 from netplug_cli.lab.world import LabWorld
 from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.overview import read_utilization
+from netplug_core.flows.resources.read import read_utilization
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.settings.model import DatastoreSettings

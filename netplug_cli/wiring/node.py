@@ -21,7 +21,7 @@ from netplug_cli.runtime.signals import StopSignals
 from netplug_core.cni.node_socket import DEFAULT_SOCKET
 
 if TYPE_CHECKING:
-    from netplug_backends.host.root import RunInContainer
+    from netplug_backends.host.placing import RunInContainer
     from netplug_cli.node.datastores import OpenDatastores
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.operations import NodeOperations
@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _enter_host(path: str) -> RunInContainer:
     """Move this process from its container to the host whose root is at a path; end it if that cannot be done."""
-    from netplug_backends.host.root import CannotEnterHost, enter_host  # no process outside a container needs it
+    from netplug_backends.host.placing import CannotEnterHost, enter_host  # no process outside a container needs it
 
     use_cache()  # its file is in the container
     try:

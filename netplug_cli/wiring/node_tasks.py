@@ -13,7 +13,7 @@ from random import random
 from attrs import evolve
 
 from netplug_backends.host.machine import HostMachine, SystemClock
-from netplug_backends.host.root import RunInContainer, run_here
+from netplug_backends.host.placing import RunInContainer, run_here
 from netplug_backends.linux.nftables import NftablesFilter
 from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.node.tasks import NodeRegistration, packet_filter_controller
@@ -85,7 +85,7 @@ def _read_datastore(environ: Mapping[str, str], config_file: str) -> DatastoreSe
         ConfigurationError: it cannot be read or understood, or it names a datastore that ends with this process.
     """
     if config_file:
-        from netplug_cli.ctl.settings import read_settings  # loads the library that reads YAML
+        from netplug_cli.ctl.session import read_settings  # loads the library that reads YAML
 
         settings = read_settings(environ, config_file=config_file, default_file="")
     elif has_datastore(environ):

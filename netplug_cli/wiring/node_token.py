@@ -9,12 +9,11 @@ from random import random
 from attrs import frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
-from netplug_backends.host.root import RunInContainer, run_here
+from netplug_backends.host.placing import RunInContainer, run_here
 from netplug_cli.node.tasks import TokenRefresh
 from netplug_core.clock import Deadline
 from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_plugin_token
-from netplug_core.installation.kubeconfig import FILE_NAME
-from netplug_core.installation.tokens import IssuedToken, TokenIssuer, parse_duration_s
+from netplug_core.installation.installer import FILE_NAME, IssuedToken, TokenIssuer, parse_duration_s
 from netplug_core.log import Level, Log
 
 __all__ = ["find_token_refresh"]

@@ -12,10 +12,9 @@ from netplug_cli.loopback import CannotListen, listen_to_this_machine
 from netplug_cli.operator.arguments import OperatorArguments, parse_arguments
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.render import SYSTEM_NAMESPACE
+from netplug_core.installation.daemonset import SYSTEM_NAMESPACE
 from netplug_core.names import API_VERSION
-from netplug_core.operator.cluster import OperatorSettings
-from netplug_core.operator.crd_mode import ClusterMode
+from netplug_core.operator.state import ClusterMode, OperatorSettings
 
 __all__ = ["main", "run"]
 

@@ -13,12 +13,11 @@ from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.check import find_loss
-from netplug_core.flows.resources.cluster import find_cluster_object
-from netplug_core.flows.resources.lock import lock_for_loss, unlock_after_loss
-from netplug_core.flows.resources.pool_step import change_pool
+from netplug_core.flows.resources.cluster import find_cluster_object, lock_for_loss, unlock_after_loss
+from netplug_core.flows.resources.drain import change_pool
 from netplug_core.flows.resources.read import list_all
-from netplug_core.installation.pool_plan import PoolStep
-from netplug_core.operator.crd_mode import ClusterMode
+from netplug_core.installation.pools import PoolStep
+from netplug_core.operator.state import ClusterMode
 from netplug_core.resources.clusterinformation import is_locked_for_loss
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import get_kind

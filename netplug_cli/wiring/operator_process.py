@@ -10,7 +10,7 @@ from threading import Event
 from attrs import frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
-from netplug_backends.kubernetes.cluster_objects import open_cluster_objects
+from netplug_backends.kubernetes.cluster import open_cluster_objects
 from netplug_backends.kubernetes.cluster_watch import ObjectCollection, collection_of, open_cluster_watch
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.http_server import PageServer
@@ -30,11 +30,8 @@ from netplug_cli.wiring.operator_pools import StoredPools
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.clock import Clock
 from netplug_core.log import Level, Log
-from netplug_core.operator.cluster import OperatorSettings, Shipped
-from netplug_core.operator.components import COMPONENT_REFS
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import ref_of
-from netplug_core.operator.wanted import installed_refs
+from netplug_core.operator.report import COMPONENT_REFS
+from netplug_core.operator.state import ClusterMode, OperatorSettings, Shipped, installed_refs, ref_of
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.settings.model import KubernetesAccess
 
@@ -53,6 +50,10 @@ def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping
         has_crashed.set()
         stop.set()
 
+    def end_without_watch(error: Exception) -> None:
+        log(Level.ERROR, "the cluster is not watched any more", cause=repr(error))
+        end_after_crash()
+
     with ExitStack() as stack:
         cluster = stack.enter_context(closing(open_cluster_objects(access, environ, clock=clock)))
         pools = stack.enter_context(closing(StoredPools(access, clock)))
@@ -62,7 +63,7 @@ def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping
         server.start()
         stack.callback(server.stop)
         changes = stack.enter_context(open_changes(clock))
-        watch = open_cluster_watch(access, environ, changes.note, clock=clock, log=log)
+        watch = open_cluster_watch(access, environ, changes.note, end_without_watch, clock=clock, log=log)
         election.start()
         loop.start()
         watch.start(_watched(loop.observer.shipped))

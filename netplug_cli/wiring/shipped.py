@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from netplug_backends.kubernetes.admission import protection_objects
-from netplug_backends.kubernetes.manifests import definitions, node_role, operator_definitions, plugin_role
+from netplug_backends.kubernetes.manifests import (
+    definitions,
+    node_role,
+    operator_definitions,
+    plugin_role,
+    protection_objects,
+)
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.operator.cluster import Shipped
-from netplug_core.operator.crd_mode import ClusterMode
+from netplug_core.operator.state import ClusterMode, Shipped
 
 __all__ = ["shipped_objects"]
 

@@ -18,8 +18,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, IPConfig, parse_result
 from netplug_core.cni.versions import CNICommand
 from netplug_core.decoding.codecs import INTEGER, NONEMPTY_STRING, STRING
-from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, Table
+from netplug_core.decoding.tables import Decoder, Field, Table, cni_error
 from netplug_core.errors import ConfigurationError, DecodeError, ErrorCode, NetplugError, excerpt, quote
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.ipam.model.block import Pairs

@@ -17,8 +17,7 @@ from attrs import field, frozen
 from netplug_core.addressing import Address
 from netplug_core.cni.versions import CNICommand, negotiate_version, reported_version, require_command
 from netplug_core.decoding.codecs import STRING
-from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, Table
+from netplug_core.decoding.tables import Decoder, Field, Table, cni_error
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError, excerpt, quote
 from netplug_core.names import is_cni_name, orchestrator_of
 

@@ -1,26 +1,36 @@
-"""The interface of a datastore: reads, conditional commits and watches.
+"""The interface of every datastore, and a datastore that stands in front of another one.
 
-Backends implement :class:`Datastore`. Flows and the other modules of this package call it; rules get snapshots and
-never a store. The conformance suite in ``netplug_core.testing`` checks every implementation against this text.
+Backends implement ``Datastore`` and what goes beside it; flows and transactions call it. ``ObservedDatastore`` passes
+every read and commit on, and classes below it count the calls, print them or measure them. ``FRESH_S`` and
+``CALL_TIMEOUT_S`` are the two times from which every other limit is derived.
 """
 
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from netplug_core.clock import Deadline
 from netplug_core.errors import DatastoreError
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
 __all__ = [
-    "FRESH_S", "Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage",
-    "HasCredentials", "HasIdentity", "LiveWatch", "RefusesWrites", "ShowsNodeEndpoints",
+    "CALL_TIMEOUT_S", "FRESH_S", "Atomicity", "CommitCall", "CredentialsInUse", "Datastore", "DatastoreCall",
+    "DatastoreDescription", "EndpointStorage", "HasCredentials", "HasIdentity", "LiveWatch", "ObservedDatastore",
+    "ReadCall", "RefusesWrites", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
+
+# --- what a store offers ----------------------------------------------------------------------------------------------
+
+
+CALL_TIMEOUT_S = 5.0
+"""The longest time that one call to a store may take."""
 
 FRESH_S = 5.0
 """How long what is known of an ordered store counts: from the moment when it was asked for, or its watch last spoke."""
@@ -199,3 +209,62 @@ class Datastore(Protocol):
             WatchExpired: changes after a revision are no longer kept.
         """
         ...
+
+
+# --- a store in front of another one ----------------------------------------------------------------------------------
+
+
+@frozen
+class ReadCall:
+    """A read, by its queries."""
+
+    queries: Sequence[Query]
+
+
+@frozen
+class CommitCall:
+    """A commit, by its writes."""
+
+    writes: Sequence[Write]
+
+
+DatastoreCall: TypeAlias = ReadCall | CommitCall
+"""A call of a datastore. Watches are not observed: they last as long as their reader likes."""
+
+
+@define
+class ObservedDatastore(ABC):
+    """A :class:`~netplug_core.datastore.protocol.Datastore` in front of another."""
+
+    datastore: Datastore
+
+    @abstractmethod
+    def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:
+        """What is entered before a call and left after it, with its error if it failed."""
+
+    @property
+    def description(self) -> DatastoreDescription:
+        """The other store's description."""
+        return self.datastore.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """The other store's answers."""
+        with self.observe(ReadCall(queries)):
+            return self.datastore.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """The other store's revisions."""
+        with self.observe(CommitCall(writes)):
+            return self.datastore.commit(writes, deadline=deadline)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """The other store's changes."""
+        return self.datastore.watch(start, deadline=deadline)
+
+    def find_identity(self, *, deadline: Deadline) -> str | None:
+        """The other store's identity, if it is a :class:`~netplug_core.datastore.protocol.HasIdentity`."""
+        return self.datastore.find_identity(deadline=deadline) if isinstance(self.datastore, HasIdentity) else None
+
+    def find_refusal(self, write: Write) -> DatastoreError | None:
+        """The other store's refusal, if it is a :class:`~netplug_core.datastore.protocol.RefusesWrites`."""
+        return self.datastore.find_refusal(write) if isinstance(self.datastore, RefusesWrites) else None

@@ -1,8 +1,7 @@
-"""Read, decide, commit, and again on a conflict: the only retry loop around a write.
+"""Read, decide, commit, and again after a conflict: the one loop around a write, and lists that are read page by page.
 
-A caller hands over queries and a pure rule. The loop reads, calls the rule until it decides, commits the decision
-under its conditions, and starts over if another writer was faster or the reply was lost. A rule is idempotent on its
-own output, so deciding again after a lost reply is safe. A rule that is not says so (``Decision.is_repeatable``).
+A decision is a pure function of a snapshot; ``Transaction`` reads what it asks for, commits what it writes, and starts
+over if it lost the race or the reply. ``read_pages`` is for flows that only read; a decision asks for its pages itself.
 """
 
 from __future__ import annotations
@@ -16,19 +15,23 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from attrs import define, field
 
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.protocol import FRESH_S, Atomicity, Datastore
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, FRESH_S, Atomicity, Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
 from netplug_core.locks import no_lock
 from netplug_core.records import (
+    PAGE_SIZE,
     CommitError,
     Create,
     Decision,
     Delete,
     Get,
+    Kind,
+    List,
     Malformed,
     NeedMore,
     OutcomeUnknown,
     Query,
+    Record,
     Revision,
     Snapshot,
     Update,
@@ -37,16 +40,18 @@ from netplug_core.records import (
 )
 
 if TYPE_CHECKING:
-    from netplug_core.datastore.cache import DatastoreCache
+    from netplug_core.datastore.view import DatastoreCache
 
 __all__ = [
-    "CALL_TIMEOUT_S", "LATEST_COMMIT_S", "CommitObserver", "Transaction", "Transactor", "decide_behind", "is_too_old",
+    "LATEST_COMMIT_S", "CommitObserver", "Transaction", "Transactor", "decide_behind", "is_too_old",
+    "read_pages",
 ]  # fmt: skip
 
-R = TypeVar("R")
 
-CALL_TIMEOUT_S = 5.0
-"""The longest time that one call to a store may take."""
+# --- one transaction --------------------------------------------------------------------------------------------------
+
+
+R = TypeVar("R")
 
 LATEST_COMMIT_S = FRESH_S + CALL_TIMEOUT_S
 """How long a commit to an ordered store may still be made that rests on what is not true any more.
@@ -314,3 +319,46 @@ class _Attempt:
         """Forget what was cached: it was out of date, or may be."""
         if self.of.cache is not None:
             self.of.cache.invalidate()
+
+
+# --- lists page by page -----------------------------------------------------------------------------------------------
+
+
+V = TypeVar("V")
+
+_MAX_PAGE_SIZE = 8 * PAGE_SIZE
+
+
+def read_pages(
+    store: Datastore,
+    kind: Kind[V],
+    within: tuple[str, ...] = (),
+    *,
+    deadline: Deadline,
+    malformed: list[Malformed] | None = None,
+) -> Iterator[Record[V]]:
+    """Every record of a kind whose path begins with ``within``. A page is read when its first record is needed.
+
+    The first page is small, so that its records come soon, and each later one twice as large: for every page etcd
+    counts all records that are left, which takes longer than to read a thousand of them.
+
+    With ``malformed``, records that cannot be decoded are passed over, and their errors are added to it.
+
+    Raises:
+        Malformed: a record cannot be decoded, and ``malformed`` is not given.
+        Unavailable: the store does not answer.
+    """
+    after, limit = "", PAGE_SIZE
+    while True:
+        page = List(kind, within, limit=limit, after=after)
+        snapshot = store.read((page,), deadline=deadline.capped(CALL_TIMEOUT_S))
+        if malformed is None:
+            yield from snapshot.list(page)
+        else:
+            malformed.extend(snapshot.malformed(page))
+            yield from snapshot.readable(page)
+        after = snapshot.after(page)
+        if not after:
+            return
+        if not kind.is_large:
+            limit = min(2 * limit, _MAX_PAGE_SIZE)

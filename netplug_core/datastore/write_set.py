@@ -2,7 +2,7 @@
 
 Backends use the first three. An atomic store folds a commit into conditions, which it checks on the state before the
 commit, and one change per key. An ordered store applies the writes one by one. Both raise the errors that are made
-here, so a caller sees no difference between stores. ``cache`` and ``batch`` use :func:`apply_writes`. The values that
+here, so a caller sees no difference between stores. ``view`` and ``batch`` use :func:`apply_writes`. The values that
 a commit is folded into are not frozen: one is made for every write, and a frozen one takes three times as long.
 """
 

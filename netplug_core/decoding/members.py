@@ -1,6 +1,7 @@
-"""Copies of a JSON object with another value at one place, and what the path of an error leads to.
+"""Members of foreign JSON objects: where a path leads, copies with another value, other letter cases, and containment.
 
-``lint`` and the reader of an Installation judge such copies; ``lint`` writes them too.
+``lint`` and the reader of an Installation judge copies of a document. The operator asks whether an object of the
+cluster has everything that is wanted of it. Pure.
 """
 
 from __future__ import annotations
@@ -9,9 +10,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from attrs import frozen
+
 from netplug_core.errors import quote
 
-__all__ = ["find_at", "find_steps", "with_member", "without_member"]
+__all__ = [
+    "RespelledMember", "contains", "find_at", "find_steps", "take_respelled", "with_member", "without_member",
+]  # fmt: skip
+
+
+# --- where a path leads -----------------------------------------------------------------------------------------------
 
 
 def find_at(whole: object, path: Sequence[str | int]) -> object:
@@ -72,3 +80,87 @@ def _with_member(whole: object, path: tuple[str | int, ...], value: object) -> o
     if value is None and not rest:
         return {name: one for name, one in whole.items() if name != first}
     return {**whole, first: _with_member(whole[first], rest, value)}
+
+
+# --- other letter cases -----------------------------------------------------------------------------------------------
+
+
+@frozen
+class RespelledMember:
+    """A member that a path leads to if letter case is ignored; ``path`` is as the document spells it."""
+
+    path: str
+    names: tuple[str, ...]
+    value: object
+
+
+def take_respelled(
+    members: Mapping[str, object], *paths: tuple[str, ...]
+) -> tuple[Mapping[str, object], tuple[RespelledMember, ...]]:
+    """The object without the members that these paths lead to only if letter case is ignored, and those members.
+
+    An object in which nothing else is left goes with them. A member that is spelled exactly stays.
+    """
+    taken: list[RespelledMember] = []
+    left = _without(members, paths, (), taken, is_exact=True)
+    return (left, tuple(taken)) if taken else (members, ())
+
+
+def _without(
+    members: Mapping[str, object],
+    paths: tuple[tuple[str, ...], ...],
+    above: tuple[str, ...],
+    taken: list[RespelledMember],
+    *,
+    is_exact: bool,
+) -> Mapping[str, object]:
+    left: dict[str, object] = {}
+    for name, value in members.items():
+        found = tuple(path for path in paths if path[0].lower() == str(name).lower())
+        here, is_here_exact = (*above, str(name)), is_exact and any(path[0] == name for path in found)
+        ends = next((path for path in found if len(path) == 1), None)
+        if ends is not None and not is_here_exact:
+            taken.append(RespelledMember(".".join(here), tuple(part.lower() for part in here), value))
+            continue
+        longer = tuple(path[1:] for path in found if len(path) > 1)
+        if longer and isinstance(value, Mapping):
+            inner = _without(value, longer, here, taken, is_exact=is_here_exact)
+            if inner or not value or is_here_exact:
+                left[name] = inner
+            continue
+        left[name] = value
+    return left
+
+
+# --- containment ------------------------------------------------------------------------------------------------------
+
+
+_NAME = "name"
+
+
+def contains(found: object, wanted: object) -> bool:
+    """Whether a found value has all members of a wanted one, at every depth; it may have more.
+
+    An empty or false value is found where there is nothing. Items of a list are found by their ``name`` if each wanted
+    item has one of its own; otherwise the lists have to be of one length, and the items are compared in their order.
+    """
+    if isinstance(wanted, Mapping):
+        members = found if isinstance(found, Mapping) else {}
+        if found is not None and not isinstance(found, Mapping):
+            return False
+        return all(contains(members.get(name), value) for name, value in wanted.items())
+    if isinstance(wanted, list | tuple):
+        if found is not None and not isinstance(found, list | tuple):
+            return False
+        return _contains_items(found or (), wanted)
+    if not wanted and found is None:
+        return True
+    return found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
+
+
+def _contains_items(found: Sequence[object], wanted: Sequence[object]) -> bool:
+    names = [item.get(_NAME) if isinstance(item, Mapping) else None for item in wanted]
+    if names and None not in names and len(set(map(str, names))) == len(names):
+        by_name = {item.get(_NAME): item for item in found if isinstance(item, Mapping)}
+        return all(name in by_name and contains(by_name[name], item) for name, item in zip(names, wanted, strict=True))
+    return len(found) == len(wanted) and all(map(contains, found, wanted))

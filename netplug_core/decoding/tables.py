@@ -1,8 +1,8 @@
-"""Tables that say which member of a JSON object is which attribute of a class, and the converter that follows them.
+"""Tables of which member of a JSON object is which attribute of a class; their reader, their schema and the errors.
 
 A room makes one ``Decoder`` for each wire it reads. The converter behind it is cattrs' plain one, with a hook factory
 for classes that have a table. It interprets the table and compiles nothing: a function generated for each class costs
-a call of the plugin more than all its decoding.
+a call of the plugin more than all its decoding. An error is in the words of resource or of CNI documents.
 """
 
 from __future__ import annotations
@@ -10,28 +10,33 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, cast
 
 from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen
 
 from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, is_utf8, unchanged
-from netplug_core.errors import REDACTED, NetplugError, redact_url_credentials
+from netplug_core.errors import (
+    REDACTED,
+    ConfigurationError,
+    DecodeError,
+    NetplugError,
+    excerpt,
+    quote,
+    redact_url_credentials,
+)
 
 if TYPE_CHECKING:
     from cattrs import BaseConverter
 
 __all__ = [
-    "Decoder",
-    "DocumentOrigin",
-    "Field",
-    "Finish",
-    "ListOf",
-    "Table",
-    "UnknownKeys",
-    "Unreadable",
-    "find_member",
-    "find_object",
-]
+    "Decoder", "DocumentOrigin", "Field", "Finish", "ListOf", "MalformedField", "Schema", "Table", "UnknownField",
+    "UnknownKeys", "Unreadable", "cni_error", "collect_fields", "document_error", "find_member", "find_object",
+    "path_in_document", "table_schema",
+]  # fmt: skip
+
+
+# --- tables and their reader ------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -383,3 +388,103 @@ def _located(error: ValueError, path: str, value: object) -> Refused:
     refused = error if isinstance(error, Refused) else Unreadable(str(error))
     refused.locate(path, value)
     return refused
+
+
+# --- the schema -------------------------------------------------------------------------------------------------------
+
+
+Schema: TypeAlias = dict[str, object]
+
+
+def table_schema(cls: type, tables: Iterable[Table[object]], describe: Callable[[str], str]) -> Schema:
+    """The schema of a class. ``describe`` has the text of a field, by its path; ``[]`` stands behind a list."""
+    return _object_of(cls, "", {table.cls: table for table in tables}, describe)
+
+
+def collect_fields(schema: Schema, path: str = "") -> dict[str, Schema]:
+    """The schema of each field of an object, by its path; ``[]`` stands behind a list."""
+    found: dict[str, Schema] = {}
+    for name, member in cast("dict[str, Schema]", schema.get("properties", {})).items():
+        here = f"{path}.{name}".removeprefix(".")
+        found[here] = member
+        found |= collect_fields(member, here)
+        found |= collect_fields(cast("Schema", member.get("items", {})), f"{here}[]")
+    return found
+
+
+def _object_of(cls: type, path: str, tables: dict[type, Table[object]], describe: Callable[[str], str]) -> Schema:
+    table = tables[cls]
+    members: dict[str, Schema] = {}
+    required = []
+    for attribute, line in table.fields.items():
+        (name,) = line.path
+        here = f"{path}.{name}".removeprefix(".")
+        members[name] = _value_of(line.codec, here, tables, describe) | {"description": describe(here)}
+        if _is_required(table, attribute):
+            required.append(name)
+    return {"type": "object", "properties": members, **({"required": required} if required else {})}
+
+
+def _is_required(table: Table[object], attribute: str) -> bool:
+    return fields_dict(cast("type[AttrsInstance]", table.cls))[attribute].default is NOTHING
+
+
+def _value_of(
+    codec: Codec | ListOf | type, path: str, tables: dict[type, Table[object]], describe: Callable[[str], str]
+) -> Schema:
+    match codec:
+        case Codec():
+            return dict(codec.schema)
+        case ListOf():
+            return {"type": "array", "items": _value_of(codec.item, f"{path}[]", tables, describe)}
+    return _object_of(codec, path, tables, describe)
+
+
+# --- the errors -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class MalformedField(ConfigurationError):
+    """A field whose value cannot be read; ``accepted`` is what was expected, ``reason`` what is wrong, if known."""
+
+    reason: str = ""
+
+    def __str__(self) -> str:
+        found = "nothing" if self.value is None else quote(self.value)
+        because = f": {self.reason}" if self.reason else ""
+        return f"expected {self.accepted} @ {excerpt(self.where)}, found {found}{because}"
+
+
+class UnknownField(ConfigurationError):
+    """A field of a user's document that the kind does not have."""
+
+    def __str__(self) -> str:
+        return (
+            f"field in document is not recognized or is in the wrong location: {excerpt(self.value)} @ "
+            f"{excerpt(self.where)}; "
+            f"there are {self.accepted}"
+        )
+
+
+def path_in_document(source: str, path: str) -> str:
+    """A place in a document, such as ``pool.yaml#1 $.spec``; ``source`` may be empty."""
+    return f"{source} ${path}" if source else f"${path}"
+
+
+def document_error(refused: Refused, source: str) -> NetplugError:
+    """The error about a resource, or about the file of the tool."""
+    where = path_in_document(source, refused.path)
+    if isinstance(refused, UnknownKeys):
+        return UnknownField(where, refused.value, refused.accepted)
+    return MalformedField(where, refused.value, refused.accepted, refused.reason)
+
+
+def cni_error(refused: Refused, where: str) -> NetplugError:
+    """The error about a document of a runtime: code 6 for a wrong type, code 7 for a value that is not accepted."""
+    at = f"{where}{refused.path}"
+    if isinstance(refused, WrongType):
+        return DecodeError(at, refused.expected.value[1])
+    if isinstance(refused, Unreadable):
+        return DecodeError(at, refused.accepted)
+    # A value in the wrong place may be a URL with a password.
+    return ConfigurationError(at, redact_url_credentials(refused.value), refused.accepted)

@@ -24,17 +24,16 @@ from netplug_core.decoding.codecs import (
     Refused,
     WrongType,
 )
-from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error, fields_of
 from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.ipam.gc.model import AllocationRef
-from netplug_core.ipam.reporting.address_use import UseState
-from netplug_core.ipam.reporting.allocation_report import (
+from netplug_core.ipam.reporting.usage import (
     AllocationReport,
     HandleRef,
     LeakList,
     ReportedAllocation,
     ReportHeader,
+    UseState,
 )
 
 __all__ = ["UnusableReport", "decode_report", "encode_report"]

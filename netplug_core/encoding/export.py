@@ -13,8 +13,7 @@ from typing import Final, cast
 from attrs import frozen
 
 from netplug_core.decoding.codecs import NONEMPTY_TEXT, NONNEGATIVE_INTEGER, OBJECT, TEXT, TIME
-from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, find_member
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, document_error, find_member
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import ConfigurationError, quote
 from netplug_core.ipam.model.affinity import AFFINITY

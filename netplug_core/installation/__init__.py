@@ -1,11 +1,11 @@
 """What an Installation means, and what is put onto a host, as values and texts. Pure: nothing is written here.
 
-``document`` (a JSON object as an Installation), ``selection`` (the spellings of the CNI plugin and its IPAM),
-``facts`` (what is known of the cluster), ``defaults`` and ``pool_defaults`` (the settings with nothing left open),
-``rules`` and ``pool_rules`` (what is refused), ``check`` (all of these in their order, and the warnings), ``overlay``
-(a second object over the first), ``problems`` (the error), ``descriptions`` (what each field is for), ``schema`` (the
-definition of the kind). ``render`` (what is installed) is made of ``conflist``, ``environment`` and ``pool_plan``.
-
-- ``kubeconfig``: the plugin's access to the orchestrator, as the text of its file
-- ``tokens``: the token in it, and when it is renewed
+- ``document``: a JSON object as an Installation, the CNI plugin that it selects, and its overlay; ``components``: the
+  kinds beside it
+- ``settings``: the defaults, with nothing left open; ``pools``: what becomes of the pools
+- ``rules``: what is refused, and what is seldom meant; ``schema``: the definition of the kind and its texts
+- ``conflist``, ``daemonset``: what is installed; ``static``: the manifests; ``bundle``: bundles of manifests
+- ``cluster``: a cluster as it is found, and how the parts of netplug are in it
+- ``installer``: what is put onto one node, in which order
+- ``static_settings``, ``conversion``: the settings of a static manifest as those of an Installation
 """

@@ -13,13 +13,24 @@ from typing import Final, cast
 from attrs import field, frozen
 
 from netplug_core.decoding.codecs import INTEGER, TEXT, TEXT_MAP, Codec, Refused, enum_codec
-from netplug_core.decoding.schema import Schema, collect_fields, table_schema
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, find_member
-from netplug_core.installation.problems import InvalidInstallation, ProblemClass, document_problem
+from netplug_core.decoding.tables import (
+    Decoder,
+    DocumentOrigin,
+    Field,
+    ListOf,
+    Schema,
+    Table,
+    collect_fields,
+    find_member,
+    table_schema,
+)
+from netplug_core.installation.document import InvalidInstallation, ProblemClass, document_problem
 from netplug_core.installation.schema import custom_resource
 from netplug_core.resources.codec import METADATA_TABLES
-from netplug_core.resources.components import (
+from netplug_core.resources.fields import MAX_PORT, PORT, find_label_problems
+from netplug_core.resources.installation import (
     COMPONENT_NAME,
+    INSTALLATION_API_VERSION,
     MAX_TOLERATIONS,
     APIServerSpec,
     Component,
@@ -28,13 +39,11 @@ from netplug_core.resources.components import (
     ComponentSpec,
     FlowLogAPISpec,
     FlowLogViewerSpec,
+    Switch,
     TaintEffect,
     Toleration,
     TolerationOperator,
 )
-from netplug_core.resources.field_codecs import MAX_PORT, PORT
-from netplug_core.resources.field_errors import find_label_problems
-from netplug_core.resources.installation import INSTALLATION_API_VERSION, Switch
 from netplug_core.resources.metadata import Metadata
 
 __all__ = ["component_schema", "component_spec_schema", "find_component_kind", "read_component", "unserved_text"]

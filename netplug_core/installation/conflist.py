@@ -12,9 +12,8 @@ from typing import Final
 from attrs import asdict, frozen
 
 from netplug_core.addressing import Family
-from netplug_core.installation.defaults import ResolvedInstallation
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.selection import IPAMType
+from netplug_core.installation.document import IPAMType
+from netplug_core.installation.settings import ClusterFacts, ResolvedInstallation
 from netplug_core.names import DEFAULT_NETWORK
 from netplug_core.resources.installation import (
     KubernetesProvider,

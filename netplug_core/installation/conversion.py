@@ -13,25 +13,19 @@ from attrs import asdict, evolve, frozen
 
 from netplug_core.addressing import Family
 from netplug_core.errors import ConfigurationError
+from netplug_core.installation.cluster import IncompatibleCluster
 from netplug_core.installation.conflist import serves_workloads
-from netplug_core.installation.defaults import ResolvedInstallation, resolve
-from netplug_core.installation.document import InstallationDocument, write_spec
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.incompatible import IncompatibleCluster
-from netplug_core.installation.overlay import overlaid
-from netplug_core.installation.pool_defaults import encapsulation_of
-from netplug_core.installation.pool_plan import PoolAction, plan_pools
-from netplug_core.installation.selection import select
-from netplug_core.installation.static_conflist import (
-    find_conflist_problems,
-    read_conflist_settings,
-    read_static_conflist,
-)
-from netplug_core.installation.static_pod import (
+from netplug_core.installation.document import InstallationDocument, overlaid, select, write_spec
+from netplug_core.installation.pools import PoolAction, plan_pools
+from netplug_core.installation.settings import ClusterFacts, ResolvedInstallation, encapsulation_of, resolve
+from netplug_core.installation.static_settings import (
     STATIC_DAEMONSET,
     StaticObjects,
     StaticPod,
+    find_conflist_problems,
     find_pod_problems,
+    read_conflist_settings,
+    read_static_conflist,
     read_static_pod,
 )
 from netplug_core.names import MANAGED_BY

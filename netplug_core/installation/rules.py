@@ -1,7 +1,7 @@
-"""What is refused of an Installation, except for its pools.
+"""What is refused of an Installation, and what is seldom meant: in any cluster, and in one that exists.
 
-The rules of the first group look at the document alone, those of the second at what it becomes in a cluster.
-``V`` and a number in a docstring name the rule of the list that the tests use.
+``check`` judges a document alone and as what it becomes, ``check_in_cluster`` also by what the cluster has. ``V`` and a
+number in a docstring name a rule of the list that the tests use. The rules of pools are in ``pools``.
 """
 
 from __future__ import annotations
@@ -10,25 +10,62 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from netplug_core.addressing import Family
+from attrs import evolve, frozen
+
+from netplug_core.addressing import Family, Prefix
 from netplug_core.dataplane.plan import find_mtu_problem
-from netplug_core.installation.defaults import MEBIBYTE, ResolvedInstallation, find_size
-from netplug_core.installation.document import InstallationDocument
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.pool_defaults import find_prefix
-from netplug_core.installation.problems import InvalidInstallation, ProblemClass
-from netplug_core.installation.selection import CNIType, IPAMType, select
-from netplug_core.resources.field_errors import find_label_problems, validate_regular_expression
+from netplug_core.installation.cluster import ClusterInventory
+from netplug_core.installation.daemonset import NODE_ACCOUNT
+from netplug_core.installation.document import (
+    CNIType,
+    InstallationDocument,
+    InvalidInstallation,
+    IPAMType,
+    ProblemClass,
+    find_selection_problems,
+    select,
+)
+from netplug_core.installation.pools import (
+    PoolAction,
+    find_encapsulation_problems,
+    find_entry_problems,
+    find_pool_problems,
+    plan_pools,
+)
+from netplug_core.installation.settings import (
+    MEBIBYTE,
+    POOLS_PATH,
+    ClusterFacts,
+    ResolvedInstallation,
+    ResolvedPool,
+    encapsulation_of,
+    find_prefix,
+    find_service_overlaps,
+    find_size,
+    resolve,
+)
+from netplug_core.resources.fields import find_label_problems, validate_regular_expression
 from netplug_core.resources.installation import (
     AddressDetection,
     KubernetesProvider,
     LinuxDataplane,
+    PodInterfaceType,
+    PoolEncapsulation,
     RollingUpdate,
     Switch,
 )
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.unprogrammed import NO_ROUTES, find_unrouted
 from netplug_core.workload.gates import redact_url
 
-__all__ = ["SYSCTLS", "find_cluster_problems", "find_document_problems"]
+__all__ = [
+    "SYSCTLS", "CheckedInstallation", "check", "check_in_cluster", "facts_of", "find_cluster_problems",
+    "find_document_problems", "find_obstacle",
+]  # fmt: skip
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
+
 
 SYSCTLS: Final = tuple(f"net.ipv4.tcp_keepalive_{name}" for name in ("intvl", "probes", "time"))
 _NETWORK: Final = "spec.netplugNetwork"
@@ -310,3 +347,222 @@ def _problem(
     problem_class: ProblemClass = ProblemClass.INCOMPATIBLE,
 ) -> InvalidInstallation:
     return InvalidInstallation(document.where, value, accepted, problem_class, (path,))
+
+
+# --- all rules together -----------------------------------------------------------------------------------------------
+
+
+_LONG_HOLD_BACK_S: Final = 220
+"""A runtime usually cancels an ADD after about four minutes."""
+
+_NEW_CLUSTER: Final = ClusterFacts()
+
+
+@frozen(kw_only=True)
+class CheckedInstallation:
+    """The result. ``resolved`` is None if the CNI plugin or its IPAM is not known; it is for use without problems."""
+
+    document: InstallationDocument
+    resolved: ResolvedInstallation | None
+    problems: tuple[InvalidInstallation, ...]
+    warnings: tuple[str, ...]
+
+
+def check(document: InstallationDocument, facts: ClusterFacts = _NEW_CLUSTER) -> CheckedInstallation:
+    """Judge a document by every rule; all problems are in the result: what cannot be read, then by the rules."""
+    problems = [
+        *find_selection_problems(document),
+        *find_document_problems(document),
+        *find_entry_problems(document),
+    ]
+    warnings = list(_document_warnings(document))
+    resolved = None
+    if not any(find_selection_problems(document)):
+        resolved = resolve(document, facts)
+        problems += find_cluster_problems(document, resolved, facts)
+        problems += find_encapsulation_problems(document, resolved)
+        problems += find_pool_problems(document, resolved, facts)
+        warnings += _inert_settings(document, resolved, facts)
+        warnings += find_service_overlaps(_pools_afterwards(resolved, facts), facts.service_prefixes)
+    if document.unreadable:
+        warnings = []  # of a part of what was meant
+    problems = [*document.unreadable, *(one for one in problems if not _follows_from_unreadable(document, one))]
+    return CheckedInstallation(document=document, resolved=resolved, problems=tuple(problems), warnings=tuple(warnings))
+
+
+def _follows_from_unreadable(document: InstallationDocument, problem: InvalidInstallation) -> bool:
+    """Whether a field counts as left out because it could not be read, or its entry has another position now."""
+    unread = [re.sub(r"\[[0-9]+\]$", "", path) for one in document.unreadable for path in one.paths]
+    return any(path == one or path.startswith((f"{one}.", f"{one}[")) for path in problem.paths for one in unread)
+
+
+def _document_warnings(document: InstallationDocument) -> Iterator[str]:
+    network = document.installation.spec.network
+    for member in document.respelled:
+        yield f"{document.where}: {member.path}: an API server drops a field with this letter case"
+    timeout_s = network.policy_setup_timeout_s or 0
+    path = f"{document.where}: spec.netplugNetwork.linuxPolicySetupTimeoutSeconds"
+    if timeout_s > 0:
+        yield f"{path}: nothing in this release writes status files, so every pod starts {timeout_s} s later"
+    if timeout_s > _LONG_HOLD_BACK_S:
+        yield f"{path}: more than {_LONG_HOLD_BACK_S} s; a runtime usually cancels the call of a pod after four minutes"
+    for index, pool in enumerate(network.pools or ()):
+        prefix = find_prefix(pool.cidr)
+        if prefix is not None and str(prefix) != pool.cidr:
+            yield f"{document.where}: {POOLS_PATH}[{index}].cidr: {pool.cidr} is taken as {prefix}"
+
+
+def _inert_settings(
+    document: InstallationDocument, resolved: ResolvedInstallation, facts: ClusterFacts
+) -> Iterator[str]:
+    """What is accepted and rendered although nothing in this release acts upon it, in the pools of the cluster too.
+
+    Who asks for neither encapsulation nor BGP, or for another plugin, has routes by other means.
+    """
+    pools = _pools_afterwards(resolved, facts)
+    wrapped = {encapsulation_of(one.spec) for one in pools} - {PoolEncapsulation.NONE, None}
+    inert = [
+        *(["bgp Enabled"] if resolved.bgp is Switch.ENABLED else []),
+        *(f"encapsulation {value}" for value in sorted(str(one.value) for one in wrapped if one is not None)),
+        *(["natOutgoing Enabled"] if any(one.spec.has_outgoing_nat for one in pools) else []),
+        *([f"linuxDataplane {resolved.dataplane.value}"] if resolved.dataplane in _PLANNED_DATAPLANES else []),
+        *(["linuxPodInterfaceType Netkit"] if resolved.pod_interface_type is PodInterfaceType.NETKIT else []),
+    ]
+    if inert:
+        needs_routes = wrapped or resolved.bgp is Switch.ENABLED
+        consequence = f"; {NO_ROUTES}" if needs_routes and resolved.is_netplug and find_unrouted(pools) else ""
+        yield f"{document.where}: nothing in this release programs {', '.join(inert)}{consequence}"
+
+
+def _pools_afterwards(resolved: ResolvedInstallation, facts: ClusterFacts) -> tuple[IPPool, ...]:
+    """The pools that the cluster will have and that are not disabled: those that it has count as much as new ones."""
+    wanted = {one.pool.spec.prefix: one.pool for one in resolved.pools}
+    pools = {pool.spec.prefix: pool for pool in facts.pools} | wanted
+    return tuple(pool for pool in pools.values() if not pool.spec.is_disabled)
+
+
+_PLANNED_DATAPLANES: Final = (LinuxDataplane.BPF, LinuxDataplane.VPP)
+
+
+# --- in a cluster that exists -----------------------------------------------------------------------------------------
+
+
+_MANY_NODES: Final = 100
+_MANY_SERVICES: Final = 4000
+_MAX_NAMES: Final = 3
+
+
+def facts_of(inventory: ClusterInventory, pools: tuple[IPPool, ...]) -> ClusterFacts:
+    """The facts that defaults depend on. ``pools`` are those of the cluster."""
+    return ClusterFacts(
+        provider=inventory.provider,
+        has_aws_node=inventory.has_aws_node,
+        pools=pools,
+        platform_prefixes=inventory.platform_prefixes,
+    )
+
+
+def find_obstacle(inventory: ClusterInventory, namespace: str, definitions: str = "") -> str:
+    """Why netplug must not be installed into a namespace; empty if nothing is in the way.
+
+    ``definitions`` is the version of the CRDs that come with it, such as ``v1``; empty if there are none.
+    """
+    if inventory.operated_object:
+        return (
+            f"{inventory.operated_object} is in the cluster: the operator installs netplug here; "
+            "change the Installation in the cluster, or delete it first"
+        )
+    other = next((place for place in inventory.daemonsets if place != namespace), "")
+    if other:
+        return (
+            f"DaemonSet {other}/{NODE_ACCOUNT} is in the cluster: netplug is installed another way; "
+            "apply that again, or delete what it has installed first"
+        )
+    if definitions and inventory.crd_mode not in ("", definitions):
+        return f"the cluster has the CRDs {inventory.crd_mode}, with its data; this would bring {definitions}"
+    return ""
+
+
+def check_in_cluster(
+    document: InstallationDocument, facts: ClusterFacts, inventory: ClusterInventory
+) -> CheckedInstallation:
+    """Judge a document by every rule, and by what the cluster has; ``facts`` are those of ``facts_of``."""
+    checked = check(document, facts)
+    if checked.resolved is None:
+        return checked
+    problems = _find_problems(document, checked.resolved, facts, inventory)
+    warnings = _find_warnings(document, checked.resolved, inventory)
+    return evolve(checked, problems=(*checked.problems, *problems), warnings=(*checked.warnings, *warnings))
+
+
+def _find_problems(
+    document: InstallationDocument, resolved: ResolvedInstallation, facts: ClusterFacts, inventory: ClusterInventory
+) -> Iterator[InvalidInstallation]:
+    """Pools that belong to others, and CIDRs that are in use already."""
+    for step in plan_pools(resolved, facts):
+        if step.action in (PoolAction.REFUSE, PoolAction.WAIT):
+            name, path = step.pool.metadata.name, (POOLS_PATH,)
+            yield InvalidInstallation(document.where, name, step.reason, ProblemClass.CONFLICT, path)
+    for one in resolved.pools:
+        for found, what in _uses_of(one.pool.spec.prefix, facts, inventory):
+            value = f"{one.pool.spec.prefix} and {found}"
+            accepted = f"a CIDR that does not overlap {what}"
+            path = (f"{one.path}.cidr" if one.path else POOLS_PATH,)
+            yield InvalidInstallation(document.where, value, accepted, ProblemClass.CONFLICT, path)
+
+
+def _find_warnings(
+    document: InstallationDocument, resolved: ResolvedInstallation, inventory: ClusterInventory
+) -> Iterator[str]:
+    """What is accepted, and does not work well in this cluster."""
+    node_count, service_count = len(inventory.nodes), inventory.service_count
+    is_large = node_count >= _MANY_NODES and service_count >= _MANY_SERVICES
+    if resolved.host_ports is Switch.ENABLED and is_large:
+        yield (
+            f"{document.where}: spec.netplugNetwork.hostPorts: with {node_count} nodes and {service_count} services"
+            " a node drains slowly; Disabled leaves out the plugin portmap"
+        )
+    if resolved.ipam is IPAMType.HOST_LOCAL:
+        yield from _host_local_warnings(document, resolved, inventory)
+
+
+def _uses_of(prefix: Prefix, facts: ClusterFacts, inventory: ClusterInventory) -> Iterator[tuple[str, str]]:
+    """What has addresses of a pool that the cluster shall have: the text of its addresses, and what it is."""
+    for service in inventory.service_prefixes:
+        if prefix.overlaps(service):
+            yield str(service), "the addresses of services"
+    for node in inventory.nodes:
+        for address in node.addresses:
+            if prefix.contains(address):
+                yield str(address), f"the addresses of nodes; this one is the node {node.name}'s"
+    for pool in facts.pools:
+        if pool.spec.prefix != prefix and prefix.overlaps(pool.spec.prefix):
+            yield str(pool.spec.prefix), f"the pool {pool.metadata.name}"
+
+
+def _host_local_warnings(
+    document: InstallationDocument, resolved: ResolvedInstallation, inventory: ClusterInventory
+) -> Iterator[str]:
+    """The addresses of pods are those that the platform has given their node."""
+    path = f"{document.where}: spec.cni.ipam"
+    families = {one.pool.spec.prefix.family for one in resolved.pools} or {Family.IPV4}
+    for family in sorted(families):
+        without = [node.name for node in inventory.nodes if all(one.family != family for one in node.pod_prefixes)]
+        if without:
+            yield f"{path}: {_names(without)} no {family} pod CIDR; pods there get no address with the IPAM HostLocal"
+    outside = [node.name for node in inventory.nodes if _is_outside(node.pod_prefixes, resolved.pools)]
+    if outside:
+        yield f"{path}: {_names(outside)} a pod CIDR outside of every pool"
+
+
+def _is_outside(prefixes: tuple[Prefix, ...], pools: tuple[ResolvedPool, ...]) -> bool:
+    return bool(pools) and any(all(prefix not in one.pool.spec.prefix for one in pools) for prefix in prefixes)
+
+
+def _names(nodes: list[str]) -> str:
+    """The nodes as the subject of a sentence, with its verb."""
+    shown = ", ".join(nodes[:_MAX_NAMES])
+    if len(nodes) == 1:
+        return f"the node {shown} has"
+    further = f" and {len(nodes) - _MAX_NAMES} more" if len(nodes) > _MAX_NAMES else ""
+    return f"the nodes {shown}{further} have"

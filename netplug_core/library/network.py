@@ -16,7 +16,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import require_type
 from netplug_core.flows.resources.cluster import ensure_initialized
-from netplug_core.flows.resources.create import create
+from netplug_core.flows.resources.write import create
 from netplug_core.hookspecs import HostServices
 from netplug_core.ipam.allocation.request import ReleaseRequest, Shortfall
 from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT

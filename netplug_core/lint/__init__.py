@@ -1,9 +1,9 @@
 """What ``netplugctl lint`` finds in configurations and manifests, before they are used.
 
-- ``rules``: the table of all rules: identifier, severity, meaning, next step; ``docs/lint.md`` is made from it
-- ``finding``: one place that breaks a rule, and how it can be repaired
+- ``rules``: the table of all rules: identifier, severity, meaning, next step; ``docs/lint.md`` is made from it; and one
+  place that breaks a rule, with its repair
 - ``documents``: what a document is: a network configuration, a resource, an object of Kubernetes, an Installation
-- ``configurations``, ``resources``, ``workloads``, ``installations``: the documents of each sort, alone
+- ``configurations``, ``resources``: the documents of each sort, alone
 - ``clusters``: pools, nodes, configurations and pods beside each other; ``ranges``: beside the networks of hosts
 - ``check``: all of these together
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from attrs import field, frozen
 
-from netplug_core.installation.check import CheckedInstallation
+from netplug_core.installation.rules import CheckedInstallation
 from netplug_core.lint.clusters import Cluster, check_cluster, find_pool_changes
 from netplug_core.lint.configurations import Configuration, find_file_order, read_configurations
 from netplug_core.lint.documents import (
@@ -18,12 +18,18 @@ from netplug_core.lint.documents import (
     find_sort,
     read_kubernetes_object,
 )
-from netplug_core.lint.finding import Finding
-from netplug_core.lint.installations import check_components, check_installations
 from netplug_core.lint.ranges import Surroundings, check_ranges
-from netplug_core.lint.resources import check_resource, node_of, read_resource
-from netplug_core.lint.rules import Rule
-from netplug_core.lint.workloads import AnnotatedObject, check_namespace, check_workload
+from netplug_core.lint.resources import (
+    AnnotatedObject,
+    check_components,
+    check_installations,
+    check_namespace,
+    check_resource,
+    check_workload,
+    node_of,
+    read_resource,
+)
+from netplug_core.lint.rules import Finding, Rule
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, key_of

@@ -27,10 +27,8 @@ from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Speci
 from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes, PoolUnknown
 from netplug_core.lint.configurations import Configuration
 from netplug_core.lint.documents import KubernetesObject, Sourced
-from netplug_core.lint.finding import Finding, format_path
-from netplug_core.lint.resources import field_problems
-from netplug_core.lint.rules import Rule
-from netplug_core.lint.workloads import AnnotatedObject
+from netplug_core.lint.resources import AnnotatedObject, field_problems
+from netplug_core.lint.rules import Finding, Rule, format_path
 from netplug_core.netconf.annotations import (
     ALLOWED_SOURCE_PREFIXES,
     FLOATING_IPS,

@@ -17,9 +17,8 @@ from netplug_core.cni.request import CNICommand, CNIEnvironment, make_request
 from netplug_core.cni.versions import ResultFormat, negotiate_version
 from netplug_core.dataplane.plan import find_mtu_problem
 from netplug_core.decoding.codecs import NONEMPTY_STRING, OBJECT
-from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.members import find_at, with_member
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, find_member
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error, find_member
 from netplug_core.errors import (
     REDACTED,
     AllocationError,
@@ -31,8 +30,7 @@ from netplug_core.flows.cni.call import wanted_of
 from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
 from netplug_core.ipam.hostlocal.settings import load_settings
 from netplug_core.lint.documents import Document
-from netplug_core.lint.finding import Finding, Path, Repair, format_path
-from netplug_core.lint.rules import Rule
+from netplug_core.lint.rules import Finding, Path, Repair, Rule, format_path
 from netplug_core.netconf.load import load
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, NetConf
 from netplug_core.netconf.schema import find_unknown_keys

@@ -12,13 +12,11 @@ from typing import Final, Generic, TypeVar, cast
 from attrs import evolve, field, frozen
 
 from netplug_core.decoding.codecs import INTEGER, OBJECT, TEXT, TEXT_MAP, Codec
-from netplug_core.decoding.errors import MalformedField, document_error
 from netplug_core.decoding.members import find_at
-from netplug_core.decoding.tables import Decoder, Field, Table, find_member
+from netplug_core.decoding.tables import Decoder, Field, MalformedField, Table, document_error, find_member
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.components import find_component_kind
-from netplug_core.lint.finding import Finding, Path
-from netplug_core.lint.rules import Rule
+from netplug_core.lint.rules import Finding, Path, Rule
 from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.resources.installation import INSTALLATION_KIND
 from netplug_core.resources.kinds import find_kind

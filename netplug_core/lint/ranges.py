@@ -9,11 +9,9 @@ from attrs import frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.codecs import STRING, Codec, Refused
-from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error
 from netplug_core.lint.clusters import Cluster
-from netplug_core.lint.finding import Finding, format_path
-from netplug_core.lint.rules import Rule
+from netplug_core.lint.rules import Finding, Rule, format_path
 from netplug_core.names import HOST_INTERFACE_PREFIX
 
 __all__ = ["HostRoute", "Surroundings", "check_ranges", "read_routes"]

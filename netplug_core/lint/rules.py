@@ -1,13 +1,19 @@
-"""The table of rules. ``python -m tools.lint`` makes the tables of ``docs/lint.md`` from it.
-
-An identifier stays the same from release to release; the number of a rule that is given up is not used again.
-"""
+"""The rules of ``netplugctl lint``, each with its identifier, and one place that breaks a rule."""
 
 from __future__ import annotations
 
 import enum
 
-__all__ = ["Group", "Rule", "Severity"]
+from attrs import frozen
+
+from netplug_core.errors import excerpt, quote
+
+__all__ = [
+    "Finding", "Group", "Path", "Repair", "Rule", "Severity", "format_path",
+]  # fmt: skip
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
 
 
 class Severity(enum.Enum):
@@ -195,3 +201,47 @@ class Rule(enum.Enum):
     def group(self) -> Group:
         """What the rule is about."""
         return next(group for group in Group if group.digit == self.number // 100)
+
+
+# --- one place --------------------------------------------------------------------------------------------------------
+
+
+Path = tuple[str | int, ...]
+"""The names and positions that lead to a member of a document."""
+
+
+def format_path(path: Path) -> str:
+    """A path as messages show it: ``plugins[0].ipam``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+@frozen
+class Repair:
+    """The value that a member of the document is given, so that the rule is not broken any more."""
+
+    path: Path
+    value: object
+
+
+@frozen(kw_only=True)
+class Finding:
+    """What breaks a rule: ``field`` of ``subject`` in ``source`` has ``value``; ``accepted`` is what would do.
+
+    ``source`` names the document, or the datastore. ``value`` is None if nothing is there, or if it is not shown.
+    ``repair`` is None if it is not known for certain what was meant.
+    """
+
+    rule: Rule
+    source: str
+    subject: str
+    field: str
+    value: object
+    accepted: str
+    repair: Repair | None = None
+
+    @property
+    def shown_value(self) -> str:
+        """The value as a message shows it."""
+        if self.value is None:
+            return "-"
+        return excerpt(self.value) if isinstance(self.value, str) and self.value.isprintable() else quote(self.value)

@@ -26,8 +26,7 @@ from netplug_core.decoding.codecs import (
     STRING,
     STRING_MAP,
 )
-from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of, find_member
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error, fields_of, find_member
 from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, redact_url_credentials
 from netplug_core.log import LogSettings
 from netplug_core.netconf.codecs import (

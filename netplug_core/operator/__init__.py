@@ -1,13 +1,9 @@
 """What the operator does in a cluster, as values. Pure: ``netplug_cli.operator`` reads the cluster and acts.
 
-``plan`` (one reading of the cluster to actions) is made of ``crd_mode`` (which API group), ``wanted`` (what is
-installed), ``removal`` (what goes, in which order) and ``nodes`` (how far the pods are). ``status``, ``conditions``,
-``component_status`` and ``events`` say how it is. ``cluster`` and ``actions`` are the values between; ``objects`` has
-the marks of the operator's objects.
-
-- ``components``: the status of the kinds beside Installation
-- ``conversion`` and ``node_migration``: a static manifest becomes an Installation, node by node
+- ``state``: the cluster as it is read, the actions, and the objects that are wanted
+- ``plan``: from one reading of the cluster to actions, the removal among them
+- ``report``: conditions, and how far the pods of the nodes are; ``status``: the status that is written, and Events
 - ``lease``: which of several operators acts
-- ``deployment`` and ``rights``: the operator itself as objects of a cluster, with the rights that it uses
-- ``platform``: the pod CIDRs of a cluster that kubeadm has made
+- ``takeover``: a static manifest becomes an Installation, node by node
+- ``deployment``: the operator itself as objects of a cluster, with the rights that it uses
 """

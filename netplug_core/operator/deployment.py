@@ -1,21 +1,140 @@
 """The operator itself as objects of a cluster: namespace, account, rights, and the Deployment of its pod. Pure.
 
-Published as a manifest (``make manifests``); the chart of the operator has the same objects.
+Published as a manifest (``make manifests``); the chart of the operator has the same objects. Each right is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
 
-from netplug_core.installation.containers import endpoint_override, field_variable, health_probe
-from netplug_core.installation.images import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
-from netplug_core.operator.cluster import Shipped
+from netplug_core.decoding.tables import find_member
+from netplug_core.installation.daemonset import endpoint_override, field_variable, health_probe
+from netplug_core.installation.settings import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
 from netplug_core.operator.lease import LEASE
-from netplug_core.operator.objects import Json
-from netplug_core.operator.rights import lease_rules, operator_rules
+from netplug_core.operator.report import COMPONENT_REFS
+from netplug_core.operator.state import Json, ObjectRef, Shipped, find_text, installed_refs, ref_of
+from netplug_core.operator.status import Component, component_ref
+from netplug_core.operator.takeover import CONTROLLERS_REF, OVERRIDE_REF, static_refs
+from netplug_core.resources.installation import COMPONENT_NAME, INSTALLATION_NAME, OPERATOR_GROUP
 
-__all__ = ["HEALTH_PORT", "OPERATOR_LABEL", "OPERATOR_NAMESPACE", "default_image", "render_operator"]
+__all__ = [
+    "HEALTH_PORT", "OPERATOR_LABEL", "OPERATOR_NAMESPACE", "default_image", "given_rules", "lease_rules",
+    "operator_rules", "own_rules", "render_operator",
+]  # fmt: skip
+
+
+# --- its rights -------------------------------------------------------------------------------------------------------
+
+
+_READ: Final = ("get", "list", "watch")
+_POOLS: Final = "ippools"
+_KEPT_GROUPS: Final = ("admissionregistration.k8s.io", "apiextensions.k8s.io")
+_POOL_WRITES: Final = {
+    _POOLS: ("create", "delete", "get", "list", "update", "watch"),
+    "ipamblocks": ("delete", "get", "list", "update"),
+    "blockaffinities": ("delete", "get", "list", "update"),
+}
+"""What it takes to make, change and delete a pool with its blocks, by the name of the resource."""
+
+
+def operator_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
+    """The rules for the whole cluster."""
+    return [*own_rules(shipped, manages_definitions=manages_definitions), *given_rules(shipped)]
+
+
+def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
+    """The rules that its own requests need, but for the Lease."""
+    definitions = [*shipped.protection, *shipped.operator_definitions]
+    definitions += [found for mode in shipped.definitions.values() for found in mode.values()]
+    refs = [
+        *installed_refs(shipped),
+        *static_refs(shipped),
+        OVERRIDE_REF,
+        *(map(ref_of, definitions) if manages_definitions else ()),
+    ]
+    return [
+        *_object_rules(refs),
+        _rule([OPERATOR_GROUP], ["installations"], _READ),
+        _rule([OPERATOR_GROUP], ["installations", "installations/status"], ["patch"], [INSTALLATION_NAME]),
+        *_component_rules(),
+        *_status_rules(),
+        *_conversion_rules(),
+        *_pool_rules(shipped),
+        _rule([""], ["events"], ["create", "get", "update"]),
+    ]
+
+
+def given_rules(shipped: Shipped) -> Iterator[Json]:
+    """The rules of the roles that the operator makes."""
+    for account in (*shipped.plugin_accounts, *shipped.node_accounts):
+        rules = find_member(account, "rules")
+        yield from cast("Sequence[Mapping[str, object]]", rules) if isinstance(rules, list) else ()
+
+
+def lease_rules() -> list[Json]:
+    """The rules for the namespace of the Lease."""
+    group, resource = _group_of(LEASE), LEASE.plural
+    return [_rule([group], [resource], ["create"]), _rule([group], [resource], ["get", "update"], [LEASE.name])]
+
+
+def _object_rules(refs: Iterable[ObjectRef]) -> Iterator[Json]:
+    """Rules for the objects that the operator applies: of their kinds it reads all, and changes those alone.
+
+    Definitions, and what protects them, are never deleted.
+    """
+    names = dict[tuple[str, str], set[str]]()
+    for ref in refs:
+        names.setdefault((_group_of(ref), ref.plural), set()).add(ref.name)
+    for group in sorted({group for group, _ in names}):
+        yield _rule([group], sorted(plural for of, plural in names if of == group), ["create", *_READ])
+    for (group, plural), found in sorted(names.items()):
+        verbs = ["patch"] if group in _KEPT_GROUPS else ["delete", "patch"]
+        yield _rule([group], [plural], verbs, sorted(found))
+
+
+def _component_rules() -> Iterator[Json]:
+    """Rules for the kinds of which only the status is written."""
+    plurals = sorted(ref.plural for ref in COMPONENT_REFS.values())
+    yield _rule([OPERATOR_GROUP], plurals, _READ)
+    yield _rule([OPERATOR_GROUP], [f"{plural}/status" for plural in plurals], ["patch"], [COMPONENT_NAME])
+
+
+def _status_rules() -> Iterator[Json]:
+    """Rules for the objects that say how a component is."""
+    refs = [component_ref(component) for component in Component]
+    plural, names = refs[0].plural, sorted(ref.name for ref in refs)
+    yield _rule([OPERATOR_GROUP], [plural], ["create"])
+    yield _rule([OPERATOR_GROUP], [plural], ["delete", "get", "patch"], names)
+    yield _rule([OPERATOR_GROUP], [f"{plural}/status"], ["patch"], names)
+
+
+def _conversion_rules() -> Iterator[Json]:
+    """Rules for the conversion of a static manifest, besides its objects; a node shows the provider, too."""
+    yield _rule([OPERATOR_GROUP], ["installations"], ["update"], [INSTALLATION_NAME])
+    yield _rule([""], ["nodes"], ["list", "patch"])
+    yield _rule([_group_of(CONTROLLERS_REF)], [CONTROLLERS_REF.plural], ["get"], [CONTROLLERS_REF.name])
+
+
+def _pool_rules(shipped: Shipped) -> Iterator[Json]:
+    groups = sorted({find_text(mode[_POOLS], "spec", "group") for mode in shipped.definitions.values()})
+    return (_rule(groups, [plural], verbs) for plural, verbs in _POOL_WRITES.items())
+
+
+def _group_of(ref: ObjectRef) -> str:
+    """The API group of an object; that of the core is the empty text."""
+    return ref.api_version.rpartition("/")[0]
+
+
+def _rule(groups: Sequence[str], resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> Json:
+    rule: dict[str, object] = {"apiGroups": [*groups], "resources": [*resources]}
+    if names:
+        rule["resourceNames"] = [*names]
+    return {**rule, "verbs": [*verbs]}
+
+
+# --- its objects ------------------------------------------------------------------------------------------------------
+
 
 OPERATOR_NAMESPACE: Final = "netplug-operator"
 """Its own: that of what it installs goes with the Installation."""

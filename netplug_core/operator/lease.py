@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from netplug_core.clock import SECOND_NS, parse_time
 from netplug_core.decoding.tables import find_member
-from netplug_core.operator.objects import Json, ObjectRef, find_text
+from netplug_core.operator.state import Json, ObjectRef, find_text
 
 __all__ = [
     "LEASE", "LEASE_S", "RENEW_EVERY_S", "TRUSTED_S", "LeaseRecord", "LeaseStep", "SeenLease", "decide_lease",

@@ -6,40 +6,111 @@ actions that are left. A plan without actions is the end, until the cluster chan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from attrs import evolve, frozen
 
 from netplug_core.decoding.tables import find_member
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.check import CheckedInstallation, check
-from netplug_core.installation.defaults import ResolvedInstallation
-from netplug_core.installation.document import InstallationDocument, read_installation
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.overlay import overlaid
-from netplug_core.installation.pool_plan import PoolAction, PoolStep
-from netplug_core.installation.render import RenderedInstallation, render
-from netplug_core.installation.selection import CNIType, IPAMType, find_selection_problems, select
-from netplug_core.operator.actions import Action, ApplyObject, ChangePool, LockDatastore, SetFinalizer
-from netplug_core.operator.cluster import (
+from netplug_core.installation.daemonset import RenderedInstallation, render
+from netplug_core.installation.document import (
+    CNIType,
+    InstallationDocument,
+    IPAMType,
+    find_selection_problems,
+    overlaid,
+    read_installation,
+    select,
+)
+from netplug_core.installation.pools import PoolAction, PoolStep
+from netplug_core.installation.rules import CheckedInstallation, check
+from netplug_core.installation.settings import ClusterFacts, ResolvedInstallation
+from netplug_core.operator.report import Reason, Report, rollout_of, with_pending
+from netplug_core.operator.state import (
+    CONFIG_MAP_REF,
+    DAEMONSET_REF,
     FINALIZER,
+    NAMESPACE_REF,
+    STATIC_DAEMONSET_REF,
+    Action,
+    ApplyObject,
+    ChangePool,
+    ClusterMode,
     ClusterState,
+    DeleteObject,
+    Json,
+    LockDatastore,
+    ModeRefused,
+    ObjectRef,
     OperatorSettings,
+    SetFinalizer,
     Shipped,
+    decide_mode,
+    find_text,
+    is_being_deleted,
+    may_delete,
+    needs_apply,
     recorded_cni,
     recorded_provider,
+    ref_of,
+    wanted_definitions,
+    wanted_objects,
 )
-from netplug_core.operator.conditions import Reason, Report, with_pending
-from netplug_core.operator.conversion import begin_conversion, is_to_be_judged
-from netplug_core.operator.crd_mode import ClusterMode, ModeRefused, decide_mode
-from netplug_core.operator.node_migration import NodeMigration, adapted, is_under_way, plan_migration
-from netplug_core.operator.nodes import rollout_of
-from netplug_core.operator.objects import Json, find_text, is_being_deleted, needs_apply, ref_of
-from netplug_core.operator.removal import plan_removal
-from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF, wanted_definitions, wanted_objects
+from netplug_core.operator.takeover import (
+    NodeMigration,
+    adapted,
+    begin_conversion,
+    is_to_be_judged,
+    is_under_way,
+    plan_migration,
+    plan_return,
+)
 from netplug_core.resources.installation import KubernetesProvider
 
-__all__ = ["Plan", "plan"]
+__all__ = [
+    "Plan", "plan", "plan_removal",
+]  # fmt: skip
+
+
+# --- the removal ------------------------------------------------------------------------------------------------------
+
+
+def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[Action, ...], str]:
+    """The next actions, and what is awaited; nothing of both if all is gone.
+
+    Objects without the operator's label belong to others, and stay, as do those that are to be ignored. The namespace
+    goes last, unless one of these is in it, with everything else that others have put into it; its end is not awaited.
+    If nodes are being moved from a static manifest, it gets them back after the pods of the Installation have ended.
+    The cluster role of the plugin and its binding stay while the DaemonSet of a static manifest uses them too.
+    """
+    for stage in _stages(state, shipped):
+        present = {ref: found for ref in stage if (found := state.objects.get(ref)) is not None and may_delete(found)}
+        standing = {ref: found for ref, found in present.items() if not is_being_deleted(found)}
+        if standing:
+            deletions = [DeleteObject(ref, find_text(found, "metadata", "uid")) for ref, found in standing.items()]
+            return tuple(deletions), f"{deletions[0].ref} is being deleted"
+        if present and stage != (NAMESPACE_REF,):
+            return (), f"{next(iter(present))} is being deleted"
+        if stage == (DAEMONSET_REF,) and state.pods and DAEMONSET_REF not in state.objects:
+            return (), f"{len(state.pods)} pods of netplug-node are ending"
+        if stage == (DAEMONSET_REF,) and any(restoring := plan_return(state)):
+            return restoring
+    return (), ""
+
+
+def _stages(state: ClusterState, shipped: Shipped) -> Iterator[tuple[ObjectRef, ...]]:
+    has_static_pods = STATIC_DAEMONSET_REF in state.objects
+    plugin_refs = reversed(tuple(map(ref_of, shipped.plugin_accounts)))
+    yield (DAEMONSET_REF,)
+    yield (CONFIG_MAP_REF, *reversed(tuple(map(ref_of, shipped.node_accounts))))
+    yield tuple(ref for ref in plugin_refs if ref.namespace or not has_static_pods)
+    staying = (ref for ref, found in state.objects.items() if ref.namespace and not may_delete(found))
+    if NAMESPACE_REF.name not in {ref.namespace for ref in staying}:
+        yield (NAMESPACE_REF,)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
 
 _CHANGING = (PoolAction.CREATE, PoolAction.UPDATE)
 _TROUBLED = (PoolAction.WAIT, PoolAction.REFUSE)

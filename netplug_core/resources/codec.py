@@ -28,20 +28,26 @@ from netplug_core.decoding.codecs import (
     Refused,
     enum_codec,
 )
-from netplug_core.decoding.errors import MalformedField, document_error, path_in_document
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, fields_of
+from netplug_core.decoding.tables import (
+    Decoder,
+    DocumentOrigin,
+    Field,
+    ListOf,
+    MalformedField,
+    Table,
+    document_error,
+    fields_of,
+    path_in_document,
+)
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind
-from netplug_core.resources.bgp_tables import BGP_TABLES
-from netplug_core.resources.bgpconfiguration import BGPConfiguration, BGPConfigurationSpec
-from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec
+from netplug_core.resources.bgp import BGP_TABLES, BGPConfiguration, BGPConfigurationSpec, BGPPeer, BGPPeerSpec
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION,
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec
-from netplug_core.resources.hostendpoint_tables import HOST_ENDPOINT_TABLES
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT_TABLES, HostEndpoint, HostEndpointSpec
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import (
     AllowedUse,
@@ -54,16 +60,15 @@ from netplug_core.resources.ippool import (
 )
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, get_kind, kind_of
-from netplug_core.resources.kubecontrollers_tables import KUBE_CONTROLLERS_TABLES
 from netplug_core.resources.kubecontrollersconfiguration import (
+    KUBE_CONTROLLERS_TABLES,
     KubeControllersConfiguration,
     KubeControllersSpec,
     KubeControllersStatus,
 )
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
-from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec
-from netplug_core.resources.nodeconfiguration_tables import NODE_CONFIGURATION_TABLES
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION_TABLES, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
 from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
 

@@ -1,29 +1,35 @@
-"""The kind Installation: what a cluster's administrator says about how netplug is installed.
+"""The kinds of an installation: Installation, and the components APIServer, FlowLogAPI and FlowLogViewer beside it.
 
-Only what the document says: None is a setting that it leaves out. ``netplug_core.installation`` reads the document,
-fills in the defaults, and judges and renders the result. It is no kind of the datastore, so it is not in ``kinds``.
-Source: spec 2.6.
+Only what a document says: None is a setting that it leaves out. ``netplug_core.installation`` reads documents, fills in
+the defaults, and judges and renders the result. They are no kinds of the datastore, so they are not in ``kinds``.
 """
 
 from __future__ import annotations
 
 import enum
+from typing import Final, TypeAlias
 
 from attrs import frozen
 
 from netplug_core.names import RESOURCE_DOMAIN
+from netplug_core.resources.fields import Switch
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.switch import Switch
 
 __all__ = [
-    "INSTALLATION_API_VERSION", "INSTALLATION_KIND", "INSTALLATION_NAME", "MAX_INSTALLATION_POOLS", "OPERATOR_GROUP",
-    "OVERLAY_NAME", "AddressDetection", "CNIFeatures", "CNISettings", "ContainerResources", "IPAMSettings",
-    "ImagePullPolicy", "ImagePullSecret", "InstallMode", "Installation", "InstallationPool", "InstallationSpec",
-    "KubernetesAddress", "KubernetesProvider", "LinuxDataplane", "LogSettings", "LogSeverity", "Logging",
-    "MultiInterfaceMode", "NetworkSettings", "NodeUpdate", "PodInterfaceType", "PoolEncapsulation", "RollingUpdate",
-    "SpecVersion", "Switch", "Sysctl",
+    "COMPONENT_NAME", "INSTALLATION_API_VERSION", "INSTALLATION_KIND", "INSTALLATION_NAME", "MAX_INSTALLATION_POOLS",
+    "MAX_TOLERATIONS", "OPERATOR_GROUP", "OVERLAY_NAME", "APIServerSpec", "AddressDetection", "CNIFeatures",
+    "CNISettings", "Component", "ComponentDeployment", "ComponentKind", "ComponentSpec", "ContainerResources",
+    "FlowLogAPISpec", "FlowLogViewerSpec", "IPAMSettings", "ImagePullPolicy", "ImagePullSecret", "InstallMode",
+    "Installation", "InstallationPool", "InstallationSpec", "KubernetesAddress", "KubernetesProvider",
+    "LinuxDataplane", "LogSettings", "LogSeverity", "Logging", "MultiInterfaceMode", "NetworkSettings", "NodeUpdate",
+    "PodInterfaceType", "PoolEncapsulation", "RollingUpdate", "SpecVersion", "Switch", "Sysctl", "TaintEffect",
+    "Toleration", "TolerationOperator",
 ]  # fmt: skip
+
+
+# --- the Installation -------------------------------------------------------------------------------------------------
+
 
 OPERATOR_GROUP = f"operator.{RESOURCE_DOMAIN}"
 INSTALLATION_API_VERSION = f"{OPERATOR_GROUP}/v1"
@@ -281,3 +287,87 @@ class Installation:
 
     metadata: Metadata
     spec: InstallationSpec = InstallationSpec()
+
+
+# --- the components ---------------------------------------------------------------------------------------------------
+
+
+COMPONENT_NAME: Final = "default"
+MAX_TOLERATIONS: Final = 32
+
+
+class ComponentKind(enum.Enum):
+    """A kind, by its name in documents."""
+
+    API_SERVER = "APIServer"
+    FLOW_LOG_API = "FlowLogAPI"
+    FLOW_LOG_VIEWER = "FlowLogViewer"
+
+
+class TolerationOperator(enum.Enum):
+    """How a toleration compares its key."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class TaintEffect(enum.Enum):
+    """What a taint of a node does to pods."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@frozen(kw_only=True)
+class Toleration:
+    """Taints of nodes that a pod may run in spite of, as Kubernetes has them. Without an effect: every effect."""
+
+    key: str = ""
+    operator: TolerationOperator | None = None
+    value: str = ""
+    effect: TaintEffect | None = None
+    toleration_s: int | None = None
+
+
+@frozen(kw_only=True)
+class ComponentDeployment:
+    """On which nodes the pods of a component may run."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@frozen(kw_only=True)
+class APIServerSpec:
+    """``spec`` of the server that offers ``projectnetplug.org/v3`` in front of the v1 definitions."""
+
+    deployment: ComponentDeployment = ComponentDeployment()
+
+
+@frozen(kw_only=True)
+class FlowLogAPISpec:
+    """``spec`` of the server that collects flow logs from the nodes."""
+
+    deployment: ComponentDeployment = ComponentDeployment()
+    metrics_port: int | None = None
+
+
+@frozen(kw_only=True)
+class FlowLogViewerSpec:
+    """``spec`` of the viewer of flow logs. With ``notifications`` it asks a server of the project for news."""
+
+    deployment: ComponentDeployment = ComponentDeployment()
+    notifications: Switch | None = None
+
+
+ComponentSpec: TypeAlias = APIServerSpec | FlowLogAPISpec | FlowLogViewerSpec
+
+
+@frozen(kw_only=True)
+class Component:
+    """A component as it was written."""
+
+    kind: ComponentKind
+    metadata: Metadata
+    spec: ComponentSpec

@@ -14,8 +14,7 @@ from attrs import frozen
 from netplug_core.decoding.codecs import is_utf8
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.records import Key, Kind
-from netplug_core.resources.bgpconfiguration import BGP_CONFIGURATION, BGPConfiguration
-from netplug_core.resources.bgppeer import BGP_PEER, BGPPeer
+from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_PEER, BGPConfiguration, BGPPeer
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration

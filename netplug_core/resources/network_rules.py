@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from netplug_core.resources.bgp_rules import validate_bgp_configuration, validate_bgp_peer
-from netplug_core.resources.bgpconfiguration import BGPConfiguration
-from netplug_core.resources.bgppeer import BGPPeer
-from netplug_core.resources.field_errors import FieldError
-from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.hostendpoint_rules import validate_host_endpoint
+from netplug_core.resources.bgp import BGPConfiguration, BGPPeer, validate_bgp_configuration, validate_bgp_peer
+from netplug_core.resources.fields import FieldError
+from netplug_core.resources.hostendpoint import HostEndpoint, validate_host_endpoint
 from netplug_core.resources.kinds import NetworkResource
-from netplug_core.resources.nodeconfiguration import NodeConfiguration
-from netplug_core.resources.nodeconfiguration_rules import validate_node_configuration
+from netplug_core.resources.nodeconfiguration import NodeConfiguration, validate_node_configuration
 
 __all__ = ["validate_network_resource"]
 

@@ -11,8 +11,7 @@ from typing import cast
 
 from attrs import evolve
 
-from netplug_core.decoding.errors import UnknownField
-from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.decoding.tables import DocumentOrigin, UnknownField
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource

@@ -11,10 +11,9 @@ from typing import assert_never
 
 from netplug_core.addressing import Family, Prefix, unusable_ranges
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
-from netplug_core.resources.bgpconfiguration import BGPConfiguration
-from netplug_core.resources.bgppeer import BGPPeer
+from netplug_core.resources.bgp import BGPConfiguration, BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
-from netplug_core.resources.field_errors import (
+from netplug_core.resources.fields import (
     FieldError,
     InvalidResource,
     find_label_name_problems,

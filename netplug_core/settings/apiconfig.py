@@ -13,8 +13,16 @@ from urllib.parse import parse_qsl
 from attrs import field, frozen
 
 from netplug_core.decoding.codecs import BOOLEAN, STRING, STRING_MAP, Codec, JSONType, Refused, WrongType, checked_equal
-from netplug_core.decoding.errors import document_error, path_in_document
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, Table, UnknownKeys, Unreadable
+from netplug_core.decoding.tables import (
+    Decoder,
+    DocumentOrigin,
+    Field,
+    Table,
+    UnknownKeys,
+    Unreadable,
+    document_error,
+    path_in_document,
+)
 from netplug_core.errors import REDACTED, ConfigurationError, NetplugError
 from netplug_core.names import API_VERSION
 from netplug_core.settings.keys import (

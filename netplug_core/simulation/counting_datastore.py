@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from attrs import define, field, frozen
 
-from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore
+from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore
 from netplug_core.records import Write
 
 __all__ = ["CountingDatastore", "DatastoreCallCount"]

@@ -9,10 +9,10 @@ from attrs import Factory, define, field, frozen
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.overview import read_utilization
+from netplug_core.flows.resources.read import read_utilization
 from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.reporting.utilization import PoolUsage, borrowed
+from netplug_core.ipam.reporting.usage import PoolUsage, borrowed
 from netplug_core.resources.ippool import IPPoolSpec
 from netplug_core.simulation.result import Distribution, PoolSample
 

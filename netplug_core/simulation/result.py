@@ -9,7 +9,7 @@ from attrs import frozen
 from netplug_core.addressing import Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released, ReleaseRequest
-from netplug_core.ipam.reporting.utilization import PoolUsage
+from netplug_core.ipam.reporting.usage import PoolUsage
 from netplug_core.simulation.counting_datastore import DatastoreCallCount
 
 __all__ = ["Distribution", "PoolSample", "RefusedAssignment", "SimulatedCall", "SimulationResult", "StepSample"]

@@ -14,7 +14,7 @@ from attrs import Factory, define, field
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import AllocationError
-from netplug_core.flows.resources.create import create
+from netplug_core.flows.resources.write import create
 from netplug_core.resources.manifest import Manifest
 from netplug_core.simulation.allocator import TIMEOUT_S, Observer, SimulatedAllocator
 from netplug_core.simulation.counting_datastore import CountingDatastore

@@ -1,7 +1,7 @@
 """What holds back the start of a pod: readiness gates before its ADD, and the set-up of its policy after it. Pure.
 
 A readiness gate is a URL that has to answer (spec 2.1). That policy is programmed is what the endpoint's status file
-says, which the node process writes (spec 2.6). ``flows.cni.gates`` polls both.
+says, which the node process writes (spec 2.6). ``flows.cni.pods`` polls both.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.decoding.codecs import PREFIX, STRING
-from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error
 from netplug_core.errors import REDACTED, NetplugError, Unavailable, quote
 from netplug_core.names import endpoint_status_file_name
 from netplug_core.workload.identity import WorkloadIdentity

@@ -15,7 +15,7 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, ReleaseRequest
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.allocator.client import CallFault, FaultKind

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from netplug_core.addressing import Prefix
-from netplug_core.installation.check import CheckedInstallation, check
-from netplug_core.installation.defaults import ResolvedInstallation
 from netplug_core.installation.document import InstallationDocument, read_installation
-from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.rules import CheckedInstallation, check
+from netplug_core.installation.settings import ClusterFacts, ResolvedInstallation
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.resources.ippool import IPPool
 

@@ -17,7 +17,7 @@ from attrs import field, frozen
 from netplug_cli.wiring.install import run
 from netplug_core.cni.node_socket import SOCKET_VARIABLE
 from netplug_core.installation.bundle import MANIFEST, Bundle, BundleFile, render_bundle
-from netplug_core.installation.kubeconfig import FILE_NAME
+from netplug_core.installation.installer import FILE_NAME
 from tests.harness.node_process import ROOT
 from tests.harness.waiting import EMERGENCY_STOP_S
 

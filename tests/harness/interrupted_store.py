@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from attrs import Factory, define
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.observed import DatastoreCall, ObservedDatastore
+from netplug_core.datastore.protocol import DatastoreCall, ObservedDatastore
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent
 
 __all__ = ["InterruptedDatastore"]

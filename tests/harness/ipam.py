@@ -10,9 +10,9 @@ from attrs import define, evolve, field
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import decide_behind
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.context import first_drawn

@@ -10,8 +10,8 @@ from attrs import Factory, define, field
 from netplug_backends.hostlocal.files import NetworkFiles
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.documents import render_yaml
-from netplug_cli.ctl.ipam_tables import usage_lines
 from netplug_cli.ctl.session import Session
+from netplug_cli.ctl.tables import usage_lines
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.world import LabWorld
 from netplug_cli.wiring.lab import server_addresses
@@ -20,7 +20,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import DataplaneError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.resources.overview import read_utilization
+from netplug_core.flows.resources.read import read_utilization
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.resources.ippool import AllowedUse

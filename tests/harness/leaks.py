@@ -9,8 +9,8 @@ from netplug_core.addressing import Address
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.encoding.allocation_report import decode_report, encode_report
-from netplug_core.flows.ipam.allocation_report import read_allocation_report
-from netplug_core.ipam.reporting.allocation_report import AllocationReport, LeakList
+from netplug_core.flows.ipam.leaks import read_allocation_report
+from netplug_core.ipam.reporting.usage import AllocationReport, LeakList
 from netplug_core.orchestrator.model import POD, PodFacts
 from netplug_core.records import Create, Key
 from netplug_core.resources.clusterinformation import (

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from netplug_backends.host.install import EXECUTABLES
+from netplug_backends.host.executables import EXECUTABLES
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.addressing import Prefix

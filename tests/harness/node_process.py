@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from netplug_backends.host.install import EXECUTABLES
+from netplug_backends.host.executables import EXECUTABLES
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, encode_request, parse_reply
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace, check_reply
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from attrs import define
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_core.datastore.observed import DatastoreCall, ObservedDatastore
+from netplug_core.datastore.protocol import DatastoreCall, ObservedDatastore
 from netplug_core.testing.clock import ManualClock
 
 __all__ = ["SlowDatastore"]

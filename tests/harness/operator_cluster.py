@@ -22,13 +22,20 @@ from netplug_cli.operator.reporting import Reporter
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.pool_plan import PoolStep, pools_afterwards
-from netplug_core.operator.cluster import OperatorSettings, Shipped
-from netplug_core.operator.component_status import STATUS_KIND
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import Json, ObjectRef, find_text, ref_of
-from netplug_core.operator.wanted import DAEMONSET_REF, NAMESPACE_REF
+from netplug_core.installation.pools import PoolStep, pools_afterwards
+from netplug_core.installation.settings import ClusterFacts
+from netplug_core.operator.state import (
+    DAEMONSET_REF,
+    NAMESPACE_REF,
+    ClusterMode,
+    Json,
+    ObjectRef,
+    OperatorSettings,
+    Shipped,
+    find_text,
+    ref_of,
+)
+from netplug_core.operator.status import STATUS_KIND
 from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.clock import ManualClock

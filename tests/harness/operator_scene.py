@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from netplug_core.operator.cluster import OperatorSettings
+from netplug_core.operator.state import OperatorSettings
 from netplug_core.resources.ippool import IPPool
 from tests.harness.operator_cluster import VERSION, MemoryCluster, MemoryPools, make_loop, settle
 

@@ -8,40 +8,41 @@ from itertools import count
 from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.ctl.outputs.columns import columns_of_width
+from netplug_cli.ctl.outputs.formats import columns_of_width
 from netplug_cli.ctl.tables import Width, table_row
 from netplug_cli.formatting import format_columns
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.decoding.tables import DocumentOrigin
-from netplug_core.flows.resources.apply import apply
-from netplug_core.flows.resources.create import create
 from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import Outcome
 from netplug_core.flows.resources.read import find, list_all
-from netplug_core.flows.resources.replace import replace
+from netplug_core.flows.resources.write import apply, create, replace
 from netplug_core.names import API_VERSION
 from netplug_core.records import Create, Delete, Key, Record, Revision
-from netplug_core.resources.bgpconfiguration import (
+from netplug_core.resources.bgp import (
     AdvertisedPrefix,
     BGPConfiguration,
     BGPConfigurationSpec,
     BGPPassword,
+    BGPPeer,
+    BGPPeerSpec,
     BindMode,
     Community,
+    NextHopMode,
     SecretKeyReference,
     ServiceRange,
+    SourceAddress,
 )
-from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec, NextHopMode, SourceAddress
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.codec import from_mapping
+from netplug_core.resources.fields import LogSeverity, Switch
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, ResourceKind, get_kind
-from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
@@ -52,7 +53,6 @@ from netplug_core.resources.nodeconfiguration import (
     NodeConfigurationSpec,
 )
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
-from netplug_core.resources.switch import Switch
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore

@@ -14,9 +14,8 @@ from typing import Any, cast
 from attrs import define, field
 
 from netplug_backends.kubernetes.manifests import static_manifest
-from netplug_core.installation.methods import Method
-from netplug_core.operator.objects import ObjectRef, ref_of
-from netplug_core.operator.wanted import DAEMONSET_REF, STATIC_DAEMONSET_REF
+from netplug_core.installation.static import Method
+from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF, ObjectRef, ref_of
 from tests.harness.operator_cluster import MemoryCluster, MemoryPools, Object
 
 __all__ = ["BINDING_REF", "StaticCluster", "node_ref"]

@@ -7,9 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from netplug_core.installation.methods import Method
-from netplug_core.installation.static_manifest import render_static
-from netplug_core.installation.static_pod import StaticObjects
+from netplug_core.installation.static import Method, render_static
+from netplug_core.installation.static_settings import StaticObjects
 
 __all__ = ["Edit", "conflist_edit", "setting", "static_objects", "variable"]
 

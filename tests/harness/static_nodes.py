@@ -13,8 +13,8 @@ from typing import Any, cast
 from attrs import define, field
 
 from netplug_backends.kubernetes.manifests import static_manifest
-from netplug_core.installation.methods import Method
-from netplug_core.operator.node_migration import MIGRATION_LABEL
+from netplug_core.installation.static import Method
+from netplug_core.operator.takeover import MIGRATION_LABEL
 from tests.harness.operator_process import OPERATOR_PATHS, OperatorCluster, text_at
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import account_token, apply_object, make_node

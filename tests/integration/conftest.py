@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.install import Client, install
+from netplug_backends.host.executables import Client, install
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetnsNode, PodNamespace, missing_requirement, open_node
 from tests.harness.node_process import NodeProcessRuntime, start_node_process

@@ -124,7 +124,7 @@ def test_an_add_and_a_del_without_node_process(host: BareHost) -> None:
 def test_the_libraries_of_every_datastore_load(host: BareHost) -> None:
     """The interpreter of the bundle imports them in the root directory of the host; ours imports the client of etcd."""
     modules = ("grpc", "dns.resolver", "yaml", "pyroute2", "sqlite3", "ssl", "ctypes", "cattrs", "pluggy")
-    backends = ("etcdv3.rpc", "kubernetes.client.transport", "sqlite.datastore", "linux.dataplane")
+    backends = ("etcdv3.rpc", "kubernetes.client.apiclient", "sqlite.datastore", "linux.dataplane")
     names = [*modules, *(f"netplug_backends.{name}" for name in backends)]
     folder = f"/opt/cni/bin/.netplug/{os.readlink(host.path('opt/cni/bin/.netplug/current'))}"
     code = (

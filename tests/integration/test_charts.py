@@ -13,10 +13,14 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from netplug_backends.kubernetes.admission import admission_objects, protection_objects
-from netplug_backends.kubernetes.manifests import definitions, operator_definitions
+from netplug_backends.kubernetes.manifests import (
+    admission_objects,
+    definitions,
+    operator_definitions,
+    protection_objects,
+)
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.operator.objects import ObjectRef, find_text
+from netplug_core.operator.state import ObjectRef, find_text
 from tests.harness.charts import (
     CHARTS,
     COMPONENTS,

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.cluster_objects import log_in, open_cluster_objects
+from netplug_backends.kubernetes.cluster import open_cluster_objects
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.operator.world import Cluster
 from netplug_core.errors import ConfigurationError
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import Json, ObjectRef, find_text
+from netplug_core.operator.state import ClusterMode, Json, ObjectRef, find_text
 from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.operator_cluster import MemoryCluster
@@ -113,6 +112,3 @@ def test_what_the_server_offers(api_server: ApiServer) -> None:
         api_server.request("DELETE", "/api/v1/nodes/0-first")
     assert cluster.find_provider(deadline=deadline_in()) is KubernetesProvider.OTHER
     cluster.close()
-    login = log_in(access, {}, deadline=deadline_in())
-    assert (login.server, login.authority, login.is_verified) == (api_server.url, api_server.ca_file, True)
-    assert login.token

@@ -9,7 +9,7 @@ import pytest
 from attrs import frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
-from netplug_backends.host.root import run_here
+from netplug_backends.host.placing import run_here
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.wiring.node_tasks import _open_world, _store_release
 from netplug_core.errors import Unauthorized

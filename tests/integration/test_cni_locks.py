@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from netplug_backends.host.locks import FileLocks
+from netplug_backends.host.machine import FileLocks
 from netplug_core.locks import HeldLock
 from tests.harness.file_watch import watch_closes
 from tests.harness.killer import killer_command

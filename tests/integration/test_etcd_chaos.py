@@ -25,8 +25,8 @@ from netplug_backends.etcdv3.factory import datastore_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S as STORE_CALL_S
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S as STORE_CALL_S
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata

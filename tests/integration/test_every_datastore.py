@@ -22,8 +22,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
-from netplug_core.flows.resources.apply import apply
-from netplug_core.flows.resources.replace import replace
+from netplug_core.flows.resources.write import apply, replace
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key

@@ -17,7 +17,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core import __version__
 from netplug_core.addressing import Address, Prefix
-from netplug_core.installation.methods import Method
+from netplug_core.installation.static import Method
 from tests.harness.charts import CHARTS, Helm
 from tests.harness.charts import OPERATOR as OPERATOR_CHART
 from tests.harness.node import StoreInspector

@@ -17,7 +17,7 @@ from netplug_backends.kubernetes.cluster import KubernetesCluster
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.installation.cluster import ApplyEffect, Ownership, Writing
-from netplug_core.operator.objects import ref_of
+from netplug_core.operator.state import ref_of
 from tests.harness.charts import DEFAULT_OUTPUT, read_objects
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.install import EXECUTABLES, Client, install
-from netplug_backends.host.trust import Environment, remove_open_caches, require_trusted
+from netplug_backends.host.executables import EXECUTABLES, Client, install
+from netplug_backends.host.requirements import Environment, remove_open_caches, require_trusted
 from netplug_core.errors import ConfigurationError, Unavailable
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.umask import UMASKS, modes_below, under_umask

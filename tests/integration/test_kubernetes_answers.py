@@ -10,8 +10,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.client.apiclient import ApiClient, RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode, affinity_name
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator

@@ -16,10 +16,8 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiRequest
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, RateLimiter
 from netplug_backends.kubernetes.client.objects import find_crd_mode
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import pytest
 
 from netplug_backends.kubernetes.manifests import node_role, plugin_role
-from netplug_core.installation.check import check
+from netplug_core.installation.daemonset import render
 from netplug_core.installation.document import read_installation
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.render import render
+from netplug_core.installation.rules import check
+from netplug_core.installation.settings import ClusterFacts
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from tests.harness.installations import manifest, network
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused

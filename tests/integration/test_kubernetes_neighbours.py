@@ -14,9 +14,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiReply, ApiRequest
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.client.apiclient import METADATA_TYPE, ApiClient, ApiReply, ApiRequest, RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.kinds.customobjects import CustomObjectStore
 from netplug_backends.kubernetes.names import CrdMode

@@ -11,8 +11,7 @@ from attrs import frozen
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.client.apiclient import ApiClient, RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode, host_hash_label
 from netplug_core.addressing import Family, Prefix

@@ -15,11 +15,11 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.feed import follow
+from netplug_core.datastore.view import follow
 from netplug_core.errors import Unauthorized
 from netplug_core.flows.ipam.affinities import relinquish_block
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, Specific
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, Block

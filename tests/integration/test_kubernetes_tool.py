@@ -15,8 +15,8 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.flows.resources.create import create
 from netplug_core.flows.resources.outcome import Effect, ResourceExists
+from netplug_core.flows.resources.write import create
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.manifest import Manifest
 from netplug_core.testing.faults import FaultyDatastore, LostReply

@@ -427,8 +427,10 @@ def test_down_goes_on_when_an_etcd_that_was_away_is_back(machine: NetnsNode, tmp
     lab(machine, "up", "--pods", "1", *ON_ETCD)
     server.kill()
     server.wait()
-    for command in ("down", "down", "up"):
-        refused = lab(machine, command)
+    refused = lab(machine, "up")
+    assert (refused.returncode, "--replace removes it first" in refused.stderr) == (1, True)
+    for command in (("down",), ("down",), ("up", "--replace")):
+        refused = lab(machine, *command)
         assert refused.returncode == 1
         assert f"netplugctl: {FOLDER} stays, so that lab down can go on when the servers answer" in refused.stderr
     assert machine.run("sh", "-c", "ip -o link; ip netns list").count("netp") == 0, "here everything is gone"

@@ -19,9 +19,9 @@ from attrs import define, evolve, field
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux import netlink, netns
+from netplug_backends.linux.attachment import interface_name
 from netplug_backends.linux.dataplane import LinuxDataplane
-from netplug_backends.linux.links import interface_name
-from netplug_backends.linux.netlink_socket import NetlinkSocket
+from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
@@ -583,7 +583,7 @@ KILLED = """
 import os, signal, sys
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
-from netplug_backends.linux.netlink_socket import NetlinkSocket
+from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.testing.dataplane_harness import endpoint, link_to

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.kubernetes.client.messages import ApiRequest
+from netplug_backends.kubernetes.client.apiclient import ApiRequest
 from tests.harness.installer import RUN, InstalledHost, answer_of, make_bundle, make_host, tree_of
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.servers.kube_apiserver import ApiServer

@@ -13,7 +13,7 @@ import pytest
 
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
-from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic

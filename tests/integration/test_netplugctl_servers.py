@@ -23,7 +23,7 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.flows.resources.cluster import ensure_initialized
-from netplug_core.flows.resources.labels import Overwriting, set_label
+from netplug_core.flows.resources.write import Overwriting, set_label
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import ABSENT, Create, Delete, Get

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from netplug_backends.host.node_service import PROGRAM, install_node
+from netplug_backends.host.services import PROGRAM, install_node
 from tests.harness.node import CNIRuntime, NetnsNode
 from tests.harness.node_process import NodeProcessRuntime
 from tests.harness.service_managers import Notified, open_notified

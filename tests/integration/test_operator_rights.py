@@ -19,9 +19,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.attributes import Attribute
 from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.operator.components import COMPONENT_REFS
-from netplug_core.operator.deployment import render_operator
-from netplug_core.operator.rights import given_rules, lease_rules, own_rules
+from netplug_core.operator.deployment import given_rules, lease_rules, own_rules, render_operator
+from netplug_core.operator.report import COMPONENT_REFS
 from netplug_core.records import Create
 from tests.harness.installations import network
 from tests.harness.local_stores import IS_DEEP

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S
 from netplug_core.flows.cni.call import ASSIGN_S, RELEASE_S, REMOVE_S
 from netplug_core.flows.ipam.service import CLEANUP_TIMEOUT_S
 from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S

@@ -12,7 +12,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Pace
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import netplug_cli
-from netplug_backends.host.static_client import build_client
+from netplug_backends.host.executables import build_client
 from netplug_core import __version__
 from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput, run_invocation
 from netplug_core.cni.wire import HEADER_LENGTH, parse_body

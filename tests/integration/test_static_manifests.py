@@ -12,7 +12,7 @@ import pytest
 from netplug_backends.kubernetes.manifests import etcd_plugin_role, static_manifest
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.errors import Unauthorized
-from netplug_core.installation.methods import Method
+from netplug_core.installation.static import Method
 from tests.harness.kube_workloads import NAMESPACE, NODE
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import apply_object, install_role, make_namespace, make_node, open_client

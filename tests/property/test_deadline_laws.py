@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.batch import BatchTransactor, RequestQueue
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.datastore.transaction import Transaction, Transactor
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.locks import Turn
 from netplug_core.records import (

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.cached_state import CachedState
-from netplug_core.datastore.feed import follow
+from netplug_core.datastore.view import CachedState, DatastoreCache, follow
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.records import Create, Delete, Get, Kind, List, Query, Revision, Update, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock

@@ -22,21 +22,20 @@ from hypothesis import strategies as st
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.atomic_files import find_file, read_part
 from netplug_backends.host.installing import HostFolders
-from netplug_backends.host.locks import FileLocks
 from netplug_backends.host.log_file import LogFile
-from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.host.machine import FileLocks, HostMachine, SystemClock
 from netplug_backends.host.placing import place_copy, place_file, place_link, remove_file, remove_leftovers
 from netplug_backends.hostlocal.files import NetworkFiles
 from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import tls_context
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem
-from netplug_backends.kubernetes.client.transport import tls_context
 from netplug_backends.sqlite.schema import open_database
 from netplug_cli.ctl.documents import read_documents
-from netplug_cli.ctl.private_files import write_open_file, write_private_file
+from netplug_cli.ctl.editor import write_open_file, write_private_file
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline, Pace
 from netplug_core.errors import NetplugError
-from netplug_core.installation.installer_settings import CERTIFICATES
+from netplug_core.installation.installer import CERTIFICATES
 from netplug_core.ipam.hostlocal.folder import BootRecord, Owner
 from netplug_core.log import LogSettings
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess

@@ -14,15 +14,13 @@ from typing import cast
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from netplug_core.decoding.schema import Schema
-from netplug_core.installation.check import CheckedInstallation, check
-from netplug_core.installation.document import read_installation
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.overlay import overlaid
-from netplug_core.installation.pool_plan import PoolAction
-from netplug_core.installation.problems import InvalidInstallation
-from netplug_core.installation.render import render
+from netplug_core.decoding.tables import Schema
+from netplug_core.installation.daemonset import render
+from netplug_core.installation.document import InvalidInstallation, overlaid, read_installation
+from netplug_core.installation.pools import PoolAction
+from netplug_core.installation.rules import CheckedInstallation, check
 from netplug_core.installation.schema import installation_schema
+from netplug_core.installation.settings import ClusterFacts
 from tests.harness.installations import judge, manifest, network, read
 
 SCALARS = st.one_of(

@@ -10,21 +10,24 @@ from hypothesis import strategies as st
 
 from netplug_cli.ctl.tables import column_names, table_row
 from netplug_core.decoding.tables import DocumentOrigin
-from netplug_core.resources.bgpconfiguration import (
+from netplug_core.resources.bgp import (
     AdvertisedPrefix,
     BGPConfiguration,
     BGPConfigurationSpec,
     BGPPassword,
+    BGPPeer,
+    BGPPeerSpec,
     BindMode,
     Community,
+    NextHopMode,
     SecretKeyReference,
     ServiceRange,
+    SourceAddress,
 )
-from netplug_core.resources.bgppeer import BGPPeer, BGPPeerSpec, NextHopMode, SourceAddress
 from netplug_core.resources.codec import from_mapping, to_mapping
+from netplug_core.resources.fields import LogSeverity, Switch
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.kinds import Resource, kind_of
-from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import (
     EndpointToHostAction,
@@ -32,7 +35,6 @@ from netplug_core.resources.nodeconfiguration import (
     NodeConfiguration,
     NodeConfigurationSpec,
 )
-from netplug_core.resources.switch import Switch
 from netplug_core.testing.strategies import addresses, labels, names, prefixes
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_cli.operator.observing import INSTALLATION
-from netplug_core.operator.wanted import NAMESPACE_REF, installed_refs
+from netplug_core.operator.state import NAMESPACE_REF, installed_refs
 from tests.harness.installations import network
 from tests.harness.operator_cluster import SHIPPED, Killed, MemoryCluster, MemoryPools, make_loop, settle
 
@@ -101,5 +101,7 @@ def test_a_deletion_takes_all(happenings: list[Step], kills: list[int]) -> None:
     for kill_in in kills:
         look(kill_in)(cluster, pools)
     come_to_rest(cluster, pools)
-    assert {ref.kind for ref in cluster.objects} == {"CustomResourceDefinition"}
+    # The definitions stay, with their data, and what keeps them from being deleted.
+    kept = {"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert {ref.kind for ref in cluster.objects} == kept
     assert pools.pools == before

@@ -18,6 +18,7 @@ from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.names import API_VERSION
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.codec import from_mapping, to_mapping
+from netplug_core.resources.fields import LogSeverity, Switch
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import (
     AllowedUse,
@@ -42,11 +43,9 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     LoadBalancerController,
     NodeController,
 )
-from netplug_core.resources.log_severity import LogSeverity
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
-from netplug_core.resources.switch import Switch
 from netplug_core.resources.workloadendpoint import (
     IPNAT,
     EndpointPort,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_core.installation.methods import Method, default_settings
-from netplug_core.installation.static_manifest import static_template
+from netplug_core.installation.static import Method, default_settings, static_template
 from tools.images.root import HELPERS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "install-manifests.md"

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from netplug_core.installation.check import check
-from netplug_core.installation.descriptions import find_field_text
-from netplug_core.installation.document import read_installation
-from netplug_core.installation.problems import ProblemClass
+from netplug_core.installation.document import ProblemClass, read_installation
+from netplug_core.installation.rules import check
+from netplug_core.installation.schema import find_field_text
 from netplug_core.resources.unprogrammed import NO_ROUTES
 from tools.images.root import HELPERS
 from tools.installation import PAGE, render_page

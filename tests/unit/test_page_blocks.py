@@ -20,7 +20,7 @@ import pytest
 import yaml
 from attrs import frozen
 
-from netplug_cli.ctl.yaml_loader import load_yaml
+from netplug_cli.ctl.yaml_documents import load_yaml
 from netplug_core.lint.check import check
 from netplug_core.lint.documents import Document, find_sort
 from netplug_core.lint.ranges import Surroundings

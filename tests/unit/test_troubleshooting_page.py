@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.requirements import find_host_problems
-from netplug_backends.host.trust import Environment, require_trusted
+from netplug_backends.host.requirements import Environment, find_host_problems, require_trusted
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.dataplane.protocol import LinkExists
 from netplug_core.errors import ConfigurationError, LimitedConnectivity, NetplugError, UnhealthyStatus

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from netplug_backends.kubernetes.admission import (
+from netplug_backends.kubernetes.manifests import (
     ADMISSION_GROUP,
     MUTATING_KIND,
     MUTATING_VERSIONS,
     admission_objects,
+    definitions,
+    operator_definitions,
     protection_objects,
 )
-from netplug_backends.kubernetes.manifests import definitions, operator_definitions
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.decoding.tables import find_object
 from tools.charts.operator import operator_templates, operator_values, values_schema

@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 from netplug_core import __version__
-from netplug_core.installation.images import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
+from netplug_core.installation.settings import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
 from tools.bundle import DISTRIBUTIONS, with_requirements
 from tools.images.debian import DebianPackage, download_packages, find_installed, unpack_packages
 from tools.images.oci import Image, Layer, format_time, write_archive

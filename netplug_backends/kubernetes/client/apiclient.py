@@ -9,36 +9,360 @@ Everything ends by the caller's deadline. No error contains a credential.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
+import select
+import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias, cast
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from attrs import define, field, frozen
 
+from netplug_backends.connections import DeadlineSocket, connect_to, start_tls
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, parse_scheme
-from netplug_backends.kubernetes.client.messages import (
-    ApiReply,
-    ApiRequest,
-    Json,
-    RawReply,
-    decode_reply,
-    excerpt_bytes,
-    find_json_object,
-)
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
-from netplug_backends.kubernetes.client.transport import ApiConnection, connect, tls_context
+from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, Pem, TlsVerification, parse_scheme
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import CredentialsInUse
-from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
+from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable, UnusableFile, excerpt
+from netplug_core.records import OutcomeUnknown
 
 if TYPE_CHECKING:
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["ApiClient", "RightMissing", "WatchStream", "open_api_client"]
+__all__ = [
+    "DEFAULT_BURST", "DEFAULT_QPS", "METADATA_TYPE", "ApiClient", "ApiConnection", "ApiReply", "ApiRequest", "Json",
+    "RateLimiter", "RawReply", "RightMissing", "WatchStream", "connect", "decode_reply", "excerpt_bytes",
+    "find_json_object", "open_api_client", "parse_json", "port_of", "tls_context",
+]  # fmt: skip
+
+
+# --- ratelimit -------------------------------------------------------------------------------------------------------
+
+
+DEFAULT_QPS = 100.0
+"""The default average of requests per second. The server has limits of its own."""
+
+DEFAULT_BURST = 200
+"""The default number of requests at once."""
+
+
+class RateLimiter:
+    """A bucket of ``burst`` tokens that gains ``qps`` tokens per second; 0 means the default."""
+
+    def __init__(self, *, clock: Clock, qps: float = 0, burst: int = 0) -> None:
+        self._clock = clock
+        self._qps = qps or DEFAULT_QPS
+        self._burst = float(burst or DEFAULT_BURST)
+        self._tokens = self._burst
+        self._filled_at = clock.monotonic()
+        self._lock = Lock()
+
+    def try_acquire(self, deadline: Deadline) -> bool:
+        """Take a token, and wait for it if there is none; false, without one, if it would come after the deadline."""
+        if deadline.has_passed:
+            return False
+        with self._lock:
+            now = self._clock.monotonic()
+            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
+            self._filled_at = now
+            wait_s = max(0.0, (1.0 - self._tokens) / self._qps)
+            if wait_s >= deadline.remaining_s:
+                return False
+            self._tokens -= 1.0
+        if wait_s:
+            self._clock.sleep(wait_s)
+        return True
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+Json: TypeAlias = Mapping[str, object]
+"""A JSON object."""
+
+JSON_TYPE = "application/json"
+METADATA_TYPE = f"{JSON_TYPE};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON_TYPE}"
+"""What a request accepts that asks for the metadata of a collection's objects; a server without it sends them whole."""
+
+_SUCCESS, _REDIRECT = range(200, 300), range(300, 400)
+_NOT_FOUND = 404
+_NOT_HELD = " RBAC permissions not currently held:"
+"""What a server says, before the rights, to an account that would give more than it has."""
+
+_MAX_MESSAGE = 400
+"""How much of a sentence of the server is shown: it names object and account before the right that is missing."""
+
+_MAX_BYTES = 1000  # more than a message shows of them, whatever the alphabet
+
+
+@frozen
+class RawReply:
+    """A reply as it was received; if ``is_last``, the server closes the connection after it."""
+
+    status: int
+    retry_after: str
+    location: str
+    body: bytes
+    is_last: bool
+
+
+@frozen
+class ApiRequest:
+    """One request. Each segment of ``path`` is quoted already. A ``GET`` is a read, anything else a write."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(factory=dict)
+    body: object | None = field(default=None, repr=False)
+    content_type: str = JSON_TYPE
+    accept: str = JSON_TYPE
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it may be sent twice."""
+        return self.method == "GET"
+
+    @property
+    def no_answer_error(self) -> type[Unavailable]:
+        """The error of a request that was sent without a usable answer: a write may have been applied."""
+        return Unavailable if self.is_read else OutcomeUnknown
+
+    @property
+    def target(self) -> str:
+        """Path and query, as they are sent."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+@frozen
+class ApiReply:
+    """The server's answer: an object, or the ``Status`` that explains a refusal."""
+
+    status: int
+    object: Json = field(repr=False)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the request succeeded."""
+        return self.status in _SUCCESS
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the object does not exist. A path that the server does not serve is a 404 too, but without a name."""
+        details = self.object.get("details")
+        return self.status == _NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
+
+    @property
+    def reason(self) -> str:
+        """The machine-readable reason of a refusal, such as ``Expired``."""
+        return str(self.object.get("reason") or "")
+
+    @property
+    def message(self) -> str:
+        """The server's sentence about a refusal, cut like every text from outside."""
+        text = str(self.object.get("message") or f"HTTP status {self.status}")
+        head, missing, rights = text.partition(_NOT_HELD)
+        if missing:  # before the rights come the account and its groups, at a length that would hide them
+            text = f"{head.partition(':')[0]}: {missing.strip()} {rights.strip()}"
+        return excerpt(text, _MAX_MESSAGE)
+
+
+def decode_reply(raw: RawReply) -> ApiReply:
+    """A received reply as a value; text that is not a JSON object becomes the message."""
+    if raw.status in _REDIRECT:
+        message = f"HTTP status {raw.status}, which leads to {_redacted_location(raw.location)}"
+        return ApiReply(raw.status, {"message": message})
+    # A proxy answers in plain text, and so does the server for a path that it does not serve.
+    found = find_json_object(raw.body) if raw.body else {}
+    return ApiReply(raw.status, {"message": excerpt_bytes(raw.body)} if found is None else found)
+
+
+def _redacted_location(location: str) -> str:
+    """A URL without the parts that may be secret: query, fragment, user and password."""
+    shown = location.partition("?")[0].partition("#")[0]
+    return "…" if "@" in shown else shown or "nowhere"
+
+
+def parse_json(text: str | bytes) -> object:
+    """The value of a JSON text from an untrusted source.
+
+    Raises:
+        ValueError: the text is not JSON, or is nested too deeply.
+    """
+    try:
+        value: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
+
+
+def find_json_object(data: bytes) -> Json | None:
+    """The JSON object in some data; None if the data is anything else."""
+    try:
+        found = parse_json(data)
+    except ValueError:
+        return None
+    return cast("Json", found) if isinstance(found, dict) else None
+
+
+def excerpt_bytes(data: bytes) -> str:
+    """The beginning of some data, for an error text."""
+    return excerpt(data[:_MAX_BYTES].decode(errors="replace").strip())
+
+
+# --- transport -------------------------------------------------------------------------------------------------------
+
+
+# A watch may be silent for hours. These find a server that is gone within a minute.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+
+
+class ApiConnection:
+    """An open connection, for one caller at a time; ``has_answered`` once the server has sent an HTTP reply."""
+
+    def __init__(self, access: ApiAccess, socket_: DeadlineSocket) -> None:
+        self.access = access
+        self.has_answered = False
+        self._socket = socket_
+        address = urlsplit(access.server)
+        self._prefix = address.path.rstrip("/")
+        self._host = _host_header(address)
+        self._http = http.client.HTTPConnection(address.hostname or "", port_of(address))
+        self._http.sock = cast("socket.socket", socket_)
+        self._response: http.client.HTTPResponse | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server has closed it, or has sent something without a request."""
+        poll = select.poll()
+        poll.register(self._socket.plain, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None, deadline: Deadline) -> None:
+        """Send a request."""
+        self._socket.deadline = deadline
+        self._socket.cork()
+        self._http.request(method, self._prefix + path, body, {"Host": self._host, **headers})
+        self._socket.uncork()
+
+    def receive(self) -> RawReply:
+        """The whole reply to the request."""
+        response = self._http.getresponse()
+        return self._raw_reply(response, response.read())
+
+    def open_stream(self) -> RawReply:
+        """The reply to a watch request; its body is read by ``next_line``, unless it is a refusal."""
+        response = self._response = self._http.getresponse()
+        is_stream = response.status == http.client.OK
+        return self._raw_reply(response, b"" if is_stream else response.read())
+
+    def next_line(self) -> bytes:
+        """The next line of the stream; empty if the server has ended it."""
+        return b"" if self._response is None else self._response.readline()
+
+    def _raw_reply(self, response: http.client.HTTPResponse, body: bytes) -> RawReply:
+        self.has_answered = True
+        retry_after, location = (response.headers.get(name, "") for name in ("Retry-After", "Location"))
+        return RawReply(response.status, retry_after, location, body, response.will_close)
+
+    def interrupt(self) -> None:
+        """End a wait for this connection in another thread, with an error there."""
+        with suppress(OSError):  # it may be closed already
+            socket.socket.shutdown(self._socket.plain, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+        self._socket.plain.close()
+
+
+def port_of(address: SplitResult) -> int:
+    """The port in a server's URL, or the scheme's default."""
+    return address.port or (443 if address.scheme == "https" else 80)
+
+
+def _host_header(address: SplitResult) -> str:
+    """The value of the Host header: the port is part of it if the URL has one (RFC 9110, 7.2)."""
+    host = address.hostname or ""
+    name = f"[{host.partition('%')[0]}]" if ":" in host else host.encode("idna").decode()
+    return f"{name}:{address.port}" if address.port else name
+
+
+def connect(access: ApiAccess, context: ssl.SSLContext | None, deadline: Deadline) -> ApiConnection:
+    """A connection to the server; ``context`` is None for plain HTTP.
+
+    Raises:
+        OSError: the server cannot be reached; nothing was sent.
+    """
+    address = urlsplit(access.server)
+    with ExitStack() as undo:
+        plain = connect_to(address.hostname or "", port_of(address), deadline)
+        undo.callback(plain.close)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            plain.setsockopt(socket.IPPROTO_TCP, option, value)
+        if context is not None:
+            plain = start_tls(plain, context, access.tls_server_name or address.hostname or "", deadline)
+        undo.pop_all()
+    return ApiConnection(access, DeadlineSocket(plain, deadline))
+
+
+def tls_context(access: ApiAccess) -> ssl.SSLContext | None:
+    """The TLS settings for the server: only the configured authority is trusted. None for plain HTTP.
+
+    Raises:
+        ConfigurationError: the URL is invalid, or a certificate or key cannot be used.
+    """
+    if parse_scheme(access.server) == "http":
+        return None
+    context = _verifying_context(access)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The strict checks of newer Pythons refuse certificates that clusters' own authorities issue.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["http/1.1"])
+    if access.verification is TlsVerification.SKIPPED:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if access.certificate:
+        _load_client_certificate(context, access.certificate, access.key)
+    return context
+
+
+def _verifying_context(access: ApiAccess) -> ssl.SSLContext:
+    authority = access.certificate_authority
+    with ExitStack() as stack:
+        try:
+            # Data is read through a file too: as text it would have to be ASCII, and comments may not be.
+            return ssl.create_default_context(cafile=authority.open_path(stack) or None)
+        except (OSError, ValueError) as error:
+            raise UnusableFile(authority.label, _reason(error), "certificates in PEM are expected") from error
+
+
+def _load_client_certificate(context: ssl.SSLContext, certificate: Pem, key: Pem) -> None:
+    where = f"{certificate.label} with {key.label}"
+    with ExitStack() as stack:
+        try:
+            context.load_cert_chain(certificate.open_path(stack), key.open_path(stack), password=_refuse_encrypted_key)
+        except (OSError, ValueError) as error:
+            raise UnusableFile(where, _reason(error), "a certificate and its key in PEM are expected") from error
+
+
+def _refuse_encrypted_key() -> str:
+    # Without this OpenSSL would ask at the terminal.
+    raise ValueError("the key is encrypted")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
+
+
+# --- apiclient -------------------------------------------------------------------------------------------------------
+
 
 _USER_AGENT = "netplug/3.33"
 _AFTER_REMOVAL = "have they expired, or has netplug been removed from this cluster?"

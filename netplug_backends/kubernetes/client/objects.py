@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from attrs import evolve, frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiReply, ApiRequest, Json
+from netplug_backends.kubernetes.client.apiclient import METADATA_TYPE, ApiClient, ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, NotServed, Unavailable

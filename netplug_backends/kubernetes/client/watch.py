@@ -14,10 +14,8 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiRequest, Json
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiConnection, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import collections_revision, error_of_reply, event_object, metadata_of
-from netplug_backends.kubernetes.client.transport import ApiConnection
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Kind, Revision, WatchEvent, WatchExpired

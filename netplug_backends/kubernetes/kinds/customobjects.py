@@ -13,8 +13,7 @@ from threading import Lock
 
 from attrs import evolve
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiReply, ApiRequest, Json
+from netplug_backends.kubernetes.client.apiclient import METADATA_TYPE, ApiClient, ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
     ANY_VERSION,
     ObjectVersion,

@@ -12,8 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiRequest, Json, parse_json
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json, parse_json
 from netplug_backends.kubernetes.client.objects import (
     event_object,
     find_object,
@@ -24,7 +23,7 @@ from netplug_backends.kubernetes.client.objects import (
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.kinds.pod_and_node_facts import node_facts, sorted_labels
+from netplug_backends.kubernetes.kinds.facts import node_facts, sorted_labels
 from netplug_backends.kubernetes.kinds.store import (
     NOTHING_FOUND,
     ConditionFailed,

@@ -6,8 +6,7 @@ If one is missing, as in the revision of a single profile, a watch lists that co
 
 from __future__ import annotations
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiRequest, Json
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
     collections_revision,
     event_object,
@@ -17,7 +16,7 @@ from netplug_backends.kubernetes.client.objects import (
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.kinds.pod_and_node_facts import sorted_labels
+from netplug_backends.kubernetes.kinds.facts import sorted_labels
 from netplug_backends.kubernetes.kinds.store import (
     NOTHING_FOUND,
     QueryResult,

@@ -8,39 +8,309 @@ members of this release.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import cast
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
 
-from netplug_backends.kubernetes.kinds.network_schemas import (
-    bgp_configuration_schema,
-    bgp_peer_schema,
-    host_endpoint_schema,
-    node_configuration_schema,
-)
-from netplug_backends.kubernetes.kinds.schema_parts import (
-    MAX_CIDR_LENGTH,
-    NAME_IS_DEFAULT,
-    NO_HOST_BITS,
-    choice,
-    flag,
-    list_of,
-    map_of,
-    number,
-    object_of,
-    preserve_unknown,
-    resource,
-    selector,
-    text,
-)
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
-from netplug_core.decoding.schema import Schema, collect_fields, table_schema
+from netplug_core.decoding.tables import Schema, Table, collect_fields, table_schema
 from netplug_core.ipam.model.affinity import AffinityState
+from netplug_core.names import MAX_NAME_LENGTH
+from netplug_core.resources.bgp import (
+    BGP_CONFIGURATION_TEXTS,
+    BGP_PEER_TEXTS,
+    BGP_TABLES,
+    COMMUNITY_PATTERN,
+    DEFAULT_ONLY,
+    IGNORED_INTERFACE_PATTERN,
+    SECRET_KEY_PATTERN,
+    BGPConfigurationSpec,
+    BGPPeerSpec,
+)
+from netplug_core.resources.fields import WORD_PATTERN
+from netplug_core.resources.hostendpoint import (
+    HOST_ENDPOINT_TABLES,
+    HOST_ENDPOINT_TEXTS,
+    INTERFACE_PATTERN,
+    HostEndpointSpec,
+)
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation
-from netplug_core.resources.kubecontrollers_tables import FIELD_TEXTS, KUBE_CONTROLLERS_TABLES
-from netplug_core.resources.kubecontrollersconfiguration import KubeControllersSpec
+from netplug_core.resources.kubecontrollersconfiguration import (
+    FIELD_TEXTS,
+    KUBE_CONTROLLERS_TABLES,
+    KubeControllersSpec,
+)
+from netplug_core.resources.nodeconfiguration import (
+    INTERFACE_PREFIXES_PATTERN,
+    NODE_CONFIGURATION_TABLES,
+    NODE_CONFIGURATION_TEXTS,
+    NodeConfigurationSpec,
+)
+from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN
 
-__all__ = ["SCHEMAS", "Schema"]
+__all__ = [
+    "MAX_CIDR_LENGTH", "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema",
+    "bgp_configuration_schema", "bgp_peer_schema", "choice", "flag", "host_endpoint_schema", "list_of", "map_of",
+    "node_configuration_schema", "number", "object_of", "preserve_unknown", "resource", "selector", "text",
+    "validations",
+]  # fmt: skip
+
+
+# --- schema parts ----------------------------------------------------------------------------------------------------
+
+
+MAX_CIDR_LENGTH = 43
+
+_MAX_SELECTOR_LENGTH = 1024
+
+_SELECTOR_EXAMPLE = "a selector is expected, such as zone == 'a' && has(gpu)"
+_PARENTHESES = f"self.findAll(r'''{SELECTOR_PARENTHESES}''')"
+
+
+def text(description: str = "", **more: object) -> Schema:
+    """A text."""
+    return {"type": "string", **({"description": description} if description else {}), **more}
+
+
+def selector(description: str = "") -> Schema:
+    """A selector, as far as expressions can judge it: the rest is refused by who reads it."""
+    rules = (
+        (f"self.matches(r'''{SELECTOR_PATTERN}''')", _SELECTOR_EXAMPLE),
+        (
+            f"{_PARENTHESES}.filter(one, one == '(').size() == {_PARENTHESES}.filter(one, one == ')').size()",
+            "a selector has as many ')' as '('",
+        ),
+    )
+    return text(description, maxLength=_MAX_SELECTOR_LENGTH, **validations(*rules))
+
+
+def flag(description: str) -> Schema:
+    """True or false."""
+    return {"type": "boolean", "description": description}
+
+
+def number(description: str = "", **more: object) -> Schema:
+    """A whole number of 64 bits."""
+    return {"type": "integer", "format": "int64", **({"description": description} if description else {}), **more}
+
+
+def choice(description: str, choices: type[enum.Enum]) -> Schema:
+    """One of the values of an enumeration."""
+    return text(description, enum=[choice.value for choice in choices])
+
+
+def list_of(description: str, items: Schema, max_items: int) -> Schema:
+    """A list with a bound, without which the server would reckon rules on its items too costly."""
+    return {"type": "array", "description": description, "items": items, "maxItems": max_items}
+
+
+def map_of(values: Schema, description: str = "") -> Schema:
+    """An object with any members of one kind."""
+    schema: Schema = {"type": "object", "additionalProperties": values}
+    if description:
+        schema["description"] = description
+    return schema
+
+
+def object_of(
+    description: str,
+    members: Mapping[str, Schema],
+    *,
+    required: Sequence[str] = (),
+    rules: Sequence[tuple[str, str]] = (),
+) -> Schema:
+    """An object with these members and no others; a rule is an expression and its message."""
+    schema: Schema = {"type": "object", "description": description, "properties": dict(members)}
+    if required:
+        schema["required"] = list(required)
+    return schema | validations(*rules)
+
+
+def validations(*rules: tuple[str, str]) -> Schema:
+    """The member of a schema that holds rules, each an expression and its message."""
+    listed = [{"rule": rule, "message": message} for rule, message in rules]
+    return {"x-kubernetes-validations": listed} if rules else {}
+
+
+def preserve_unknown(schema: Schema) -> Schema:
+    """The schema with unknown members allowed."""
+    return {**schema, "x-kubernetes-preserve-unknown-fields": True}
+
+
+def resource(description: str, spec: Schema, *, rules: Sequence[tuple[str, str]] = (), **members: Schema) -> Schema:
+    """A whole resource: its envelope, a spec, and further members."""
+    envelope: dict[str, Schema] = {"apiVersion": text(), "kind": text(), "metadata": {"type": "object"}}
+    return object_of(description, {**envelope, "spec": spec, **members}, required=["spec"], rules=rules)
+
+
+NO_HOST_BITS = {
+    "rule": "!isCIDR(self) || cidr(self) == cidr(self).masked()",
+    "message": "a CIDR without host bits is expected",
+}
+NAME_IS_DEFAULT = ("self.metadata.name == 'default'", "there is one, and its name is default")
+NAME_IS_DEFAULT_OR_OF_NODE = (
+    "self.metadata.name == 'default' || self.metadata.name.startsWith('node.')",
+    "must be default, or node. and the name of a node",
+)
+
+
+# --- network schemas -------------------------------------------------------------------------------------------------
+
+
+_MAX_ITEMS: Final = 256
+_MAX_ADDRESS_LENGTH: Final = 39
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final = rf"{_LABEL}(\.{_LABEL})*"
+_RESOURCE_NAME: Final[Schema] = {"maxLength": MAX_NAME_LENGTH, "pattern": f"^{_NAME}$"}
+_WORD: Final = f"^{WORD_PATTERN}$"
+_ADDRESS: Final[Schema] = {
+    "maxLength": _MAX_ADDRESS_LENGTH,
+    **validations(("isIP(self)", "an IP address is expected")),
+}
+_IS_IPV4_WITH_PORT: Final = "self.matches('^[0-9.]+:[0-9]{1,5}$') && isIP(self.substring(0, self.indexOf(':')))"
+_IS_IPV6_WITH_PORT: Final = r"self.matches('^\\[[^\\]]+\\]:[0-9]{1,5}$') && isIP(self.substring(1, self.indexOf(']')))"
+_PEER: Final[Schema] = {
+    "maxLength": len("[]:65535") + _MAX_ADDRESS_LENGTH,
+    **validations(
+        (
+            f"self == '' || isIP(self) || ({_IS_IPV4_WITH_PORT}) || ({_IS_IPV6_WITH_PORT})",
+            "an IP address is expected, which may have a port",
+        )
+    ),
+}
+_CIDR: Final[Schema] = {
+    "maxLength": MAX_CIDR_LENGTH,
+    "x-kubernetes-validations": [NO_HOST_BITS],
+}
+
+
+def _fields_of(cls: type, tables: tuple[Table[object], ...], texts: Mapping[str, str]) -> dict[str, Schema]:
+    """The schema of each field of a spec, by its path; the spec itself has the empty path. Lists have a bound."""
+    spec = table_schema(cls, tables, texts.__getitem__)
+    fields = {"": spec} | collect_fields(spec)
+    for schema in fields.values():
+        if schema.get("type") == "array":
+            schema["maxItems"] = _MAX_ITEMS
+    return fields
+
+
+def _items(schema: Schema) -> Schema:
+    return cast("Schema", schema["items"])
+
+
+def _is_given(field: str) -> str:
+    """Whether a text or a list of the object is given, and not empty."""
+    return f"has(self.{field}) && self.{field}.size() > 0"
+
+
+def host_endpoint_schema(mode: CrdMode) -> Schema:
+    """The schema of a HostEndpoint."""
+    del mode
+    fields = _fields_of(HostEndpointSpec, HOST_ENDPOINT_TABLES, HOST_ENDPOINT_TEXTS)
+    spec = fields[""]
+    spec["required"] = ["node"]
+    spec |= validations(
+        (
+            f"({_is_given('interfaceName')}) || ({_is_given('expectedIPs')})",
+            "interfaceName or expectedIPs must be given",
+        ),
+        (f"!({_is_given('ports')}) || ({_is_given('expectedIPs')})", "ports need expectedIPs"),
+    )
+    fields["node"] |= _RESOURCE_NAME
+    fields["interfaceName"]["pattern"] = f"^({INTERFACE_PATTERN})?$"
+    fields["ports[].name"]["pattern"] = _WORD
+    for name, more in (("expectedIPs", _ADDRESS), ("profiles", _RESOURCE_NAME)):
+        items = _items(fields[name])
+        items |= more
+    return resource("An interface of a node, or all of them. No program of this release reads it.", spec)
+
+
+def bgp_configuration_schema(mode: CrdMode) -> Schema:
+    """The schema of a BGPConfiguration."""
+    del mode
+    fields = _fields_of(BGPConfigurationSpec, BGP_TABLES, BGP_CONFIGURATION_TEXTS)
+    spec = fields[""]
+    spec |= validations(
+        *(
+            (
+                f"!has(self.{member}) || !has(self.nodeToNodeMeshEnabled) || self.nodeToNodeMeshEnabled",
+                f"{member} needs nodeToNodeMeshEnabled true",
+            )
+            for member in ("nodeMeshPassword", "nodeMeshMaxRestartTime")
+        )
+    )
+    _complete_password(fields, "nodeMeshPassword")
+    for path, schema in fields.items():
+        if path.endswith("[].cidr"):
+            schema.update(_CIDR)
+    fields["communities"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    fields["communities[].name"]["pattern"] = _WORD
+    fields["communities[].value"]["pattern"] = f"^({COMMUNITY_PATTERN})$"
+    for name, pattern in (
+        ("prefixAdvertisements[].communities", f"{_WORD}|^({COMMUNITY_PATTERN})$"),
+        ("ignoredInterfaces", f"^{IGNORED_INTERFACE_PATTERN}$"),
+    ):
+        _items(fields[name])["pattern"] = pattern
+    rules = (
+        (f"self.metadata.name == 'default' || !has(self.spec.{member})", f"Cannot set {title} on a non default one")
+        for member, title in DEFAULT_ONLY.items()
+    )
+    what = "How nodes exchange routes by BGP. No program of this release reads it."
+    return resource(what, spec, rules=[NAME_IS_DEFAULT_OR_OF_NODE, *rules])
+
+
+def _complete_password(fields: Mapping[str, Schema], field: str) -> None:
+    """Add the bounds of the reference to a Secret."""
+    place = f"{field}.secretKeyRef"
+    fields[f"{place}.name"].update(_RESOURCE_NAME)
+    fields[f"{place}.key"]["pattern"] = f"^{SECRET_KEY_PATTERN}$"
+
+
+def bgp_peer_schema(mode: CrdMode) -> Schema:
+    """The schema of a BGPPeer."""
+    del mode
+    fields = _fields_of(BGPPeerSpec, BGP_TABLES, BGP_PEER_TEXTS)
+    spec = fields[""]
+    has_address, has_selector = _is_given("peerIP"), _is_given("peerSelector")
+    spec |= validations(
+        (f"!({_is_given('node')}) || !({_is_given('nodeSelector')})", "nodeSelector cannot be used with node"),
+        (f"({has_address}) || ({has_selector})", "peerIP or peerSelector must be given"),
+        (f"!({has_address}) || !({has_selector})", "peerSelector cannot be used with peerIP"),
+        (f"({has_address}) == has(self.asNumber)", "asNumber must be given with peerIP, and cannot be without"),
+        (f"!has(self.reachableBy) || ({has_address})", "reachableBy needs peerIP"),
+    )
+    _complete_password(fields, "password")
+    fields["node"].update({**_RESOURCE_NAME, "pattern": f"^({_NAME})?$"})
+    fields["peerIP"].update(_PEER)
+    fields["reachableBy"].update(_ADDRESS)
+    for name in ("nodeSelector", "peerSelector"):
+        fields[name].update(selector(str(fields[name].get("description", ""))))
+    return resource("With whom nodes exchange routes by BGP. No program of this release reads it.", spec)
+
+
+def node_configuration_schema(mode: CrdMode) -> Schema:
+    """The schema of a NodeConfiguration."""
+    del mode
+    fields = _fields_of(NodeConfigurationSpec, NODE_CONFIGURATION_TABLES, NODE_CONFIGURATION_TEXTS)
+    fields["interfacePrefix"]["pattern"] = f"^({INTERFACE_PREFIXES_PATTERN})?$"
+    for name, format_ in (
+        ("natOutgoingAddress", "ipv4"),
+        ("deviceRouteSourceAddress", "ipv4"),
+        ("deviceRouteSourceAddressIPv6", "ipv6"),
+    ):
+        fields[name]["format"] = format_
+    for name in ("failsafeInboundHostPorts[].net", "failsafeOutboundHostPorts[].net"):
+        fields[name].update(_CIDR)
+    for name in ("healthHost", "prometheusMetricsHost"):
+        is_host = (f"self == '' || isIP(self) || self.matches(r'^{_NAME}$')", "an address or a host name is expected")
+        fields[name].update({"maxLength": MAX_NAME_LENGTH, **validations(is_host)})
+    what = "The settings of the node process. No program of this release reads them."
+    return resource(what, fields[""], rules=[NAME_IS_DEFAULT_OR_OF_NODE])
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
 
 _OWNER = r"^(host|virtual):[a-zA-Z0-9\.\-_]+$"
 _MAX_ORDINALS = 4096

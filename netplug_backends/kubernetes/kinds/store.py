@@ -7,8 +7,7 @@ from typing import Protocol
 
 from attrs import evolve, frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
     ObjectVersion,
     error_of_reply,

@@ -13,8 +13,7 @@ from typing import cast
 
 from attrs import frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json, parse_json
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, parse_json
 from netplug_backends.kubernetes.client.objects import (
     ObjectVersion,
     error_of_reply,
@@ -26,7 +25,7 @@ from netplug_backends.kubernetes.client.objects import (
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.kinds.pod_and_node_facts import pod_facts
+from netplug_backends.kubernetes.kinds.facts import pod_facts
 from netplug_backends.kubernetes.kinds.store import (
     CONFLICT,
     NOTHING_FOUND,

@@ -13,8 +13,7 @@ from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.encoding.export import decode_export, encode_export
 from netplug_core.flows.ipam.check import settle_s
-from netplug_core.flows.resources.cluster import require_release
-from netplug_core.flows.resources.lock import LockState, find_lock_state, lock, unlock
+from netplug_core.flows.resources.cluster import LockState, find_lock_state, lock, require_release, unlock
 from netplug_core.flows.resources.migration import (
     ImportPlan,
     count_kinds,

@@ -11,17 +11,16 @@ from attrs import define, evolve
 
 from netplug_backends.host.atomic_files import read_file
 from netplug_cli.ctl.arguments import parse_key
-from netplug_cli.ctl.commands.options import NAMESPACE, ONE_RESOURCE
+from netplug_cli.ctl.commands.resources import NAMESPACE, ONE_RESOURCE
 from netplug_cli.ctl.documents import render_yaml, require_manifests
 from netplug_cli.ctl.editor import EditedFile
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
 from netplug_core.errors import ConfigurationError
-from netplug_core.flows.resources.change import require_writable
 from netplug_core.flows.resources.outcome import Outcome, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
-from netplug_core.flows.resources.replace import replace
+from netplug_core.flows.resources.write import replace, require_writable
 from netplug_core.records import Key, Record
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import Resource, key_of

@@ -22,7 +22,7 @@ from netplug_core.flows.ipam.explain import (
 )
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall, Specific, Wanted
 from netplug_core.ipam.model.block import Pairs
-from netplug_core.ipam.reporting.request_explanation import RequestExplanation
+from netplug_core.ipam.reporting.explanation import RequestExplanation
 from netplug_core.names import is_dns_subdomain
 from netplug_core.orchestrator.model import PodName
 from netplug_core.resources.ippool import AllowedUse

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from attrs import evolve, frozen
 
 from netplug_core.errors import NetplugError, Unauthorized
-from netplug_core.installation.check import CheckedInstallation
 from netplug_core.installation.cluster import ClusterInventory, FieldConflict
-from netplug_core.installation.cluster_rules import check_in_cluster, facts_of
 from netplug_core.installation.document import InstallationDocument
-from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.rules import CheckedInstallation, check_in_cluster, facts_of
+from netplug_core.installation.settings import ClusterFacts
 from netplug_core.records import List, Record
 from netplug_core.resources.ippool import IPPOOL, IPPool
 

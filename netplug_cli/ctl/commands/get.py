@@ -1,28 +1,46 @@
-"""``get``: shows resources, as a table, as objects, or as a template says."""
+"""``get --watch``: what ``get`` prints of each resource, again with every change, until it is interrupted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
-from typing import TypedDict, Unpack, cast
+from typing import TypedDict, Unpack, assert_never, cast
 
 import click
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, format_key, key_of_document, parse_keys, parse_kind
-from netplug_cli.ctl.commands.options import FILES, RESOURCES
-from netplug_cli.ctl.commands.selection import SELECTOR, Selected, selected_of
-from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
+from netplug_cli.ctl.commands.resources import FILES, RESOURCES, SELECTOR, Selected, selected_of
+from netplug_cli.ctl.documents import render_json, render_json_line, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.outputs.columns import Columns, CustomColumns, UnknownColumn, columns_of_width
-from netplug_cli.ctl.outputs.formats import OUTPUT, ObjectFormat, OutputFormat
-from netplug_cli.ctl.outputs.templates import Template
+from netplug_cli.ctl.outputs.formats import (
+    OUTPUT,
+    Columns,
+    CustomColumns,
+    ObjectFormat,
+    OutputFormat,
+    Template,
+    UnknownColumn,
+    columns_of_width,
+)
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import Width
 from netplug_cli.formatting import column_widths, escape_cells, escape_unprintable, format_row, print_error
 from netplug_core.clock import Deadline
-from netplug_core.flows.resources.read import find, list_in_pages
+from netplug_core.flows.resources.read import (
+    EventType,
+    ResourceEvent,
+    ResourceEvents,
+    Selection,
+    WatchProblem,
+    WatchResumed,
+    find,
+    list_in_pages,
+    watch,
+)
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Record
 from netplug_core.resources.codec import to_mapping
@@ -31,7 +49,13 @@ from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, 
 from netplug_core.resources.patch import strip_cluster_fields
 from netplug_core.resources.unprogrammed import pools_warning
 
-__all__ = ["get"]
+__all__ = [
+    "get", "watch_resources",
+]  # fmt: skip
+
+
+# --- get -------------------------------------------------------------------------------------------------------------
+
 
 _ALL_NAMESPACES = "*"
 _ROWS_AT_ONCE = 1_000
@@ -111,8 +135,7 @@ def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOp
 
 
 def _watch(session: Session, request: _GetRequest, output: OutputFormat) -> int:
-    from netplug_cli.ctl.commands.watching import watch_resources
-    from netplug_core.flows.resources.watch import Selection
+    from netplug_core.flows.resources.read import Selection
 
     if request.kind is None:
         raise click.UsageError("--watch follows resources of one KIND; several are named.")
@@ -297,3 +320,90 @@ def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], outp
         click.echo(output.render(shown), nl=False)
     else:
         click.echo(render_yaml(shown) if output is ObjectFormat.YAML else render_json(shown), nl=False)
+
+
+# --- watching --------------------------------------------------------------------------------------------------------
+
+
+_TYPE_HEADER = "EVENT"
+
+
+def watch_resources(
+    session: Session, selection: Selection, output: OutputFormat, columns: Columns | None, *, clause: str = ""
+) -> int:
+    """Print what is stored of a selection, then every change, until the person interrupts it; the exit status.
+
+    ``columns`` are those of an output that is a table. ``clause`` is what the message about an empty selection adds.
+    """
+    printer = _Printer(selection, output, columns, clause)
+    # An interruption is the usual end of a watch, so it is no failure.
+    with suppress(KeyboardInterrupt), session.open_datastore() as store:
+        for item in watch(store, selection, clock=session.clock, chance=session.chance):
+            match item:
+                case ResourceEvents(events):
+                    printer.print_events(events)
+                case WatchProblem(error):
+                    print_error(f"{error}; the watch goes on")
+                case WatchResumed():
+                    print_error("the datastore answers again; every change is shown")
+                case _:
+                    assert_never(item)
+    return 0
+
+
+@define
+class _Printer:
+    """Prints events: as rows below the ``columns`` of a table, otherwise each as the ``output`` has one object."""
+
+    selection: Selection
+    output: OutputFormat
+    columns: Columns | None
+    clause: str
+    _has_begun: bool = False
+    _widths: tuple[int, ...] = ()
+
+    def print_events(self, events: Sequence[ResourceEvent]) -> None:
+        """Print some events; the first call prints the head of the table, also if there are none."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._print_missing({event.record.key for event in events})
+        if self.columns is not None:
+            self._print_rows(self.columns, events)
+            return
+        for event in events:
+            click.echo(_render(event, self.output), nl=False)
+
+    def _print_rows(self, columns: Columns, events: Sequence[ResourceEvent]) -> None:
+        # A person who chose the columns gets these, for a program to read.
+        has_type = isinstance(self.output, Width)
+        rows = [
+            (*((event.type.value,) if has_type else ()), *escape_cells(columns.cells(event.record))) for event in events
+        ]
+        if not self._widths:
+            types = column_widths((event.value,) for event in EventType) if has_type else ()
+            self._widths = (*types, *(0 for _ in columns.headers))
+            rows.insert(0, (*((_TYPE_HEADER,) if has_type else ()), *columns.headers))
+        # A later row may be wider than the rows before it: then the columns grow from there on.
+        self._widths = tuple(map(max, self._widths, column_widths(rows)))
+        for row in rows:
+            click.echo(format_row(row, self._widths))
+
+    def _print_missing(self, found: AbstractSet[Key[Resource]]) -> None:
+        selection = self.selection
+        if selection.keys is None and not found:
+            within = f" in namespace {selection.namespace}; -A shows all namespaces" if selection.namespace else ""
+            print_error(f"no {selection.kind.name}{self.clause} found{within}; waiting for one")
+        for key in sorted((selection.keys or frozenset()) - found):
+            print_error(f"resource does not exist: {key}; waiting for it")
+
+
+def _render(event: ResourceEvent, output: OutputFormat) -> str:
+    """An event in an output without columns: of YAML and JSON with its type, of the others as the resource alone."""
+    record = event.record
+    if output is ObjectFormat.NAME:
+        return f"{escape_unprintable(format_key(record.key))}\n"
+    shown = to_mapping(record.value, revision=record.revision)
+    if isinstance(output, Template):
+        return output.render(shown)
+    document = {"type": event.type.value, "object": shown}
+    return f"---\n{render_yaml(document)}" if output is ObjectFormat.YAML else render_json_line(document)

@@ -2,16 +2,409 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
 import click
+from attrs import define, evolve, field, frozen
 
-from netplug_cli.ctl.commands.install_apply import apply
-from netplug_cli.ctl.commands.install_status import status
-from netplug_cli.ctl.commands.installation import render, validate
-from netplug_cli.ctl.commands.uninstall_cluster import uninstall_cluster
+from netplug_cli.ctl.commands.found_cluster import advice_on, explained, find_cluster, read_pools
+from netplug_cli.ctl.commands.installation import (
+    ACCOUNTS,
+    API_GROUPS,
+    INVALID,
+    check_files,
+    render,
+    static_objects,
+    validate,
+)
+from netplug_cli.ctl.commands.resources import FILES
+from netplug_cli.ctl.documents import render_json, render_yaml
+from netplug_cli.ctl.manifests import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.ctl.session import session_of
-from netplug_core.errors import NetplugError
+from netplug_cli.formatting import format_columns, print_error
+from netplug_core import __version__
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
+from netplug_core.flows.resources.cluster import ensure_initialized
+from netplug_core.flows.resources.drain import change_pool
+from netplug_core.installation.cluster import (
+    ApplyEffect,
+    Check,
+    Cluster,
+    Condition,
+    FieldConflict,
+    Ownership,
+    PoolsFound,
+    Status,
+    Writing,
+    judge,
+)
+from netplug_core.installation.daemonset import SYSTEM_NAMESPACE
+from netplug_core.installation.daemonset import render as render_installation
+from netplug_core.installation.pools import PoolAction, PoolStep
+from netplug_core.installation.rules import find_obstacle
+from netplug_core.installation.static import STATIC_NAMESPACE, Method
+from netplug_core.operator.lease import TRUSTED_S, is_recent
+from netplug_core.resources.installation import OPERATOR_GROUP
+from netplug_core.settings.model import ETCD_DATASTORE
 
-__all__ = ["install", "uninstall"]
+if TYPE_CHECKING:
+    from netplug_cli.ctl.session import Session
+    from netplug_core.datastore.protocol import Datastore
+    from netplug_core.installation.cluster import Cluster, ClusterInventory, ClusterState, OperatorState
+
+__all__ = [
+    "apply", "await_rollout", "install", "status", "uninstall", "uninstall_cluster",
+]  # fmt: skip
+
+
+# --- install status --------------------------------------------------------------------------------------------------
+
+
+_STATUSES = {Condition.AVAILABLE: 0, Condition.LIMITED: 0, Condition.PROGRESSING: 6, Condition.DEGRADED: 7}
+_POLL_S = 1.0
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.pass_context
+def status(context: click.Context, output: str) -> int:
+    """Show whether netplug works in the cluster of the kubeconfig, and what to do if not.
+
+    The exit status is 0 if everything does, or is limited by what this release can do; 6 if it is on its way, and 7 if
+    something has to be done.
+    """
+    session = session_of(context)
+    with session.for_cluster().open_cluster() as cluster, explained():
+        found = _read_status(session, cluster)
+    if output == "table":
+        rows = ((check.name, check.condition.value, check.detail) for check in found.checks)
+        for line in format_columns(("WHAT", "CONDITION", "DETAIL"), rows):
+            click.echo(line)
+    else:
+        document = {"condition": found.condition.value, "checks": list(map(_document_of, found.checks))}
+        click.echo(render_json(document) if output == "json" else render_yaml(document), nl=False)
+    return _STATUSES[found.condition]
+
+
+def await_rollout(session: Session, cluster: Cluster, deadline: Deadline) -> bool:
+    """Wait until everything is available; print what is not when the deadline has passed."""
+    while True:
+        found = _read_status(session, cluster)
+        if _STATUSES[found.condition] == 0:
+            click.echo("netplug works on every node")
+            return True
+        if deadline.has_passed:
+            for check in found.checks:
+                if _STATUSES[check.condition] != 0:
+                    print_error(f"{check.name}: {check.condition.value}: {check.detail}")
+            return False
+        session.clock.sleep(min(_POLL_S, deadline.remaining_s))
+
+
+def _read_status(session: Session, cluster: Cluster) -> Status:
+    state = cluster.read_state(deadline=session.deadline())
+    if state.operator.holder:
+        state = evolve(state, operator=_watch_lease(session, cluster, state.operator))
+    return judge(state, _find_pools(session, state))
+
+
+def _watch_lease(session: Session, cluster: Cluster, first: OperatorState) -> OperatorState:
+    """Whether the Lease is renewed. The clocks of machines differ: one that looks old counts as old if it stays so."""
+    if is_recent(first.renewed, session.clock.now_ns()):
+        return first
+    deadline, found = Deadline.after(session.clock, TRUSTED_S), first
+    while not deadline.has_passed:
+        session.clock.sleep(min(_POLL_S, deadline.remaining_s))
+        found = cluster.read_operator(deadline=session.deadline())
+        if (found.holder, found.renewed) != (first.holder, first.renewed):
+            return found
+    return evolve(found, is_renewed=False)
+
+
+def _find_pools(session: Session, state: ClusterState) -> PoolsFound:
+    """The pools that the DaemonSet's pods use: in the API server, or in the etcd that the tool's own settings name."""
+    has_etcd = any(one.datastore == ETCD_DATASTORE for one in state.daemonsets)
+    if not has_etcd and not state.crd_mode:
+        return PoolsFound()
+    try:
+        if has_etcd and session.settings().type != ETCD_DATASTORE:
+            raise ConfigurationError("DATASTORE_TYPE", session.settings().type, "the pools are in etcd; name it")
+        found = read_pools(session if has_etcd else session.for_cluster())
+        return PoolsFound(pools=tuple(record.value for record in found))
+    except NetplugError as error:
+        return PoolsFound(failure=str(error))
+
+
+def _document_of(check: Check) -> Mapping[str, str]:
+    return {"name": check.name, "condition": check.condition.value, "detail": check.detail}
+
+
+# --- install apply ---------------------------------------------------------------------------------------------------
+
+
+_CONFLICT, _TIMED_OUT = 4, 5
+_NEW_MODE = "v1"
+_DEFINITION = "CustomResourceDefinition"
+_APPLY_POLL_S = 0.2
+_SERVED_S = 60.0
+_DEFAULT_WAIT_S = 600
+
+Json = Mapping[str, object]
+
+
+class _ApplyOptions(TypedDict):
+    """The options of ``install apply`` as click hands them over."""
+
+    method_name: str | None
+    changes: tuple[str, ...]
+    is_trial: bool
+    is_forced: bool
+    is_awaited: bool
+    timeout_s: int
+
+
+@click.command()
+@FILES
+@click.option(
+    "--method",
+    "method_name",
+    type=click.Choice([method.value for method in Method]),
+    help="Install a static manifest, and no Installation.",
+)
+@click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting of a static manifest; may be repeated."
+)
+@click.option("--dry-run", "is_trial", is_flag=True, help="Let the API server judge every object; store none.")
+@click.option("--force-conflicts", "is_forced", is_flag=True, help="Take over fields that another manager has set.")
+@click.option("--wait", "is_awaited", is_flag=True, help="Return when netplug works on every node.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.IntRange(1),
+    default=_DEFAULT_WAIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long --wait waits.",
+)
+@click.pass_context
+def apply(context: click.Context, files: tuple[str, ...], **options: Unpack[_ApplyOptions]) -> int:
+    """Install netplug in the cluster of the kubeconfig, which has no operator: as an Installation says, or by a method.
+
+    The Installation is checked as by validate --cluster first. Definitions, accounts, pools, configuration and
+    DaemonSet are applied on the server in this order, a line each. The first error ends it; the same command completes
+    it. A static manifest has no pools.
+    """
+    method_name, changes = options["method_name"], options["changes"]
+    if bool(files) == bool(method_name) or (changes and not method_name):
+        raise click.UsageError("Give the file of an Installation, -f FILE, or --method, which --set goes with.")
+    session = session_of(context).for_cluster()
+    with session.open_cluster() as cluster:
+        applying = _Applying(
+            session=session,
+            cluster=cluster,
+            ownership=Ownership.TAKEN if options["is_forced"] else Ownership.RESPECTED,
+            writing=Writing.TRIED if options["is_trial"] else Writing.STORED,
+        )
+        steps = applying.steps_of_method(Method(method_name), changes) if method_name else applying.steps_of(files)
+        if steps is None:
+            return INVALID
+        done = applying.run(steps)
+        if done or options["is_trial"] or not options["is_awaited"]:
+            return done
+        deadline = Deadline.after(session.clock, options["timeout_s"])
+        return 0 if await_rollout(session, cluster, deadline) else _TIMED_OUT
+
+
+@frozen
+class _Step:
+    """One object: its name for a person, and what applies it and says what happened."""
+
+    label: str
+    act: Callable[[], str]
+
+
+@define(kw_only=True)
+class _Applying:
+    """One run of the command."""
+
+    session: Session
+    cluster: Cluster
+    ownership: Ownership
+    writing: Writing
+    _missing_namespaces: set[object] = field(factory=set)
+
+    def steps_of(self, files: Sequence[str]) -> Sequence[_Step] | None:
+        """Everything that is applied for an Installation; None if something is wrong, which is printed then."""
+        with explained():
+            found = find_cluster(self.session, self.cluster)
+        checked = check_files(files, found.check)
+        if not checked.is_valid or _is_refused(found.inventory, SYSTEM_NAMESPACE):
+            return None
+        mode = found.inventory.crd_mode or _NEW_MODE
+        document = checked.document
+        rendered = render_installation(document, found.facts, version=__version__, api_group=API_GROUPS[mode])
+        if rendered.daemonset is None or rendered.config_map is None:
+            print_error(f"nothing would be installed on the nodes: {rendered.no_conflist_reason}")
+            return None
+        accounts = [wanted for name in ACCOUNTS for wanted in read_shipped(name)]
+        pool_step = partial(self._pool_step, revisions=found.revisions)
+        pools = [step for step in rendered.steps if step.action is not PoolAction.LEAVE]
+        return [
+            self._object_step(rendered.namespace),
+            *self._definition_steps(read_shipped(CRD_BUNDLES[mode]), mode),
+            *map(self._object_step, accounts),
+            *(pool_step(step) for step in pools if step.action is not PoolAction.DELETE),
+            *map(self._object_step, (rendered.config_map, rendered.daemonset)),
+            *(pool_step(step) for step in pools if step.action is PoolAction.DELETE),  # takes long
+        ]
+
+    def steps_of_method(self, method: Method, changes: Sequence[str]) -> Sequence[_Step] | None:
+        """Everything that a static manifest has; None if something is wrong, which is printed then."""
+        objects = static_objects(method, changes)
+        if objects is None:
+            return None
+        with explained():
+            inventory = self.cluster.read_inventory(deadline=self.session.deadline())
+        definitions = [wanted for wanted in objects if wanted["kind"] == _DEFINITION]
+        if _is_refused(inventory, STATIC_NAMESPACE, _NEW_MODE if definitions else ""):
+            return None
+        return [
+            *self._definition_steps(definitions, _NEW_MODE),
+            *map(self._object_step, (wanted for wanted in objects if wanted["kind"] != _DEFINITION)),
+        ]
+
+    def run(self, steps: Sequence[_Step]) -> int:
+        """Take all steps until one fails; return the exit status."""
+        for index, step in enumerate(steps):
+            try:
+                effect = step.act()
+            except KeyboardInterrupt:
+                _print_rest(steps, index)
+                raise
+            except NetplugError as error:
+                print_error(f"{step.label} cannot be applied: {error}{advice_on(error)}")
+                _print_rest(steps, index)
+                return _CONFLICT if isinstance(error, FieldConflict) else 1
+            click.echo(f"{step.label} {effect}{'' if self.writing is Writing.STORED else ' (dry run)'}")
+        return 0
+
+    def _definition_steps(self, definitions: Sequence[Json], mode: str) -> Iterator[_Step]:
+        """What keeps the definitions, they themselves, and after them that their objects can be stored."""
+        if definitions:
+            yield from map(self._object_step, (*read_shipped(PROTECTION_MANIFEST), *definitions))
+        if definitions and self.writing is Writing.STORED:
+            yield _Step("definitions", partial(self._await_definitions, definitions, mode))
+
+    def _object_step(self, wanted: Json) -> _Step:
+        return _Step(_label(wanted), partial(self._apply_object, wanted))
+
+    def _pool_step(self, step: PoolStep, revisions: Mapping[str, str]) -> _Step:
+        revision = revisions.get(step.pool.metadata.name, "")
+        return _Step(str(step.pool.key), partial(self._apply_pool, step, revision))
+
+    def _apply_object(self, wanted: Json) -> str:
+        if _name(wanted, "namespace") in self._missing_namespaces:
+            return "would be created with its namespace"
+        deadline = self.session.deadline()
+        effect = self.cluster.apply(wanted, ownership=self.ownership, writing=self.writing, deadline=deadline)
+        if wanted["kind"] == "Namespace" and effect is ApplyEffect.CREATED and self.writing is Writing.TRIED:
+            self._missing_namespaces.add(_name(wanted))
+        return effect.value
+
+    def _await_definitions(self, definitions: Sequence[Json], mode: str) -> str:
+        names = (_name(one).partition(".") for one in definitions)
+        wanted = {plural for plural, _, group in names if group != OPERATOR_GROUP}
+        deadline = Deadline.after(self.session.clock, _SERVED_S)
+        while missing := wanted - self.cluster.find_resources(mode, deadline=deadline):
+            if deadline.has_passed:
+                raise Unavailable("the API server", f"it does not serve {', '.join(sorted(missing))} yet")
+            self.session.clock.sleep(_APPLY_POLL_S)
+        return "served"
+
+    def _apply_pool(self, step: PoolStep, revision: str) -> str:
+        if self.writing is Writing.TRIED:
+            return f"{step.action.value}: {step.reason}"
+        session = self.session
+        with session.open_datastore() as store:
+            ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
+            return _write_pool(session, store, step, revision)
+
+
+def _is_refused(inventory: ClusterInventory, namespace: str, definitions: str = "") -> bool:
+    """Whether something is in the way, which is printed then."""
+    obstacle = find_obstacle(inventory, namespace, definitions)
+    if obstacle:
+        print_error(f"nothing is applied: {obstacle}")
+    return bool(obstacle)
+
+
+def _print_rest(steps: Sequence[_Step], index: int) -> None:
+    rest = ", ".join(each.label for each in steps[index:])
+    print_error(f"{index} of {len(steps)} are done; not done: {rest}; the same command continues")
+
+
+def _write_pool(session: Session, store: Datastore, step: PoolStep, revision: str) -> str:
+    outcome = change_pool(store, step, revision=revision, pace=session.pace(), new_uid=session.new_uid)
+    for warning in outcome.warnings:
+        print_error(f"warning: {warning}")
+    return outcome.effect.value
+
+
+def _label(wanted: Json) -> str:
+    place = "/".join(filter(None, (_name(wanted, "namespace"), _name(wanted))))
+    return f"{wanted['kind']}({place})"
+
+
+def _name(wanted: Json, member: str = "name") -> str:
+    metadata = wanted["metadata"]
+    return str(metadata.get(member) or "") if isinstance(metadata, Mapping) else ""
+
+
+# --- uninstall cluster -----------------------------------------------------------------------------------------------
+
+
+_REMOVAL_POLL_S = 0.5
+_REMOVAL_WAIT_S = 300
+
+
+@click.command("cluster")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.IntRange(1),
+    default=_REMOVAL_WAIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the operator.",
+)
+@click.pass_context
+def uninstall_cluster(context: click.Context, timeout_s: int) -> None:
+    """Delete the Installation of the cluster of the kubeconfig, and wait until the operator has removed everything.
+
+    What an Installation named overlay and the objects APIServer, FlowLogAPI and FlowLogViewer say goes with it. The
+    definitions, the pools and all data stay. Repeated, it goes on.
+    """
+    session = session_of(context).for_cluster()
+    deadline = Deadline.after(session.clock, timeout_s)
+    with session.open_cluster() as cluster, explained():
+        left = before = cluster.remove_installation(deadline=session.deadline())
+        for name in before:
+            click.echo(f"{name} is being deleted")
+        while left:
+            if deadline.has_passed:
+                raise click.ClickException(
+                    f"{', '.join(left)}: still there after {timeout_s} s; the operator removes what it has installed "
+                    "first: see whether it runs, and what it logs"
+                )
+            session.clock.sleep(min(_REMOVAL_POLL_S, deadline.remaining_s))
+            left = cluster.remove_installation(deadline=session.deadline())
+    click.echo("there is no Installation any more" if before else "there is no Installation")
+
+
+# --- install ---------------------------------------------------------------------------------------------------------
 
 
 _UNIT_DIR = click.option(

@@ -11,7 +11,7 @@ import click
 from attrs import frozen
 
 from netplug_cli.ctl.commands.found_cluster import explained, find_cluster
-from netplug_cli.ctl.commands.options import FILES
+from netplug_cli.ctl.commands.resources import FILES
 from netplug_cli.ctl.documents import read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.manifests import OPERATOR_MANIFEST, STATIC_FOLDER, read_shipped, render_manifest
@@ -19,15 +19,19 @@ from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.components import find_component_kind, read_component, unserved_text
-from netplug_core.installation.document import InstallationDocument, is_installation, read_installation
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.methods import Method, configure
-from netplug_core.installation.overlay import overlaid
-from netplug_core.installation.render import RenderedInstallation
-from netplug_core.installation.render import render as render_installation
-from netplug_core.installation.selection import find_selection_problems
+from netplug_core.installation.daemonset import RenderedInstallation
+from netplug_core.installation.daemonset import render as render_installation
+from netplug_core.installation.document import (
+    InstallationDocument,
+    find_selection_problems,
+    is_installation,
+    overlaid,
+    read_installation,
+)
+from netplug_core.installation.rules import CheckedInstallation, check
+from netplug_core.installation.settings import ClusterFacts
+from netplug_core.installation.static import Method, configure
 from netplug_core.names import API_VERSION
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.installation import INSTALLATION_KIND, INSTALLATION_NAME

@@ -9,22 +9,25 @@ from typing import TypedDict, Unpack
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.address_lists import Shown, address_list_document, address_list_lines
-from netplug_cli.ctl.allocation_reports import report_lines, require_report_file, write_report
 from netplug_cli.ctl.documents import STDIN, render_json
-from netplug_cli.ctl.ipam_tables import attempt_line, check_lines
+from netplug_cli.ctl.reports import (
+    Shown,
+    address_list_document,
+    address_list_lines,
+    report_lines,
+    require_report_file,
+    write_report,
+)
 from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.tables import attempt_line, check_lines
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.address_list import read_addresses
-from netplug_core.flows.ipam.allocation_report import read_allocation_report
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair, restore_blocks, settle_s
-from netplug_core.ipam.reporting.address_list import ListedAddress
-from netplug_core.ipam.reporting.address_use import UseState
-from netplug_core.ipam.reporting.check import CheckReport, Repair
-from netplug_core.ipam.reporting.restore import RestoreHandle
+from netplug_core.flows.ipam.leaks import read_addresses, read_allocation_report
+from netplug_core.ipam.reporting.check import CheckReport, Repair, RestoreHandle
+from netplug_core.ipam.reporting.usage import ListedAddress, UseState
 from netplug_core.names import DEFAULT_NETWORK
 
 __all__ = ["ipam_check"]

@@ -10,15 +10,13 @@ import click
 
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.ctl.address_map.drawing import DrawnPool, draw_pool
-from netplug_cli.ctl.address_map.html import render_html
-from netplug_cli.ctl.address_map.svg import render_svg
-from netplug_cli.ctl.address_map.text import TextColour, render_text
+from netplug_cli.ctl.address_map.renderings import TextColour, render_html, render_svg, render_text
 from netplug_cli.ctl.documents import STDIN
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core.clock import format_time
-from netplug_core.flows.resources.overview import read_address_map
+from netplug_core.flows.resources.read import read_address_map
 
 __all__ = ["ipam_map"]
 

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.commands.options import files_with, parse_cidr
+from netplug_cli.ctl.commands.resources import files_with, parse_cidr
 from netplug_cli.ctl.documents import (
     MANIFEST_SUFFIXES,
     NETWORK_SUFFIXES,
@@ -20,17 +20,15 @@ from netplug_cli.ctl.documents import (
     render_json,
 )
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.lint_repairs import FileRepair, plan_repairs, write_repair
-from netplug_cli.ctl.lint_report import count_of, report_lines, report_object
+from netplug_cli.ctl.lint_report import FileRepair, count_of, plan_repairs, report_lines, report_object, write_repair
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
 from netplug_core.addressing import Prefix
 from netplug_core.flows.resources.read import list_all
 from netplug_core.lint.check import LintResult, check, unreadable
 from netplug_core.lint.documents import Document as LintDocument
-from netplug_core.lint.finding import Finding
 from netplug_core.lint.ranges import HostRoute, Surroundings, read_routes
-from netplug_core.lint.rules import Severity
+from netplug_core.lint.rules import Finding, Severity
 from netplug_core.resources.kinds import Resource, get_kind
 
 __all__ = ["lint"]

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.commands.options import parse_cidr
+from netplug_cli.ctl.commands.resources import parse_cidr
 from netplug_cli.ctl.drain_report import DrainReport, plan_document, plan_lines
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.simulation.options import parse_duration
@@ -15,9 +15,17 @@ from netplug_cli.formatting import format_json, print_error
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.drain import Drainer, cancel_drain, drain, plan_drain
+from netplug_core.flows.resources.drain import (
+    Drainer,
+    ResizePlan,
+    WantedSize,
+    cancel_drain,
+    create_successor,
+    drain,
+    plan_drain,
+    plan_resize,
+)
 from netplug_core.flows.resources.outcome import ResourceExists, ResourceMissing
-from netplug_core.flows.resources.resize import ResizePlan, WantedSize, create_successor, plan_resize
 from netplug_core.ipam.reporting.drain_plan import DrainedPool, DrainView
 from netplug_core.resources.ippool import ippool_key
 

@@ -1,38 +1,182 @@
-"""The verbs that change whole resources or check files; ``edits`` has those that change a part of one resource."""
+"""``diff``: shows what ``apply`` would change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TypedDict, Unpack
+from difflib import unified_diff
+from functools import partial
+from typing import Any, TypedDict, Unpack
 
 import click
-from attrs import define, field
+from attrs import define, field, frozen
 
-from netplug_cli.ctl.arguments import key_of_document, parse_keys
-from netplug_cli.ctl.commands.options import DRY_RUN, FILES, FORCE, NAMESPACE, RESOURCES
-from netplug_cli.ctl.documents import require_manifests
-from netplug_cli.ctl.report import ChangeReport, Verb
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, key_of_document, parse_key, parse_keys
+from netplug_cli.ctl.completion import complete_one_resource, complete_resources
+from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files, render_yaml, require_manifests
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.global_options import LOG_LEVELS, remember_log_level
+from netplug_cli.ctl.reports import ChangeReport, Verb
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
-from netplug_core.addressing import PrefixIndex
+from netplug_core.addressing import Prefix, PrefixIndex
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.errors import Unavailable
-from netplug_core.flows.resources.apply import apply as apply_resource
+from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.resources.cluster import ensure_initialized
-from netplug_core.flows.resources.create import create as create_resource
 from netplug_core.flows.resources.damaged import Risk
 from netplug_core.flows.resources.delete import delete as delete_resource
 from netplug_core.flows.resources.outcome import Effect, Outcome
 from netplug_core.flows.resources.pools import PoolNeighbours
-from netplug_core.flows.resources.replace import replace as replace_resource
-from netplug_core.flows.resources.validate import validate as validate_resource
-from netplug_core.installation.pool_defaults import find_service_overlaps
+from netplug_core.flows.resources.write import LabelEffect, Overwriting, Preview, edit, preview, remove_label, set_label
+from netplug_core.flows.resources.write import apply as apply_resource
+from netplug_core.flows.resources.write import create as create_resource
+from netplug_core.flows.resources.write import replace as replace_resource
+from netplug_core.flows.resources.write import validate as validate_resource
+from netplug_core.installation.settings import find_service_overlaps
+from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.kinds import kind_of
+from netplug_core.resources.kinds import Resource, kind_of
 from netplug_core.resources.manifest import Manifest
+from netplug_core.resources.patch import apply_merge_patch
+from netplug_core.selectors.grammar import And, Everything, Selector, SelectorError
+from netplug_core.selectors.requirements import parse_either
 
-__all__ = ["apply", "create", "delete", "replace", "validate"]
+__all__ = [
+    "DRY_RUN", "FILES", "FORCE", "NAMESPACE", "ONE_RESOURCE", "RESOURCES", "SELECTOR", "Selected", "apply", "create",
+    "delete", "diff", "files_with", "label", "parse_cidr", "patch", "replace", "selected_of", "validate",
+]  # fmt: skip
+
+
+# --- selection -------------------------------------------------------------------------------------------------------
+
+
+_SELECTORS_META_KEY = "netplugctl.selectors"
+_Command = Callable[..., Any]
+
+
+@frozen
+class Selected:
+    """The resources that all of some selectors select, as they were typed; all resources without one."""
+
+    texts: tuple[str, ...] = ()
+    selector: Selector = Everything.ALL
+
+    @property
+    def clause(self) -> str:
+        """What a message adds about them; empty without a selector."""
+        return f" with labels that match {' and '.join(map(repr, self.texts))}" if self.texts else ""
+
+
+def SELECTOR(command: _Command) -> _Command:  # noqa: N802 - beside the other options, which are values
+    """``--selector``, and ``-l``: as in kubectl, unless what follows is a log level, as after every command."""
+    short = click.option(
+        "-l", "short_selectors", multiple=True, metavar="SELECTOR", expose_value=False, callback=_take_short,
+        help="The same; but the name of a log level (info, debug) is that of --log-level.",
+    )  # fmt: skip
+    long = click.option(
+        "--selector", "long_selectors", multiple=True, metavar="SELECTOR", expose_value=False, callback=_take,
+        help="Only those with these labels: 'app=x,tier!=y,rack in (r1,r2),!old', or a selector as pools have it.",
+    )  # fmt: skip
+    return long(short(command))
+
+
+def selected_of(context: click.Context) -> Selected:
+    """What the options of a command select.
+
+    Raises:
+        InputError: one of them is no selector; the error has the position.
+    """
+    texts: tuple[str, ...] = tuple(context.meta.get(_SELECTORS_META_KEY, ()))
+    terms = tuple(map(_parse, texts))
+    if not terms:
+        return Selected()
+    return Selected(texts, terms[0] if len(terms) == 1 else And(terms))
+
+
+def _take(context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> None:
+    context.meta.setdefault(_SELECTORS_META_KEY, []).extend(values)
+
+
+def _take_short(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> None:
+    for value in values:
+        if value.lower() in LOG_LEVELS:
+            remember_log_level(context, value)
+        else:
+            _take(context, parameter, (value,))
+
+
+def _parse(text: str) -> Selector:
+    try:
+        return parse_either(text)
+    except SelectorError as error:
+        raise InputError("--selector", text, f"{text!r} is no selector: {error}") from None
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+_RECURSIVE_META_KEY = "netplugctl.recursive"
+
+
+def _remember_recursive(context: click.Context, _parameter: click.Parameter, value: object) -> None:
+    context.meta[_RECURSIVE_META_KEY] = bool(value)
+
+
+def parse_cidr(text: str) -> Prefix:
+    """The value of an option, with an error of the command line if it is no CIDR or has host bits."""
+    try:
+        return Prefix.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; a CIDR such as 10.1.0.0/16 is expected") from None
+
+
+def FILES(command: _Command) -> _Command:  # noqa: N802 - beside the other options, which are values
+    """``-f`` and ``-R``: the files to read, those of named folders among them."""
+    return files_with(MANIFEST_SUFFIXES)(command)
+
+
+def files_with(suffixes: tuple[str, ...]) -> Callable[[_Command], _Command]:
+    """``-f`` and ``-R``, where the files of a folder are those whose names end in one of some suffixes."""
+
+    def find(context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+        is_recursive = context.meta[_RECURSIVE_META_KEY]
+        found = (find_files(named, is_recursive=is_recursive, suffixes=suffixes) for named in value)
+        return tuple(file for files in found for file in files)
+
+    return lambda command: _add_files(command, find)
+
+
+def _add_files(command: _Command, find: Callable[..., tuple[str, ...]]) -> _Command:
+    recursive = click.option(
+        "-R", "--recursive", is_flag=True, is_eager=True, expose_value=False, callback=_remember_recursive,
+        help="Take the files of folders in a folder too.",
+    )  # fmt: skip
+    files = click.option(
+        "-f", "--filename", "files", type=click.Path(), multiple=True, metavar="FILE", callback=find,
+        help="A file of YAML or JSON, or a folder with such files; - is standard input.",
+    )  # fmt: skip
+    return files(recursive(command))
+
+
+DRY_RUN = click.option(
+    "--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and write nothing to the datastore."
+)
+FORCE = click.option(
+    "--force", "is_forced", is_flag=True, help="Delete it though it is damaged and may hold addresses in use."
+)
+NAMESPACE = click.option(
+    "-n", "--namespace", default=DEFAULT_NAMESPACE, metavar="NS", help="The namespace, for kinds that have one."
+)
+RESOURCES = click.argument(
+    "words", nargs=-1, metavar="[KIND [NAME]... | KIND/NAME...]", shell_complete=complete_resources
+)
+ONE_RESOURCE = click.argument(
+    "words", nargs=-1, required=True, metavar="(KIND NAME | KIND/NAME)", shell_complete=complete_one_resource
+)
+
+
+# --- resources -------------------------------------------------------------------------------------------------------
 
 
 class _DeleteOptions(TypedDict):
@@ -203,3 +347,146 @@ class _Confirmed:
                 self.report.add_success(outcome)
                 if outcome.effect is Effect.CREATED and isinstance(manifest.resource, IPPool):
                     self.pools.append(manifest.resource)
+
+
+# --- edits -----------------------------------------------------------------------------------------------------------
+
+
+_IMPERATIVES = {LabelEffect.SET: "set", LabelEffect.UPDATED: "update", LabelEffect.REMOVED: "remove"}
+
+
+class _PatchOptions(TypedDict):
+    """The options of ``patch`` as click hands them over."""
+
+    changes: Mapping[str, object]
+    namespace: str
+    is_dry_run: bool
+
+
+class _LabelOptions(TypedDict):
+    """The options of ``label`` as click hands them over."""
+
+    namespace: str
+    may_overwrite: bool
+    is_removal: bool
+    is_dry_run: bool
+
+
+@click.command()
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="(KIND NAME | KIND/NAME) (LABEL=TEXT | LABEL)",
+    shell_complete=complete_one_resource,
+)
+@NAMESPACE
+@click.option("--overwrite", "may_overwrite", is_flag=True, help="Change the text of an existing label.")
+@click.option("--remove", "is_removal", is_flag=True, help="Remove the LABEL.")
+@DRY_RUN
+@click.pass_context
+def label(context: click.Context, words: tuple[str, ...], **options: Unpack[_LabelOptions]) -> int:
+    """Set a label of the resource with a KIND and a NAME, or remove one."""
+    *named, assignment = words
+    is_removal = options["is_removal"]
+    label_name, equals, text = assignment.partition("=")
+    if not label_name or bool(equals) is is_removal:
+        raise click.UsageError("Give LABEL=TEXT to set a label, and LABEL with --remove to remove one.")
+    key = parse_key(named, "label", options["namespace"])
+    session = session_of(context, is_dry_run=options["is_dry_run"])
+    overwriting = Overwriting.ALLOWED if options["may_overwrite"] else Overwriting.REFUSED
+    with session.open_datastore() as store:
+        if is_removal:
+            effect = remove_label(store, key, label_name, pace=session.pace())
+        else:
+            effect = set_label(store, key, label_name, text, overwriting=overwriting, pace=session.pace())
+    place = f"{'from' if is_removal else 'on'} {key.kind.name} {key.name}"
+    if session.is_dry_run:
+        click.echo(f"would {_IMPERATIVES[effect]} label {label_name} {place}; nothing was written")
+    else:
+        click.echo(f"Successfully {effect.value} label {label_name} {place}")
+    return 0
+
+
+def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: str) -> Mapping[str, object]:
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise click.BadParameter("a JSON object is expected")
+    return parsed
+
+
+@click.command()
+@ONE_RESOURCE
+@click.option("-p", "--patch", "changes", required=True, metavar="JSON", callback=_parse_patch, help="The merge patch.")
+@click.option(
+    "-t", "--type", type=click.Choice(["strategic", "merge"]), default="merge", expose_value=False,
+    help="Both types replace lists as a whole.",
+)  # fmt: skip
+@NAMESPACE
+@DRY_RUN
+@click.pass_context
+def patch(context: click.Context, words: tuple[str, ...], **options: Unpack[_PatchOptions]) -> int:
+    """Change parts of the resource with a KIND and a NAME by a merge patch (RFC 7396).
+
+    The patch may have labels, annotations and parts of the spec; everything else stays as it is.
+    """
+    key = parse_key(words, "patch", options["namespace"])
+    session = session_of(context, is_dry_run=options["is_dry_run"])
+    report, change = ChangeReport(Verb.PATCH, session.is_dry_run), partial(apply_merge_patch, patch=options["changes"])
+    with session.open_datastore() as store, report.collect_errors(key.kind.name):
+        report.add_success(edit(store, key, change, pace=session.pace()))
+    return report.print_summary()
+
+
+# --- diff ------------------------------------------------------------------------------------------------------------
+
+
+_DIFFERENT, _FAILED = 1, 2
+
+
+@click.command()
+@FILES
+@click.pass_context
+def diff(context: click.Context, files: tuple[str, ...]) -> int:
+    """Show what apply would change, as a unified diff of the YAML. Each document is compared with what is stored now.
+
+    The exit status is 0 if nothing would change, 1 if something would, and 2 after an error.
+    """
+    if not files:
+        raise click.UsageError("Give at least one file: -f FILE.")
+    try:
+        return _diff(session_of(context), files)
+    except NetplugError as error:
+        print_error(str(error))
+        return _FAILED
+
+
+def _diff(session: Session, files: Sequence[str]) -> int:
+    manifests = require_manifests(files)
+    status, neighbours = 0, PoolNeighbours()
+    with session.open_datastore() as store:
+        for manifest in manifests:
+            try:
+                found = preview(store, manifest, pace=session.pace(), run=neighbours)
+            except NetplugError as error:
+                print_error(f"{manifest.source}: {error}")
+                status = _FAILED
+                continue
+            for line in _diff_lines(found, manifest.source):
+                status = max(status, _DIFFERENT)
+                click.echo(line)
+    return status
+
+
+def _diff_lines(found: Preview, source: str) -> Iterator[str]:
+    state = "" if found.before else " (damaged)" if found.is_damaged else " (not stored)"
+    return unified_diff(
+        _lines(found.before), _lines(found.after), f"{found.key}{state}", f"{source} {found.key}", lineterm=""
+    )
+
+
+def _lines(resource: Resource | None) -> list[str]:
+    return [] if resource is None else render_yaml(to_mapping(resource)).splitlines()

@@ -10,20 +10,20 @@ from typing import TypedDict, Unpack
 import click
 
 from netplug_cli.ctl.documents import render_json
-from netplug_cli.ctl.private_files import write_open_file
+from netplug_cli.ctl.editor import write_open_file
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.simulation.exports import result_to_csv, result_to_mapping
 from netplug_cli.ctl.simulation.options import (
     NodeGroup,
+    generate_nodes,
     parse_duration,
     parse_labels,
     parse_node_group,
     parse_percentage,
     parse_pool,
+    read_scenario_files,
+    workload_families,
 )
-from netplug_cli.ctl.simulation.report import make_plot, report_lines
-from netplug_cli.ctl.simulation.resources import generate_nodes, read_scenario_files, workload_families
-from netplug_cli.ctl.simulation.svg import render_svg
+from netplug_cli.ctl.simulation.report import make_plot, render_svg, report_lines, result_to_csv, result_to_mapping
 from netplug_cli.formatting import format_duration, print_error
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Labels

@@ -7,11 +7,9 @@ from itertools import chain
 import click
 
 from netplug_cli.ctl.documents import STDIN, render_json, render_yaml
-from netplug_cli.ctl.private_files import require_free, write_private_file
+from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.session import session_of
-from netplug_cli.ctl.support.archive import pack
-from netplug_cli.ctl.support.node_parts import Machine
-from netplug_cli.ctl.support.store_parts import read_store_parts
+from netplug_cli.ctl.support.parts import Machine, pack, read_store_parts
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import SECOND_NS, Deadline, format_time

@@ -121,7 +121,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
 def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
     """Return when the readiness gates are ready, before anything is read or changed."""
     if netconf.readiness_gates:
-        from netplug_core.flows.cni.gates import wait_for_gates  # few configurations have some
+        from netplug_core.flows.cni.pods import wait_for_gates  # few configurations have some
 
         wait_for_gates(world, netconf.readiness_gates)
 
@@ -129,7 +129,7 @@ def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
 def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult) -> None:
     """Hold the pod's start back until its policy is programmed, if the configuration says for how long."""
     if call.netconf.policy_setup_timeout_s:
-        from netplug_core.flows.cni.gates import hold_back  # few configurations do
+        from netplug_core.flows.cni.pods import hold_back  # few configurations do
 
         hold_back(world, call, tuple(ip.address for ip in result.ips))
 
@@ -264,7 +264,7 @@ def _assign(world: CNIWorld, call: AttachmentCall, wanted: AddressRequest, upser
     except AllocationError as error:
         if not wanted.names_addresses or error.error_code is not ErrorCode.ADDRESS_TAKEN:
             raise
-        from netplug_core.flows.cni.annotated import release_former_containers  # most calls do without
+        from netplug_core.flows.cni.pods import release_former_containers  # most calls do without
 
         if not release_former_containers(world, call):
             raise

@@ -1,12 +1,7 @@
-"""GC: releases the attachments that the runtime no longer lists (CNI specification, "GC").
+"""GC, and the flag ``-t`` of the executables: the two calls that concern no single attachment.
 
-Only attachments of this network that hold addresses through this node are considered. As in a DEL, the interface goes
-first: an address must not return to its pool while the old interface still answers on it. Where no handle leads to an
-address, it is released by its number.
-
-Another plugin that keeps the addresses does its own part at the end.
-
-Two runtimes of one node must not share a network name: each would release the attachments of the other.
+GC treats a stale attachment as DEL does. ``-t`` asks whether what a configuration names answers; installers call it
+before they write the configuration.
 """
 
 from __future__ import annotations
@@ -19,9 +14,16 @@ from netplug_core.flows.cni.release_records import keep_house, places_of, replay
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
+from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.workload.identity import WorkloadIdentity
 
-__all__ = ["GC_S", "collect", "gc"]
+__all__ = [
+    "GC_S", "PROBE_S", "collect", "gc", "require_connection",
+]  # fmt: skip
+
+
+# --- GC ---------------------------------------------------------------------------------------------------------------
+
 
 GC_S = 60.0
 """No attachment is begun later than this; one that has begun has the time of a DEL."""
@@ -85,3 +87,26 @@ def _collect(world: CNIWorld, request: CNIRequest, netconf: NetConf, *, has_inte
         problems.append(str(error))
     if problems:
         raise Unavailable("GC", "; ".join(problems))
+
+
+# --- the flag -t ------------------------------------------------------------------------------------------------------
+
+
+PROBE_S = 2.0
+"""The most time that the datastore may take to answer, and then the API server."""
+
+
+def require_connection(world: CNIWorld, netconf: NetConf) -> None:
+    """Return if the datastore answers and is ready, and, if there is access to an API server, that one answers.
+
+    Raises:
+        NetplugError: one of them does not answer or refuses the credentials, or pod networking is locked.
+    """
+    snapshot = world.datastore.read([READINESS_GATE.query], deadline=Deadline.after(world.clock, PROBE_S))
+    problem = READINESS_GATE.check(snapshot)
+    if isinstance(problem, NetplugError):
+        raise problem
+    if world.open_orchestrator is not None and not netconf.datastore.is_kubernetes:
+        node = netconf.datastore.kubernetes.node_name or node_of(world, netconf)
+        with world.open_orchestrator() as orchestrator:
+            orchestrator.find_node(node, deadline=Deadline.after(world.clock, PROBE_S))

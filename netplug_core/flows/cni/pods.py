@@ -1,24 +1,61 @@
-"""The pod of an ADD: it and its namespace are looked up once, and what they ask for is decided.
+"""The pod of an ADD: its facts and annotations, what they ask for, and the gates that hold it back.
 
-``add`` calls it, before it assigns anything, where annotations can be read. A pod without annotations of ours needs no
-rule about them.
+``add`` and ``status`` call it. Readiness gates are waited for before the work of an ADD, the set-up of policy after it,
+and no lock is held meanwhile.
 """
 
 from __future__ import annotations
 
 from attrs import evolve
 
-from netplug_core.clock import Deadline
+from netplug_core.addressing import Address, Family
+from netplug_core.clock import Deadline, Pace
 from netplug_core.errors import RequestError
-from netplug_core.flows.cni.call import AddressRequest, AttachmentCall, FoundPod, assign_request_of, wanted_of
+from netplug_core.flows.cni.call import (
+    AddressRequest,
+    AttachmentCall,
+    FoundPod,
+    assign_request_of,
+    detach_found,
+    wanted_of,
+)
 from netplug_core.flows.world import CNIWorld
-from netplug_core.names import STORED_ANNOTATIONS
-from netplug_core.netconf.model import Requested
+from netplug_core.ipam.allocation.request import Wanted
+from netplug_core.log import Level
+from netplug_core.names import DEFAULT_INTERFACE, STORED_ANNOTATIONS
+from netplug_core.netconf.annotations import (
+    FLOATING_IPS,
+    OF_NAMESPACES,
+    AnnotatedPod,
+    PodAnnotations,
+    parse_annotations,
+)
+from netplug_core.netconf.model import BLOCK_IPAM, Requested
+from netplug_core.netconf.precedence import ResolvedAddresses, require_allowed, resolve_addresses
 from netplug_core.orchestrator.model import PodName
-from netplug_core.workload.endpoint import EndpointOptions, find_replaced
+from netplug_core.workload.endpoint import EndpointOptions, find_replaced, has_endpoint
+from netplug_core.workload.gates import (
+    GATES_S,
+    PROBE_INTERVAL_S,
+    PROBE_S,
+    EndpointStatus,
+    Gate,
+    GateNotReady,
+    ProbeResult,
+    find_difference,
+    gates_of,
+    status_file_of,
+)
 from netplug_core.workload.pod import pod_details
 
-__all__ = ["LOOKUP_S", "address_request_of_pod"]
+__all__ = [
+    "ATTACHMENTS_S", "LOOKUP_S", "address_request_of_pod", "annotated_address_request", "hold_back",
+    "release_former_containers", "require_ready_gates", "wait_for_gates",
+]  # fmt: skip
+
+
+# --- the pod ----------------------------------------------------------------------------------------------------------
+
 
 LOOKUP_S = 5.0
 """The most time that the lookup of a pod, or of a namespace, may take."""
@@ -36,8 +73,6 @@ def address_request_of_pod(world: CNIWorld, call: AttachmentCall, requested: Req
     start = f"{call.netconf.datastore.annotation_prefix}/"
     names = {name for name, _text in (*found.annotations, *found.namespace_annotations) if name.startswith(start)}
     if names - {start + name for name in STORED_ANNOTATIONS}:
-        from netplug_core.flows.cni.annotated import annotated_address_request  # most pods do without
-
         return annotated_address_request(world, call, found, requested)
     plain = assign_request_of(call.workload, wanted_of(call.netconf, requested))
     return AddressRequest(
@@ -68,3 +103,199 @@ def _look_up(world: CNIWorld, call: AttachmentCall) -> FoundPod:
         namespace_labels=namespace.labels,
         details=details if call.netconf.policy_type else evolve(details, profiles=()),
     )
+
+
+# --- what annotations ask for -----------------------------------------------------------------------------------------
+
+
+ATTACHMENTS_S = 20.0
+"""The most time that a look through all blocks may take."""
+
+
+def annotated_address_request(
+    world: CNIWorld, call: AttachmentCall, found: FoundPod, requested: Requested
+) -> AddressRequest:
+    """What an ADD asks for with the annotations of its pod, which win over what the caller asks for.
+
+    Raises:
+        ConfigurationError: an annotation is not accepted.
+    """
+    pod = AnnotatedPod(
+        name=PodName(call.workload.pod_namespace, call.workload.pod),
+        prefix=call.netconf.datastore.annotation_prefix,
+        annotations=found.annotations,
+        namespace_annotations=found.namespace_annotations,
+    )
+    annotations = parse_annotations(pod)
+    require_allowed(pod, annotations, call.netconf)
+    names = ", ".join(name for name, _text in annotations.texts)
+    world.log(Level.INFO, "annotations of the pod and its namespace count", **call.fields, annotations=names)
+    if annotations.unused:
+        _warn(world, call, "annotations of the namespace are not used: only a pod can have them", annotations.unused)
+    annotations = _for_interface(world, call, annotations)
+    resolved = resolve_addresses(pod, annotations, call.netconf.ipam, requested.addresses)
+    wanted, unmanaged = _wanted(world, call, annotations, resolved)
+    options = EndpointOptions(
+        mac=annotations.mac or requested.mac,
+        unmanaged=unmanaged,
+        floating_ips=annotations.floating_ips,
+        allowed_source_prefixes=tuple(map(str, annotations.allowed_source_prefixes)),
+        pod=found.details,
+    )
+    if call.netconf.ipam.type == BLOCK_IPAM:  # the ranges of another IPAM are not known here
+        _require_families(pod, annotations, {one.family for one in (*wanted, *unmanaged)})
+    _log_limits(world, call, options)
+    assign_request = evolve(assign_request_of(call.workload, wanted), namespace_labels=found.namespace_labels)
+    return AddressRequest(assign=assign_request, options=options, names_addresses=bool(annotations.addresses))
+
+
+def release_former_containers(world: CNIWorld, call: AttachmentCall) -> bool:
+    """Release what former containers of the same pod hold on this node; return whether there was anything.
+
+    A pod has one container with a network at a time. If the DEL of the former one has not come yet, it still holds the
+    addresses that the pod's annotation names.
+    """
+    own = call.workload
+    found = world.ipam.attachments(
+        node=own.node, network=own.network, deadline=Deadline.after(world.clock, ATTACHMENTS_S)
+    )
+    former = [
+        attachment
+        for attachment in found
+        if (attachment.namespace, attachment.pod, attachment.interface) == (own.pod_namespace, own.pod, own.interface)
+        and attachment.container_id != own.container_id
+    ]
+    for attachment in former:
+        text = "a former container of the pod still held addresses; they are released"
+        world.log(Level.WARNING, text, **call.fields, former=attachment.container_id)
+        detach_found(world, evolve(own, container_id=attachment.container_id, pod_uid=""), attachment)
+    return bool(former)
+
+
+def _for_interface(world: CNIWorld, call: AttachmentCall, annotations: PodAnnotations) -> PodAnnotations:
+    """The annotations that concern the call's interface: all for the first one, pools and families for the others."""
+    if call.link.name == DEFAULT_INTERFACE:
+        return annotations
+    others = tuple(name for name, _text in annotations.texts if name not in OF_NAMESPACES)
+    if others:
+        _warn(world, call, f"annotations of the pod are not used: they concern {DEFAULT_INTERFACE}", others)
+    return PodAnnotations(pools=annotations.pools, families=annotations.families, texts=annotations.texts)
+
+
+def _wanted(
+    world: CNIWorld, call: AttachmentCall, annotations: PodAnnotations, resolved: ResolvedAddresses
+) -> tuple[tuple[Wanted, ...], tuple[Address, ...]]:
+    """The addresses to assign, and those that no IPAM assigns."""
+    if resolved.unmanaged or resolved.specific:
+        return resolved.specific, resolved.unmanaged
+    wanted = wanted_of(evolve(call.netconf, ipam=resolved.ipam))
+    families = {one.family for one in wanted}
+    unused = tuple(f"{family} pools" for family, _pools in annotations.pools if family not in families)
+    if unused:
+        _warn(world, call, "pools of the annotations are not used: their address family is off", unused)
+    return wanted, ()
+
+
+def _require_families(pod: AnnotatedPod, annotations: PodAnnotations, families: set[Family]) -> None:
+    """Require that the pod gets an address of the family of each floating IP."""
+    for floating in annotations.floating_ips:
+        if floating.family not in families:
+            accepted = f"{floating} has no {floating.family} address of the pod to stand for; leave it out"
+            raise pod.refusal(FLOATING_IPS, annotations.find_text(FLOATING_IPS), accepted)
+
+
+def _log_limits(world: CNIWorld, call: AttachmentCall, options: EndpointOptions) -> None:
+    """Log what the annotations ask for and this release does not do, or not alone."""
+    if options.floating_ips:
+        _warn(world, call, "floating IPs are stored, but not programmed by this release", options.floating_ips)
+    if options.allowed_source_prefixes:
+        text = "the pod may send from any IPv4 address: packet filters for its prefixes are not programmed yet"
+        _warn(world, call, text, options.allowed_source_prefixes)
+
+
+def _warn(world: CNIWorld, call: AttachmentCall, text: str, items: tuple[object, ...]) -> None:
+    world.log(Level.WARNING, text, **call.fields, about=", ".join(map(str, items)))
+
+
+# --- gates ------------------------------------------------------------------------------------------------------------
+
+
+_LONGEST_HOLD_BACK_S = 10.0**9  # a number in JSON may be larger than any clock
+_FIRST_LOOK_S, _LONGEST_PAUSE_S = 0.005, 0.1
+
+
+def wait_for_gates(world: CNIWorld, urls: tuple[str, ...]) -> None:
+    """Return when every readiness gate has been ready, one after the other in their order.
+
+    Raises:
+        GateNotReady: one was not, until the deadline that they share.
+    """
+    deadline = Deadline.after(world.clock, GATES_S)
+    for gate in gates_of(urls):
+        _wait_for_gate(world, gate, deadline)
+
+
+def _wait_for_gate(world: CNIWorld, gate: Gate, deadline: Deadline) -> None:
+    result = ProbeResult(problem="it was not asked, because the time was up")
+    while not deadline.has_passed:
+        next_probe = deadline.capped(PROBE_INTERVAL_S)
+        result = world.host.probe(gate.url, deadline=deadline.capped(PROBE_S))
+        if result.is_ready:
+            return
+        left = f"{deadline.remaining_s:.1f} s"
+        world.log(Level.ERROR, "waiting for a readiness gate", gate=gate, answer=result, left=left)
+        world.clock.sleep(next_probe.remaining_s)
+    raise GateNotReady(str(gate), f"it is not ready within {GATES_S:g} s; its last answer: {result}")
+
+
+def require_ready_gates(world: CNIWorld, urls: tuple[str, ...]) -> None:
+    """Return if every readiness gate is ready now.
+
+    Raises:
+        GateNotReady: one is not.
+    """
+    deadline = Deadline.after(world.clock, PROBE_S)
+    for gate in gates_of(urls):
+        result = world.host.probe(gate.url, deadline=deadline)
+        if not result.is_ready:
+            raise GateNotReady(str(gate), f"it is not ready; its answer: {result}")
+
+
+def hold_back(world: CNIWorld, call: AttachmentCall, addresses: tuple[Address, ...]) -> None:
+    """Return when policy is programmed for the attachment, or the configured time is up, which is a warning.
+
+    Nothing is waited for without an endpoint, which policy is programmed for, nor for a container that is no pod's.
+    """
+    workload, seconds = call.workload, min(call.netconf.policy_setup_timeout_s, _LONGEST_HOLD_BACK_S)
+    if not workload.is_pod or not has_endpoint(workload, world.datastore.description.endpoints):
+        return
+    path = f"{call.netconf.endpoint_status_dir}/{status_file_of(workload)}"
+    expected = EndpointStatus.of(workload, addresses)
+    deadline = Deadline.after(world.clock, seconds)
+    pace = Pace(
+        clock=world.clock,
+        deadline=deadline,
+        chance=lambda: 1.0,  # nothing collides: the file is only read
+        first_s=_FIRST_LOOK_S,
+        longest_s=_LONGEST_PAUSE_S,
+    )
+    attempt = 0
+    while reason := _find_obstacle(world, path, expected):
+        if deadline.has_passed:
+            text = "policy is not programmed in time: the pod starts without it"
+            world.log(Level.WARNING, text, **call.fields, path=path, cause=reason, waited=f"{seconds:g} s")
+            return
+        if not attempt:
+            world.log(Level.INFO, "waiting for policy", **call.fields, path=path, cause=reason)
+        attempt += 1
+        pace.wait(attempt)
+    world.log(Level.INFO, "policy is programmed", **call.fields)
+
+
+def _find_obstacle(world: CNIWorld, path: str, expected: EndpointStatus) -> str:
+    """Why a status file does not end the wait; empty if it does."""
+    try:
+        text = world.host.find_text(path)
+    except (OSError, ValueError) as error:  # ValueError: no file can have that path
+        return str(error)
+    return "there is no such file" if text is None else find_difference(text, expected)

@@ -32,8 +32,7 @@ from attrs import evolve, frozen
 from netplug_core.clock import SECOND_NS, Clock, Deadline
 from netplug_core.datastore.protocol import Datastore, HasIdentity
 from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING
-from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, Field, Table, fields_of, find_member
+from netplug_core.decoding.tables import Decoder, Field, Table, document_error, fields_of, find_member
 from netplug_core.errors import (
     ConfigurationError,
     ContentionExhausted,

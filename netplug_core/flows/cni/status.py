@@ -58,7 +58,7 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         if netconf.datastore.is_kubernetes:
             _require_node(world, node_of(world, netconf), deadline)
         if netconf.readiness_gates:
-            from netplug_core.flows.cni.gates import require_ready_gates  # few configurations have some
+            from netplug_core.flows.cni.pods import require_ready_gates  # few configurations have some
 
             require_ready_gates(world, netconf.readiness_gates)
     _require_host(world, netconf, families)

@@ -11,25 +11,28 @@ from typing import cast
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.paging import read_pages
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.errors import NetplugError
-from netplug_core.flows.ipam.ranges import read_within
-from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
-from netplug_core.ipam.allocation.context import BLOCKS_PER_COMMIT, POOLS, batches
-from netplug_core.ipam.allocation.decide import queries
-from netplug_core.ipam.allocation.ensure import EnsuredBlocks, decide_ensure
-from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown
-from netplug_core.ipam.allocation.relinquish import (
+from netplug_core.flows.ipam.service import read_within
+from netplug_core.ipam.allocation.affinities import (
+    ClaimResult,
     Emptiness,
+    EnsuredBlocks,
     RelinquishResult,
+    claim_queries,
+    decide_claim,
     decide_deletion,
+    decide_ensure,
     decide_relinquish,
     deletion_queries,
     is_unused,
+    pool_of_range,
     relinquish_queries,
 )
+from netplug_core.ipam.allocation.context import BLOCKS_PER_COMMIT, POOLS, batches
+from netplug_core.ipam.allocation.decide import queries
+from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key, claimed_block, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key

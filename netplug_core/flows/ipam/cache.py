@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from attrs import evolve
 
 from netplug_core.clock import Clock
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.cached_state import Lasting
 from netplug_core.datastore.protocol import Datastore, EndpointStorage
+from netplug_core.datastore.view import DatastoreCache, Lasting
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
@@ -77,7 +76,7 @@ def make_node_cache(
     It keeps handles and endpoints of the node's workloads until they are deleted, so that a release reads nothing.
     Endpoints that are views of pods are kept while the node's pods are followed, because others change them all the
     time; otherwise until the assignment ends that has read one.
-    ``guard``: see :class:`~netplug_core.datastore.cache.DatastoreCache`.
+    ``guard``: see :class:`~netplug_core.datastore.view.DatastoreCache`.
     """
     has_views = datastore.description.endpoints is EndpointStorage.PODS
     cache = DatastoreCache.for_datastore(

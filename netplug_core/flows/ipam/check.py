@@ -17,23 +17,26 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.paging import read_pages
-from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
+from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.errors import NetplugError, NotServed, Unavailable
-from netplug_core.ipam.gc.handle_counts import HandleTally
+from netplug_core.ipam.gc.detect import HandleTally
 from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime
 from netplug_core.ipam.gc.reclaim import DELETE_BLOCKS, RELINQUISH_AFFINITIES, REPAIR_HANDLES, Reclaimer, ReclaimResult
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
-from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, Repair, check
-from netplug_core.ipam.reporting.restore import (
+from netplug_core.ipam.reporting.check import (
+    CheckedRecords,
+    CheckReport,
+    DamagedRecord,
     DeleteDamaged,
+    Repair,
     RestoreAffinity,
     RestoreBlock,
     RestoreHandle,
     UnheldAddress,
+    check,
     find_unheld,
     loss_text,
     plan_blocks,

@@ -11,9 +11,9 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore, EndpointStorage
-from netplug_core.ipam.reporting.address_use import AddressUsers
+from netplug_core.datastore.transaction import read_pages
+from netplug_core.ipam.reporting.usage import AddressUsers
 from netplug_core.names import STORED_ANNOTATIONS
 from netplug_core.orchestrator.model import POD, ClusterView, PodFacts
 from netplug_core.records import Get
@@ -27,7 +27,7 @@ _ADDRESS_ANNOTATIONS = STORED_ANNOTATIONS[:2]
 
 @frozen
 class DatastoreLookup:
-    """A :class:`~netplug_core.ipam.gc.lookup.LiveLookup` at a datastore that shows pods and nodes."""
+    """A :class:`~netplug_core.ipam.gc.candidates.LiveLookup` at a datastore that shows pods and nodes."""
 
     store: Datastore
 

@@ -15,15 +15,13 @@ from typing import TypeVar, cast
 from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.paging import read_pages
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.ipam.allocation.context import batches
 from netplug_core.ipam.allocation.pools import Cooldown
-from netplug_core.ipam.gc.confirm import confirm, lookups_needed
+from netplug_core.ipam.gc.candidates import LiveLookup, LookupResult
 from netplug_core.ipam.gc.detect import detect
-from netplug_core.ipam.gc.lookup import LiveLookup, LookupResult
 from netplug_core.ipam.gc.model import (
     Candidate,
     CollectionReport,
@@ -48,6 +46,8 @@ from netplug_core.ipam.gc.reclaim import (
     REPAIR_HANDLES,
     Reclaimer,
     ReclaimResult,
+    confirm,
+    lookups_needed,
     parts_to_free,
 )
 from netplug_core.ipam.model.affinity import AFFINITY

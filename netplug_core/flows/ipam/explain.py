@@ -12,15 +12,13 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.paging import read_pages
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.block import BLOCK, Allocation, Pairs
-from netplug_core.ipam.reporting import address_explanation, request_explanation
-from netplug_core.ipam.reporting.address_explanation import AddressExplanation
-from netplug_core.ipam.reporting.request_explanation import RequestExplanation
+from netplug_core.ipam.reporting import explanation
+from netplug_core.ipam.reporting.explanation import AddressExplanation, RequestExplanation
 from netplug_core.orchestrator.model import PodName
 from netplug_core.records import Decision, Get, List, Malformed, NeedMore, Snapshot
 from netplug_core.resources.ippool import IPPOOL
@@ -65,10 +63,10 @@ def explain_address(store: Datastore, address: Address, *, pace: Pace) -> Addres
     """
 
     def decide(snapshot: Snapshot) -> Decision[AddressExplanation] | NeedMore:
-        found = address_explanation.explain_address(snapshot, address, pace.clock.now_ns())
+        found = explanation.explain_address(snapshot, address, pace.clock.now_ns())
         return found if isinstance(found, NeedMore) else Decision((), found)
 
-    decision = Transaction(store, pace).run(address_explanation.address_queries(), decide)
+    decision = Transaction(store, pace).run(explanation.address_queries(), decide)
     return cast("AddressExplanation", decision.result)
 
 
@@ -82,10 +80,10 @@ def explain_request(
     """
 
     def decide(snapshot: Snapshot) -> Decision[RequestExplanation] | NeedMore:
-        found = request_explanation.explain_request(snapshot, request, pace.clock.now_ns(), order)
+        found = explanation.explain_request(snapshot, request, pace.clock.now_ns(), order)
         return found if isinstance(found, NeedMore) else Decision((), found)
 
-    decision = Transaction(store, pace).run(request_explanation.request_queries(request), decide)
+    decision = Transaction(store, pace).run(explanation.request_queries(request), decide)
     return cast("RequestExplanation", decision.result)
 
 

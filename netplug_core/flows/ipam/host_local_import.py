@@ -13,8 +13,8 @@ from typing import Protocol
 from attrs import frozen
 
 from netplug_core.clock import Pace
-from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import AllocationError, ConfigurationError, NetplugError
 from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_pods
 from netplug_core.flows.ipam.service import BlockIPAM

@@ -1,7 +1,7 @@
-"""Block-based assignment over a datastore: the core's decisions, run through the core's loop.
+"""The block IPAM: assignments and releases with their locks, turns, endpoints and caches.
 
-Each operation is one decision; an endpoint's part is added to the same commit, so that addresses and endpoint are
-settled together. Opened by ``hookimpls``, called by ``netplug_core.flows``.
+``wiring`` makes one for a call, or for the lifetime of a node process. It takes the host's lock, runs the pure
+decisions of ``ipam.allocation`` through a transactor, and names what its cache keeps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore, EndpointStorage
-from netplug_core.datastore.transaction import Transaction, Transactor
+from netplug_core.datastore.transaction import Transaction, Transactor, read_pages
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.release import PartRelease, allocations, decide_release, held, release_queries
@@ -30,8 +30,9 @@ from netplug_core.ipam.allocation.request import (
     ReleaseRequest,
     Shortfall,
 )
-from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
 from netplug_core.ipam.model.handle import Handle, handle_query
+from netplug_core.ipam.model.ranges import is_within, raise_if_within
 from netplug_core.ipam.outcome.trace import left_out
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.locks import AttemptLocks, no_lock
@@ -42,10 +43,12 @@ from netplug_core.records import (
     Decision,
     Delete,
     Get,
+    Kind,
     Malformed,
     NeedMore,
     OutcomeUnknown,
     Query,
+    Record,
     Snapshot,
     TraceEntry,
     Update,
@@ -55,10 +58,14 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 
 if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
-    from netplug_core.datastore.cache import DatastoreCache
+    from netplug_core.datastore.view import DatastoreCache
     from netplug_core.ipam.outcome.record_memory import RecordMemory
 
-__all__ = ["BlockIPAM"]
+__all__ = ["BlockIPAM", "read_within", "require_ready", "settle_endpoint"]
+
+
+# --- the block IPAM ---------------------------------------------------------------------------------------------------
+
 
 R = TypeVar("R")
 
@@ -286,8 +293,8 @@ class BlockIPAM:
         All blocks are read, page by page: a node may hold addresses in blocks of other nodes. Attachments in a block
         that cannot be read are left for a later call.
         """
-        from netplug_core.datastore.paging import read_pages
-        from netplug_core.ipam.gc.attachments import attachments
+        from netplug_core.datastore.transaction import read_pages
+        from netplug_core.ipam.gc.candidates import attachments
 
         blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline, malformed=[]))
         return attachments(blocks, node=node, network=network)
@@ -431,3 +438,53 @@ def _drawn_once(chance: Callable[[], float]) -> Callable[[], float]:
 
 def _result_of(decision: Decision[R]) -> R:
     return cast("R", decision.result)  # an error result was raised by ``run``
+
+
+# --- its part about the endpoint --------------------------------------------------------------------------------------
+
+
+def settle_endpoint(store: Datastore, endpoint: EndpointWrites, assignment: Assignment | None, *, pace: Pace) -> None:
+    """Commit what an endpoint writes: for these addresses on ADD, for None on DEL.
+
+    Raises:
+        NetplugError: the endpoint refuses the call.
+        Unavailable: the store does not answer, or the cluster is locked.
+    """
+
+    def decide(snapshot: Snapshot) -> Decision[None] | NeedMore:
+        part = endpoint.writes(snapshot, assignment)
+        if isinstance(part, NeedMore):
+            return part
+        return Decision((), part) if isinstance(part, NetplugError) else Decision(part, None)
+
+    Transaction(store, pace, READINESS_GATE).run(endpoint.queries, decide)
+
+
+def require_ready(store: Datastore, *, pace: Pace) -> None:
+    """Return if the store answers and the cluster is not locked.
+
+    Raises:
+        Unavailable: it does not, or it is.
+    """
+    settle_endpoint(store, NO_ENDPOINT, None, pace=pace)
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+V = TypeVar("V")
+
+
+def read_within(store: Datastore, kind: Kind[V], range_: Prefix, *, deadline: Deadline) -> Iterator[Record[V]]:
+    """The blocks that have addresses of a range, or the affinities to them.
+
+    Raises:
+        Malformed: one of them cannot be understood; one elsewhere is passed over.
+        Unavailable: the store does not answer.
+    """
+    path = blocks_path(range_.family) if kind == BLOCK else ()
+    malformed: list[Malformed] = []
+    for record in read_pages(store, kind, path, deadline=deadline, malformed=malformed):
+        if is_within(record.key, range_):
+            yield record
+    raise_if_within(malformed, range_)

@@ -10,8 +10,7 @@ from typing import Protocol
 from attrs import frozen
 
 from netplug_core.clock import Deadline
-from netplug_core.installation.kubeconfig import PluginAccess, render_kubeconfig
-from netplug_core.installation.tokens import IssuedToken, TokenIssuer
+from netplug_core.installation.installer import IssuedToken, PluginAccess, TokenIssuer, render_kubeconfig
 
 __all__ = ["PluginFile", "SecretHost", "renew_plugin_token"]
 

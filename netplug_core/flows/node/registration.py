@@ -13,8 +13,8 @@ from typing import Protocol
 from attrs import evolve, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.cni.call import machine_file, machine_identity, node_of
 from netplug_core.flows.resources.cluster import ensure_initialized, find_cluster_information, is_older_release

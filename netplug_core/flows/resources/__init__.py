@@ -1,8 +1,7 @@
-"""What changes and reads resources, one module per verb.
+"""What changes and reads resources.
 
-``create``, ``apply``, ``replace``, ``edit``, ``delete``, ``validate``, ``preview``, ``read`` and ``watch`` serve any
-kind. ``change`` has what the first four have in common, ``outcome`` their results and errors. ``labels`` sets and
-removes a label. ``pools`` has what creating and deleting a pool needs besides. ``cluster`` has the two records of which
-a cluster has one; ``overview`` reads the utilization of pools and the state of an address. ``damaged`` deletes records
-that cannot be read. ``drain`` empties a pool and deletes it, ``resize`` gives it a successor first.
+``write`` creates, applies, replaces, edits and labels a resource of any kind, ``delete`` deletes one, ``read`` reads
+and watches them; ``outcome`` has the results and errors. ``pools`` has what creating and deleting a pool needs besides,
+``drain`` empties a pool or gives it a successor, ``split`` divides one. ``cluster`` has the records of which a cluster
+has one, and its lock; ``migration`` moves all records. ``damaged`` deletes records that cannot be read.
 """

@@ -1,35 +1,49 @@
-"""The two records of which a cluster has one: ClusterInformation, its identity, and IPAMConfiguration.
+"""The cluster as a whole: its release and identity, the lock of its datastore, and what belongs to one node alone.
 
-The second is created when a person changes a setting; until then the defaults apply.
+A locked datastore takes no new attachment; a mark on the lock says who set it. ``delete`` removes the objects of a
+node that goes: another machine of the same name would take them for its own.
 """
 
 from __future__ import annotations
 
+import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 from attrs import evolve
 
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.errors import ConfigurationError
-from netplug_core.records import Create, Decision, Get, Snapshot, Update
+from netplug_core.names import RESOURCE_DOMAIN
+from netplug_core.records import Create, Decision, Delete, Get, Key, Kind, Malformed, Record, Snapshot, Update
+from netplug_core.resources.bgp import BGP_PEER, BGPPeer
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
+    LOSS_MARK,
     ClusterInformation,
     ClusterInformationSpec,
+    is_locked_for_loss,
 )
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.kinds import KINDS, OF_NODE, Resource
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import validate_resource
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
-    "VersionMismatch", "cluster_type_on", "configure_ipam", "ensure_initialized", "find_cluster_information",
-    "find_cluster_object",    "find_ipam_configuration", "is_older_release", "refuse_older_client", "require_release",
+    "IMPORT_MARK", "ImportUnfinished", "LockState", "VersionMismatch", "cluster_type_on", "configure_ipam",
+    "delete_node_objects", "ensure_initialized", "find_cluster_information", "find_cluster_object",
+    "find_ipam_configuration", "find_lock_state", "import_mark", "is_older_release", "lock", "lock_for_loss",
+    "refuse_older_client", "require_release", "unlock", "unlock_after_loss",
 ]  # fmt: skip
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
 
 _OF_KUBERNETES = "kdd"
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*(?:[-+].*)?", re.ASCII)
@@ -184,3 +198,171 @@ def cluster_type_on(store: Datastore, known: str) -> str:
     if store.description.name != KUBERNETES_DATASTORE or _OF_KUBERNETES in parts:
         return known
     return ",".join((*parts, _OF_KUBERNETES))
+
+
+# --- the lock ---------------------------------------------------------------------------------------------------------
+
+
+IMPORT_MARK = f"{RESOURCE_DOMAIN}/unfinished-import"
+"""The annotation of ClusterInformation with the id of the import that is not finished."""
+
+
+class LockState(enum.Enum):
+    """Whether a datastore is locked."""
+
+    LOCKED = "locked"
+    UNLOCKED = "unlocked"
+
+
+class ImportUnfinished(ConfigurationError):
+    """A datastore in which an import is not finished; ``value`` is the id of its export."""
+
+    def __str__(self) -> str:
+        return f"the import of export {self.value} is not finished: {self.accepted}"
+
+
+def import_mark(information: ClusterInformation) -> str:
+    """The id of the export whose import is not finished; empty for none."""
+    return dict(information.metadata.annotations).get(IMPORT_MARK, "")
+
+
+def find_lock_state(store: Datastore, *, deadline: Deadline) -> LockState:
+    """Whether a datastore is locked.
+
+    Raises:
+        ImportUnfinished: an import has locked it, and is not finished.
+        Unavailable: the store does not answer.
+    """
+    snapshot = store.read([Get(CLUSTER_INFORMATION_KEY)], deadline=deadline.capped(CALL_TIMEOUT_S))
+    stored = snapshot.find(CLUSTER_INFORMATION_KEY)
+    if stored is None:
+        return LockState.UNLOCKED
+    _require_no_import(stored.value)
+    return LockState.LOCKED if stored.value.is_locked else LockState.UNLOCKED
+
+
+def lock(store: Datastore, *, pace: Pace, new_uid: Callable[[], str]) -> None:
+    """Lock a datastore; one that is locked stays so. A datastore without an identity gets one.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    ensure_initialized(store, pace=pace, new_uid=new_uid)
+    _set_ready(store, pace, is_ready=False)
+
+
+def unlock(store: Datastore, *, pace: Pace) -> None:
+    """Unlock a datastore; one that is not locked stays so.
+
+    Raises:
+        ImportUnfinished: an import has locked it, and is not finished.
+        Unavailable: the store does not answer.
+    """
+    _set_ready(store, pace, is_ready=True)
+
+
+def lock_for_loss(store: Datastore, *, pace: Pace, new_uid: Callable[[], str]) -> None:
+    """Lock a datastore whose blocks are lost; one that is locked by a person stays theirs.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    ensure_initialized(store, pace=pace, new_uid=new_uid)
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        stored = snapshot.find(CLUSTER_INFORMATION_KEY)
+        if stored is None or stored.value.is_locked:
+            return Decision((), None)
+        return _change(stored, {**dict(stored.value.metadata.annotations), LOSS_MARK: "true"}, is_ready=False)
+
+    Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide)
+
+
+def unlock_after_loss(store: Datastore, *, pace: Pace) -> None:
+    """Unlock a datastore that is locked for lost blocks, and no other.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        stored = snapshot.find(CLUSTER_INFORMATION_KEY)
+        if stored is None or not is_locked_for_loss(stored.value):
+            return Decision((), None)
+        annotations = {name: text for name, text in stored.value.metadata.annotations if name != LOSS_MARK}
+        return _change(stored, annotations, is_ready=True)
+
+    Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide)
+
+
+def _change(stored: Record[ClusterInformation], annotations: Mapping[str, str], *, is_ready: bool) -> Decision[None]:
+    metadata = evolve(stored.value.metadata, annotations=tuple(sorted(annotations.items())))
+    spec = evolve(stored.value.spec, is_datastore_ready=is_ready)
+    return Decision((Update(stored.key, evolve(stored.value, metadata=metadata, spec=spec), stored.revision),), None)
+
+
+def _set_ready(store: Datastore, pace: Pace, *, is_ready: bool) -> None:
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        stored = snapshot.find(CLUSTER_INFORMATION_KEY)
+        if stored is None:
+            return Decision((), None)
+        if is_ready:
+            _require_no_import(stored.value)
+        if stored.value.is_locked is not is_ready:
+            return Decision((), None)
+        spec = evolve(stored.value.spec, is_datastore_ready=is_ready)
+        return Decision((Update(stored.key, evolve(stored.value, spec=spec), stored.revision),), None)
+
+    cast("None", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
+
+
+def _require_no_import(information: ClusterInformation) -> None:
+    if mark := import_mark(information):
+        raise ImportUnfinished("", mark, "run datastore migrate import with its file again")
+
+
+# --- what belongs to one node -----------------------------------------------------------------------------------------
+
+
+def delete_node_objects(store: Datastore, node: str, *, pace: Pace) -> tuple[str, ...]:
+    """Delete every object of one node; return a warning for each, and for each that cannot be read and so stays.
+
+    Raises:
+        ContentionExhausted, Unavailable: not now; some may be deleted already.
+    """
+    malformed: list[Malformed] = []
+    owned = [key for key in _find(store, node, pace, malformed) if _delete(store, key, node, pace)]
+    deleted = (f"{key}: it belonged to the node {node} alone, and is deleted too" for key in owned)
+    unread = (f"{error.key}: it stays, as it cannot be read: {error.problem}" for error in malformed)
+    return (*deleted, *unread)
+
+
+def _find(store: Datastore, node: str, pace: Pace, malformed: list[Malformed]) -> Iterator[Key[Resource]]:
+    """The keys of the objects of one node. What cannot be read is added to ``malformed``."""
+    kinds: tuple[Kind[Resource], ...] = (HOST_ENDPOINT, BGP_PEER)
+    for kind in kinds:
+        for record in read_pages(store, kind, deadline=pace.deadline, malformed=malformed):
+            if _is_of(node, record.value):
+                yield record.key
+    queries = [Get(row.key(f"{OF_NODE}{node}")) for row in KINDS if row.has_node_objects]
+    snapshot = store.read(queries, deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+    for query in queries:
+        malformed.extend(snapshot.malformed(query))
+        yield from (record.key for record in snapshot.readable(query))
+
+
+def _delete(store: Datastore, key: Key[Resource], node: str, pace: Pace) -> bool:
+    """Delete an object, unless it belongs to another node by now; whether this call has done so."""
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        stored = snapshot.find(key)
+        if stored is None or not _is_of(node, stored.value):
+            return Decision((), None)
+        return Decision((Delete(key, stored.revision),), None)
+
+    return bool(Transaction(store, pace).run([Get(key)], decide).writes)
+
+
+def _is_of(node: str, resource: Resource) -> bool:
+    """Whether an object belongs to one node alone. Those called ``node.NAME`` were found by their names."""
+    return resource.spec.node == node if isinstance(resource, (HostEndpoint, BGPPeer)) else True

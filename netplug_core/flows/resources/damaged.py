@@ -1,6 +1,6 @@
 """Deletes a damaged record. Only its key and its revision are known.
 
-``delete`` calls it where it finds damage, ``netplugctl ipam delete-block`` for blocks. ``change`` puts a resource in
+``delete`` calls it where it finds damage, ``netplugctl ipam delete-block`` for blocks. ``write`` puts a resource in
 the place of a damaged one.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Pace
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.flows.resources.outcome import ResourceMissing, ResourceOutdated
 from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.reporting.damage import BLOCK_RISK_QUERIES, POOL_RISK_QUERIES, find_block_risks, find_pool_risks
+from netplug_core.ipam.reporting.check import BLOCK_RISK_QUERIES, POOL_RISK_QUERIES, find_block_risks, find_pool_risks
 from netplug_core.records import Decision, Delete, Get, Key, Malformed, NotSupported, Query, Snapshot
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.kinds import Resource

@@ -10,12 +10,12 @@ from netplug_core.datastore.protocol import Datastore, RefusesWrites
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.resources import pools
-from netplug_core.flows.resources.change import require_writable
+from netplug_core.flows.resources.cluster import delete_node_objects
 from netplug_core.flows.resources.damaged import Risk, delete_damaged, find_damage
-from netplug_core.flows.resources.node_objects import delete_node_objects
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.flows.resources.write import require_writable
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.records import Decision, Delete, Get, Key, Record, Snapshot
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource

@@ -14,14 +14,12 @@ from typing import cast
 from attrs import evolve, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.paging import read_pages
-from netplug_core.datastore.protocol import Datastore, EndpointStorage
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, EndpointStorage
+from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.encoding.export import EXPORTED_KINDS, Export, ExportedRecord, ExportHeader
 from netplug_core.errors import ConfigurationError, NotServed
 from netplug_core.flows.ipam.check import settle_s
-from netplug_core.flows.resources.cluster import cluster_type_on
-from netplug_core.flows.resources.lock import IMPORT_MARK, ImportUnfinished, import_mark
+from netplug_core.flows.resources.cluster import IMPORT_MARK, ImportUnfinished, cluster_type_on, import_mark
 from netplug_core.ipam.model.affinity import Affinity
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import Handle

@@ -11,16 +11,16 @@ from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix, PrefixIndex
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, LATEST_COMMIT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
+from netplug_core.datastore.transaction import LATEST_COMMIT_S, Transaction
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_pool
 from netplug_core.flows.ipam.check import find_loss
 from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, ResourceOutdated
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
 from netplug_core.ipam.model.ranges import is_within, raise_if_within
-from netplug_core.ipam.reporting.utilization import utilization
+from netplug_core.ipam.reporting.usage import utilization
 from netplug_core.records import (
     Decision,
     Delete,

@@ -16,11 +16,11 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import ConfigurationError, NetplugError, excerpt
+from netplug_core.flows.resources.cluster import LockState, find_lock_state
 from netplug_core.flows.resources.drain import require_unmanaged
-from netplug_core.flows.resources.lock import LockState, find_lock_state
 from netplug_core.flows.resources.outcome import ResourceExists
 from netplug_core.flows.resources.pools import POOLS
 from netplug_core.ipam.reporting.drain_plan import DRAIN_MARK

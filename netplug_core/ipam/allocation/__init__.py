@@ -4,7 +4,7 @@
 name. ``context`` has what one decision knows, and how much goes into one commit. ``pools`` says which pools may serve,
 in which order their blocks are tried, and which addresses are left out. ``acquire`` takes from the claimant's own
 blocks and the first new ones, ``borrow`` from more new ones, unused ones and those of other owners. ``ownership`` is
-the table of what a block may become, and has the writes for it. ``claim``, ``ensure`` and ``relinquish`` are about
-blocks, whatever addresses they hold. ``release`` and ``release_addresses`` free addresses; ``owners`` looks one up.
-``block_listing`` says what is stored of a family and what a new block would overlap.
+the table of what a block may become, and has the writes for it. ``affinities`` is about blocks,
+whatever addresses they hold. ``release`` frees addresses, and looks up who holds one. ``block_listing`` says what is
+stored of a family and what a new block would overlap.
 """

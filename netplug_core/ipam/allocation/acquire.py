@@ -1,7 +1,7 @@
 """Which blocks addresses are taken from: the claimant's own, then new and ownerless ones that are found at once.
 
-``decide`` and ``ensure`` call ``find_own_blocks``, and ``acquire_nearby`` where the own blocks do not suffice: it reads
-a few blocks in the node's own order. What these lack comes from ``borrow``.
+``decide`` and ``affinities`` call ``find_own_blocks``, and ``acquire_nearby`` where the own blocks do not suffice: it
+reads a few blocks in the node's own order. What these lack comes from ``borrow``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where the claimant's own blocks and those nearby do not suffice: unclaimed blocks, unused ones, borrowing.
 
-``decide`` and ``ensure`` call ``acquire_elsewhere``. Its steps, until nothing is missing:
+``decide`` and ``affinities`` call ``acquire_elsewhere``. Its steps, until nothing is missing:
 
 1. The affinities of all nodes say which blocks are unclaimed. The first of these in the node's order are read and
    claimed.

@@ -1,7 +1,7 @@
 """What a block may become for a claimant: one table, read by every rule that takes addresses or claims blocks.
 
 A row is how the block stands to the claimant now, a column is what the claimant wants it for. The entry says what the
-block becomes, or that it may not be used. ``acquire``, ``borrow``, ``specific`` and ``claim`` look here and decide
+block becomes, or that it may not be used. ``acquire``, ``borrow``, ``specific`` and ``affinities`` look here and decide
 nothing of it themselves.
 
 ``claim_block`` and ``relinquish_block`` add the writes. The affinity is written before the block and deleted after it,

@@ -1,45 +1,56 @@
-"""The decision to release a handle: its addresses become free, at once or when their cooldown has expired.
+"""Decisions that free addresses: all of a handle, or single ones; and who holds an address.
 
-It reads the handle, its blocks and the configuration, never pools or nodes, which may be gone. Each release corrects
-its own handle, whatever an earlier crash left in it.
-
-A handle that counts more than its blocks hold is left by an assignment that was killed. On an ordered store the write
-that assigns the addresses may still arrive. So each such block is stored once more before the handle goes: the late
-write then finds another revision and fails.
+A release writes whole blocks first and the handle last, so that a crash in between leaves what the next release
+finishes. A change of the owners that are stored with an address is a compare-and-swap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import AllocationError, ConfigurationError
+from netplug_core.ipam.allocation.block_listing import all_blocks
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.pools import Cooldown, find_configuration
-from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
-from netplug_core.ipam.model.block import Allocation, Block, block_key, block_query
+from netplug_core.ipam.model.block import Allocation, Block, Pairs, block_key, block_query
 from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.outcome.refusals import HandleMismatch, SequenceMismatch
 from netplug_core.records import (
     ABSENT,
     Create,
     Decision,
     Delete,
     Get,
+    List,
     Malformed,
     NeedMore,
     Query,
     Record,
     Require,
+    Revision,
     Snapshot,
     Update,
     Write,
 )
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPPOOL
 
-__all__ = ["PartRelease", "allocations", "decide_release", "held", "release_queries"]
+__all__ = [
+    "NO_REVISION", "AddressHolder", "OwnerChange", "OwnerMismatch", "PartRelease", "allocations", "blocks_of",
+    "decide_owner", "decide_release", "decide_release_addresses", "find_holder_of", "held", "owner_queries",
+    "release_addresses_queries", "release_queries",
+]  # fmt: skip
+
+
+# --- of a handle ------------------------------------------------------------------------------------------------------
+
 
 V = TypeVar("V")
 
@@ -185,3 +196,222 @@ def allocations(snapshot: Snapshot, handle_id: str) -> tuple[Allocation, ...] | 
     if unread:
         return NeedMore(tuple(unread))
     return tuple(found for record in records if record for found in record.value.held_by(handle_id))
+
+
+# --- of single addresses ----------------------------------------------------------------------------------------------
+
+
+_POOLS = List(IPPOOL)
+
+
+def release_addresses_queries() -> tuple[Query, ...]:
+    """What ``decide_release_addresses`` reads first."""
+    return (_POOLS, Get(IPAM_CONFIGURATION_KEY))
+
+
+def decide_release_addresses(
+    snapshot: Snapshot, items: Sequence[ReleaseItem], now_ns: int
+) -> Decision[AddressesReleased] | NeedMore:
+    """Release the addresses that are assigned as the items describe. Each address is in the result once."""
+    blocks = blocks_of(snapshot, tuple(item.address for item in items))
+    if isinstance(blocks, NeedMore):
+        return blocks
+    released: list[Allocation] = []
+    free_already: set[Address] = set()
+    refused: list[AllocationError] = []
+    changes: list[tuple[Record[Block], tuple[Allocation, ...]]] = []
+    for record, of_block in _by_block(items, blocks):
+        if record is None:
+            free_already.update(item.address for item in of_block)
+            continue
+        found = [(item, record.value.find(item.address)) for item in of_block]
+        mismatches = [problem for item, held in found if held and (problem := _mismatch(item, held))]
+        if mismatches:
+            refused.extend(mismatches)
+            continue
+        released_now = {held.ordinal: held for _item, held in found if held and not held.is_cooling}
+        free_already.update(item.address for item, held in found if held is None or held.is_cooling)
+        if released_now:
+            changes.append((record, tuple(released_now.values())))
+            released.extend(released_now.values())
+    handles = sorted({held.attribute.handle for held in released if held.attribute.handle is not None})
+    needed = tuple(query for query in (Get(handle_key(handle)) for handle in handles) if not snapshot.has(query))
+    if needed:
+        return NeedMore(needed)
+    writes = (*_block_writes(snapshot, changes, now_ns), *_handle_writes(snapshot, handles, changes))
+    result = AddressesReleased(
+        released=tuple(sorted(held.address for held in released)),
+        free_already=tuple(sorted(free_already)),
+        refused=tuple(refused),
+    )
+    return Decision(writes, result)
+
+
+def _mismatch(item: ReleaseItem, held: Allocation) -> AllocationError | None:
+    if held.is_cooling:
+        return None
+    if item.sequence is not None and item.sequence != held.sequence:
+        return SequenceMismatch(item.address, item.sequence, held.sequence)
+    if item.handle is not None and item.handle != held.attribute.handle:
+        return HandleMismatch(item.address, item.handle, held.attribute.handle)
+    return None
+
+
+def _block_writes(
+    snapshot: Snapshot, changes: Iterable[tuple[Record[Block], tuple[Allocation, ...]]], now_ns: int
+) -> tuple[Write, ...]:
+    cooldown = Cooldown.of(snapshot, now_ns)
+    return tuple(cooldown.release(record, allocations) for record, allocations in changes)
+
+
+def _handle_writes(
+    snapshot: Snapshot, handles: Iterable[str], changes: Iterable[tuple[Record[Block], tuple[Allocation, ...]]]
+) -> tuple[Write, ...]:
+    """Each handle with its new counts; a handle that holds nothing any more is deleted."""
+    changes = tuple(changes)
+    writes: list[Write] = []
+    for handle_id in handles:
+        handle = snapshot.find(handle_key(handle_id))
+        if handle is None:
+            continue
+        changed = handle.value
+        for record, allocations in changes:
+            count = sum(held.attribute.handle == handle_id for held in allocations)
+            changed = changed.with_count(record.value.prefix, len(record.value.held_by(handle_id)) - count)
+        if changed.blocks:
+            writes.append(Update(handle.key, changed, handle.revision))
+        else:
+            writes.append(Delete(handle.key, handle.revision))
+    return tuple(writes)
+
+
+# --- which blocks -----------------------------------------------------------------------------------------------------
+
+
+def _by_block(
+    items: Sequence[ReleaseItem], blocks: Mapping[Address, Record[Block] | None]
+) -> list[tuple[Record[Block] | None, list[ReleaseItem]]]:
+    """The items of each block, in the order of their first addresses; items without a block are one group."""
+    grouped: dict[Prefix | None, tuple[Record[Block] | None, list[ReleaseItem]]] = {}
+    for item in sorted(set(items), key=lambda item: (item.address, item.handle or "", item.sequence or 0)):
+        record = blocks[item.address]
+        grouped.setdefault(record.value.prefix if record else None, (record, []))[1].append(item)
+    return list(grouped.values())
+
+
+def blocks_of(snapshot: Snapshot, addresses: Sequence[Address]) -> Mapping[Address, Record[Block] | None] | NeedMore:
+    """The block of each address, None if there is none; or what has to be read first."""
+    pools = [record.value.spec for record in snapshot.readable(_POOLS)]
+    found: dict[Address, Record[Block] | None] = {}
+    needed: list[Query] = []
+    for address in dict.fromkeys(addresses):
+        possible = [Prefix.at(address, pool.block_length) for pool in pools if pool.prefix.contains(address)]
+        unread = [query for query in (Get(block_key(prefix)) for prefix in possible) if not snapshot.has(query)]
+        needed.extend(unread)
+        if not unread:
+            records = (snapshot.find(block_key(prefix)) for prefix in possible)
+            found[address] = next((record for record in records if record is not None), None)
+    if needed:
+        return NeedMore(tuple(dict.fromkeys(needed)))
+    for family in Family:
+        left = [address for address, record in found.items() if address.family is family and record is None]
+        everything = all_blocks(snapshot, family) if left else {}
+        if isinstance(everything, NeedMore):
+            return everything
+        for address in left:
+            found[address] = next((block for prefix, block in everything.items() if prefix.contains(address)), None)
+    return found
+
+
+# --- who holds an address ---------------------------------------------------------------------------------------------
+
+
+NO_REVISION = Revision("")
+"""The revision of a block that does not exist."""
+
+
+@frozen(kw_only=True)
+class AddressHolder:
+    """What is stored about an address: its block and its allocation, each None if there is none.
+
+    ``revision`` is that of the block; ``NO_REVISION`` without a block.
+    """
+
+    address: Address
+    block: Block | None = None
+    revision: Revision = NO_REVISION
+    allocation: Allocation | None = None
+
+    @property
+    def is_cooling(self) -> bool:
+        """Whether it was released, and its cooldown has not expired."""
+        return self.allocation is not None and self.allocation.is_cooling
+
+
+@frozen(kw_only=True)
+class OwnerChange:
+    """The new owner of an address, and its new alternate owner; None leaves one as it is.
+
+    ``handle`` must hold the address. ``expected`` and ``expected_alternate``, if given, must be stored now.
+    """
+
+    address: Address
+    handle: str
+    owner: Pairs | None = None
+    alternate: Pairs | None = None
+    expected: Pairs | None = None
+    expected_alternate: Pairs | None = None
+
+
+@frozen
+class OwnerMismatch(ConfigurationError):
+    """The stored owner of an address is not the one that the change expects."""
+
+    def __str__(self) -> str:
+        return f"{self.where} is owned by {self.value}, not by {self.accepted}: nothing is changed"
+
+
+def owner_queries() -> tuple[Query, ...]:
+    """What to read before ``find_holder_of`` and ``decide_owner``."""
+    return release_addresses_queries()
+
+
+def find_holder_of(snapshot: Snapshot, address: Address) -> AddressHolder | NeedMore:
+    """The holder of an address, in any pool and in blocks outside all pools."""
+    blocks = blocks_of(snapshot, (address,))
+    if isinstance(blocks, NeedMore):
+        return blocks
+    record = blocks[address]
+    if record is None:
+        return AddressHolder(address=address)
+    block = record.value
+    return AddressHolder(address=address, block=block, revision=record.revision, allocation=block.find(address))
+
+
+def decide_owner(snapshot: Snapshot, change: OwnerChange) -> Decision[AddressHolder] | NeedMore:
+    """Change the stored owners of an address; nothing is written if they do not change."""
+    if change.owner is None and change.alternate is None:
+        where = f"the owner of {change.address}"
+        return Decision((), ConfigurationError(where, None, "name a new owner or a new alternate owner"))
+    found = find_holder_of(snapshot, change.address)
+    if isinstance(found, NeedMore):
+        return found
+    held, block = found.allocation, found.block
+    if held is None or block is None or held.attribute.handle != change.handle:
+        return Decision((), HandleMismatch(change.address, change.handle, held.attribute.handle if held else None))
+    attribute = held.attribute
+    for expected, stored in ((change.expected, attribute.owner), (change.expected_alternate, attribute.alternate)):
+        if expected is not None and expected != stored:
+            return Decision((), OwnerMismatch(str(change.address), dict(stored), str(dict(expected))))
+    wanted = evolve(
+        attribute,
+        owner=attribute.owner if change.owner is None else change.owner,
+        alternate=attribute.alternate if change.alternate is None else change.alternate,
+    )
+    if wanted == attribute:
+        return Decision((), found)
+    changed = block.with_attribute(held.ordinal, wanted)
+    result = evolve(found, block=changed, allocation=changed.find(change.address))
+    # After a lost reply, a change with expectations would find its own write and refuse it.
+    repeatable = change.expected is None and change.expected_alternate is None
+    return Decision((Update(block.key, changed, found.revision),), result, is_repeatable=repeatable)

@@ -1,27 +1,73 @@
-"""Whether one allocation looks leaked: the owner stored with it, compared with pods and nodes.
+"""What looks abandoned, and what the orchestrator answers when it is asked about it.
 
-``detect`` calls ``judge`` with the pods of its view, ``confirm`` with those of live lookups. The owner is read from the
-attributes stored with the address, never from the text of a handle.
+``detect`` makes candidates of a view, which may be out of date; a live lookup of the pod or node has to agree before
+an address is freed. Attachments that a runtime names as valid are compared here too.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Mapping
-from typing import TypeAlias
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
+from typing import Protocol, TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.ipam.allocation.request import Attachment, ReleaseItem
 from netplug_core.ipam.model.affinity import owner_node
+from netplug_core.ipam.model.attributes import Attribute
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Block
 from netplug_core.names import DEFAULT_INTERFACE
 from netplug_core.orchestrator.model import PodFacts, PodName
 
 __all__ = [
-    "AllocationOwner", "LeakReason", "UndeterminedReason", "Verdict", "allocation_owners", "judge",
-    "owner_of_allocation",
+    "AllocationOwner", "LeakReason", "LiveLookup", "LookupResult", "UndeterminedReason", "Verdict",
+    "allocation_owners", "attachments", "judge", "owner_of_allocation",
 ]  # fmt: skip
+
+
+# --- attachments of a runtime -----------------------------------------------------------------------------------------
+
+
+def attachments(blocks: Iterable[Block], *, node: str, network: str) -> tuple[Attachment, ...]:
+    """The attachments of one network that hold addresses through one node, sorted, with these addresses.
+
+    They are read from the attributes stored with each address, never from the text of a handle. An address that was not
+    assigned to a CNI attachment, such as a tunnel address, has no such attributes and is not included.
+    """
+    found: defaultdict[Attachment, list[ReleaseItem]] = defaultdict(list)
+    for block in blocks:
+        concerned = {
+            held: held.handle
+            for held in block.attributes
+            if held.handle is not None
+            and held.owner_value("node") == node
+            and held.owner_value("network") == network
+            and held.owner_value("container")
+        }
+        for attribute, handle in concerned.items():
+            found[_attachment(attribute, handle)].extend(
+                ReleaseItem(address=held.address, handle=handle, sequence=held.sequence)
+                for held in block.held_by(handle)
+                if held.attribute == attribute
+            )
+    return tuple(sorted(evolve(attachment, addresses=tuple(items)) for attachment, items in found.items()))
+
+
+def _attachment(held: Attribute, handle: str) -> Attachment:
+    return Attachment(
+        container_id=held.owner_value("container"),
+        interface=held.owner_value("interface"),
+        handle=handle,
+        namespace=held.owner_value("namespace"),
+        pod=held.owner_value("pod"),
+    )
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
 
 _TUNNEL_SUFFIX = "TunnelAddress"
 """The types of tunnel addresses end so: ``ipipTunnelAddress``, ``vxlanV6TunnelAddress``."""
@@ -135,3 +181,49 @@ def owner_of_allocation(allocation: Allocation, block: Prefix, block_node: str) 
         type=attributes.get("type", ""),
         interface=attributes.get("interface", ""),
     )
+
+
+# --- live lookups -----------------------------------------------------------------------------------------------------
+
+
+class LiveLookup(Protocol):
+    """Reads one pod or one node directly, without a cache.
+
+    Raises:
+        Unavailable, Unauthorized: no answer. The collector then frees nothing of that pod or node.
+    """
+
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
+        """The pod as it is now; None when it does not exist.
+
+        ``addresses`` has those that its node has reported and those that its annotations name.
+        """
+        ...
+
+    def has_node(self, name: str, *, deadline: Deadline) -> bool:
+        """Whether the orchestrator knows a node of that name, or one is registered."""
+        ...
+
+
+@frozen(kw_only=True)
+class LookupResult:
+    """The answers to some live lookups.
+
+    ``pods`` has each pod that was looked up, None for one that does not exist. ``gone`` has the nodes that do not exist
+    any more. ``unanswered`` has each pod and node for which the lookup failed, and the error.
+    """
+
+    pods: Mapping[PodName, PodFacts | None]
+    gone: frozenset[str]
+    unanswered: Mapping[PodName | str, str]
+
+    def unanswered_text(self, subjects: Iterable[PodName | str]) -> str:
+        """Which of some pods and nodes (by name) could not be looked up, and why; empty when all could."""
+        failed = [subject for subject in subjects if subject in self.unanswered]
+        return "; ".join(
+            f"{_kind_of(subject)} {subject} could not be looked up: {self.unanswered[subject]}" for subject in failed
+        )
+
+
+def _kind_of(subject: PodName | str) -> str:
+    return "pod" if isinstance(subject, PodName) else "node"

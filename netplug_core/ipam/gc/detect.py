@@ -1,18 +1,17 @@
 """A scan: everything in a view that looks abandoned. Leaked addresses, wrong handles, unused affinities and blocks.
 
-A scan depends on the view, the history of earlier scans and the time, and reads and writes nothing. ``confirm``
-compares the leaks and the gone nodes with live lookups, and ``reclaim`` reads each record again before it is changed.
-``detect_inconsistencies`` looks for wrong records only, for a check of the store.
+A scan depends on the view, the history of earlier scans and the time, and reads and writes nothing. ``reclaim``
+compares its candidates with live lookups before it writes. Handles are compared with their blocks by counts.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TypeVar
 
-from attrs import evolve, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import SECOND_NS
@@ -26,10 +25,9 @@ from netplug_core.ipam.gc.candidates import (
     allocation_owners,
     judge,
 )
-from netplug_core.ipam.gc.grace import GraceLedger
-from netplug_core.ipam.gc.handle_counts import HandleCounts
 from netplug_core.ipam.gc.model import (
     AllocationRef,
+    Candidate,
     CollectorSettings,
     DeleteBlock,
     ExpireCooldown,
@@ -50,12 +48,125 @@ from netplug_core.ipam.gc.model import (
     Undetermined,
 )
 from netplug_core.ipam.model.affinity import Affinity, affinity_key, claimed_block, claiming_owner, owner_node
-from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
 from netplug_core.ipam.model.handle import Handle
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Key, Malformed, Record
 
-__all__ = ["MIN_BLOCK_AGE_S", "detect", "detect_inconsistencies"]
+__all__ = [
+    "MIN_BLOCK_AGE_S", "GraceLedger", "HandleCounts", "HandleTally", "detect", "detect_inconsistencies",
+]  # fmt: skip
+
+
+# --- what blocks hold for a handle ------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class HandleCounts:
+    """For each handle its blocks in order, each with the number of addresses that it holds there.
+
+    ``addresses`` is the number of assigned addresses, also of those without a handle. Addresses that cool down and
+    those that a host reserves are in neither.
+    """
+
+    by_handle: dict[str, tuple[tuple[Prefix, int], ...]]
+    addresses: int
+
+    @classmethod
+    def of(cls, blocks: Iterable[Block]) -> HandleCounts:
+        """The counts of some blocks."""
+        by_handle: dict[str, tuple[tuple[Prefix, int], ...]] = {}
+        addresses = 0
+        for block in sorted(blocks, key=lambda block: block.prefix):
+            counts = _count_by_handle(block)
+            addresses += counts.total()
+            pairs = {count: ((block.prefix, count),) for count in set(counts.values())}
+            for handle, count in counts.items():
+                if handle is not None:
+                    by_handle[handle] = by_handle.get(handle, ()) + pairs[count]
+        return cls(by_handle=by_handle, addresses=addresses)
+
+    def is_right(self, record: Record[Handle]) -> bool:
+        """Whether a stored handle holds something, and counts it as the blocks do."""
+        name = record.key.name
+        return name == RESERVED_HANDLE or self.by_handle.get(name) == record.value.blocks
+
+    def is_high(self, record: Record[Handle]) -> bool:
+        """Whether a stored handle holds something, leads to all of it, and counts too much."""
+        held = self.by_handle.get(record.key.name, ())
+        is_enough = all(record.value.count(block) >= count for block, count in held)
+        return bool(held) and is_enough and not self.is_right(record)
+
+    def blocks_of(self, handle: str) -> frozenset[Prefix]:
+        """The blocks that name a handle."""
+        return frozenset(block for block, _count in self.by_handle.get(handle, ()))
+
+
+@define(kw_only=True)
+class HandleTally:
+    """Stored handles, compared one by one, so that not all of them are kept.
+
+    ``wrong`` are those that differ from the blocks, ``missing`` the names of those that the blocks name and that have
+    not been seen, and ``count`` is how many have been.
+    """
+
+    counts: HandleCounts
+    wrong: list[Record[Handle]]
+    missing: set[str]
+    count: int = 0
+
+    @classmethod
+    def of(cls, blocks: Iterable[Block]) -> HandleTally:
+        """The tally of no handle yet."""
+        counts = HandleCounts.of(blocks)
+        return cls(counts=counts, wrong=[], missing=set(counts.by_handle))
+
+    def add(self, record: Record[Handle]) -> None:
+        """Compare a stored handle."""
+        self.count += 1
+        self.missing.discard(record.key.name)
+        if not self.counts.is_right(record):
+            self.wrong.append(record)
+
+
+def _count_by_handle(block: Block) -> Counter[str | None]:
+    uses = Counter(block.allocations)
+    cooling = {index for index, _released_ns in block.attributes.cooling()}
+    counts: Counter[str | None] = Counter()
+    for index, handle in enumerate(block.attributes.handles):
+        if uses[index] and handle != RESERVED_HANDLE and index not in cooling:
+            counts[handle] += uses[index]
+    return counts
+
+
+# --- since when -------------------------------------------------------------------------------------------------------
+
+
+@define(kw_only=True)
+class GraceLedger:
+    """Since when each candidate looks abandoned.
+
+    ``previous`` is from earlier scans; what is not in it looks so since ``new_since_ms``. ``since`` has the candidates
+    of this scan: only they are kept.
+    """
+
+    now_ms: int
+    grace_ms: float
+    new_since_ms: int
+    previous: dict[Candidate, int]
+    since: dict[Candidate, int] = field(default=Factory(dict))
+
+    def first_seen(self, candidate: Candidate) -> int:
+        """Since when it looks abandoned."""
+        return self.since.setdefault(candidate, self.previous.get(candidate, self.new_since_ms))
+
+    def is_due(self, candidate: Candidate) -> bool:
+        """Whether it has looked abandoned for the grace period; never if the grace period is 0."""
+        return self.grace_ms > 0 and self.now_ms - self.first_seen(candidate) >= self.grace_ms
+
+
+# --- the scan ---------------------------------------------------------------------------------------------------------
+
 
 MIN_BLOCK_AGE_S = 60
 """An empty block is kept at least so long after its creation, in seconds, however short the grace period is."""

@@ -1,7 +1,7 @@
 """The garbage collector's values: its input, its history between scans, its actions, and its report.
 
-``detect`` makes a scan result from a view and the history, ``confirm`` compares the leaks with live lookups,
-``reclaim`` decides the writes, and ``flows.ipam.collect`` runs all of it. The text of an action says what is done and
+``detect`` makes a scan result from a view and the history, ``reclaim`` compares the leaks with live lookups and
+decides the writes, and ``flows.ipam.collect`` runs all of it. The text of an action says what is done and
 why; logs use it.
 """
 

@@ -1,8 +1,7 @@
-"""The collector's writes: each rule reads its records again and does only what is still due.
+"""What has to agree before something is freed, and the writes that free it.
 
-``flows.ipam.collect`` runs a rule for a batch of actions as one transaction. An action is skipped if its record was
-written after the scan, so a concurrent ADD always wins. An action that needs no write any more counts as done. That
-makes it safe to decide again after a lost reply.
+``flows.ipam.collect`` runs a rule for a batch of actions as one transaction. Each rule reads its records again and does
+only what is still due: an action is skipped if its record was written after the scan, so a concurrent ADD always wins.
 """
 
 from __future__ import annotations
@@ -14,15 +13,19 @@ from typing import Generic, TypeAlias, TypeVar, assert_never, cast
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
+from netplug_core.ipam.allocation.affinities import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.allocation.context import BLOCKS_FREED_PER_COMMIT, batches
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.pools import Cooldown
-from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
-from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
+from netplug_core.ipam.allocation.release import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
+from netplug_core.ipam.gc.candidates import LeakReason, LookupResult, judge
 from netplug_core.ipam.gc.model import (
+    AllocationRef,
     DeleteBlock,
     ExpireCooldown,
+    FailedAction,
+    FreeCondition,
     FreeHandle,
     GCAction,
     Leak,
@@ -33,13 +36,85 @@ from netplug_core.ipam.gc.model import (
 from netplug_core.ipam.model.affinity import claimed_block
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import handle_key
+from netplug_core.orchestrator.model import PodName
 from netplug_core.records import ABSENT, Decision, Delete, Get, NeedMore, Query, Require, Snapshot, Update, Write
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = [
-    "DELETE_BLOCKS", "EXPIRE_COOLDOWN", "FREE_HANDLES", "RELINQUISH_AFFINITIES", "REPAIR_HANDLES", "ReclaimResult",
-    "Reclaimer", "parts_to_free",
+    "DELETE_BLOCKS", "EXPIRE_COOLDOWN", "FREE_HANDLES", "RELINQUISH_AFFINITIES", "REPAIR_HANDLES",
+    "ConfirmationResult", "ReclaimResult", "Reclaimer", "confirm", "lookups_needed", "parts_to_free",
 ]  # fmt: skip
+
+
+# --- what has to agree ------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ConfirmationResult:
+    """The leaks that the lookups confirmed, and the others.
+
+    ``leaks`` may be freed. ``in_use`` are handles of which an address is in use after all; ``cleared`` are those
+    addresses of them that are no candidates any more. ``undetermined`` are handles for which a lookup failed.
+    """
+
+    leaks: tuple[FreeHandle, ...] = ()
+    in_use: tuple[FreeHandle, ...] = ()
+    cleared: tuple[AllocationRef, ...] = ()
+    undetermined: tuple[FailedAction, ...] = ()
+
+
+def lookups_needed(leaks: Iterable[FreeHandle]) -> tuple[PodName | str, ...]:
+    """The pods and the nodes (by name) that have to be looked up to confirm some leaks, each once."""
+    return tuple(dict.fromkeys(subject for action in leaks for leak in action.leaks for subject in _lookups_of(leak)))
+
+
+def confirm(leaks: Iterable[FreeHandle], lookups: LookupResult) -> ConfirmationResult:
+    """Compare leaks with live lookups. A handle is confirmed with all of its addresses or not at all."""
+    confirmed: list[FreeHandle] = []
+    in_use: list[FreeHandle] = []
+    cleared: list[AllocationRef] = []
+    undetermined: list[FailedAction] = []
+    for action in leaks:
+        unanswered = lookups.unanswered_text(lookups_needed((action,)))
+        if unanswered:
+            undetermined.append(FailedAction(action=action, cause=unanswered))
+            continue
+        checked = [_check(leak, lookups) for leak in action.leaks]
+        found = tuple(leak for leak in checked if leak is not None and leak.condition)
+        if len(found) == len(checked):
+            confirmed.append(evolve(action, leaks=found))
+        else:
+            in_use.append(action)
+            cleared.extend(
+                candidate for candidate, leak in zip(action.candidates, checked, strict=True) if leak is None
+            )
+    return ConfirmationResult(
+        leaks=tuple(confirmed), in_use=tuple(in_use), cleared=tuple(cleared), undetermined=tuple(undetermined)
+    )
+
+
+def _lookups_of(leak: Leak) -> tuple[PodName | str, ...]:
+    pod = leak.owner.pod_name
+    by_node = leak.owner.is_tunnel or leak.condition is FreeCondition.NODE_GONE
+    pods = (pod,) if pod is not None and not leak.owner.is_tunnel else ()
+    return (*pods, *((leak.owner.node,) if by_node else ()))
+
+
+def _check(leak: Leak, lookups: LookupResult) -> Leak | None:
+    """The leak with the reason that the lookups give; None if the address is in use.
+
+    If its node was the condition for freeing it and exists after all, the leak has no condition any more: it is still a
+    candidate.
+    """
+    reason = judge(leak.owner, lookups.pods, gone=lookups.gone)
+    if not isinstance(reason, LeakReason):
+        return None
+    node_exists = leak.condition is FreeCondition.NODE_GONE and leak.owner.node not in lookups.gone
+    return evolve(leak, reason=reason, condition=None if node_exists else leak.condition)
+
+
+# --- the writes -------------------------------------------------------------------------------------------------------
+
 
 A = TypeVar("A", bound=GCAction)
 

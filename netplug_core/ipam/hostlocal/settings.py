@@ -14,8 +14,7 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.decoding.codecs import REQUESTED_ADDRESS, STRING, Codec, Refused, checked
-from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error
 
 __all__ = [
     "DEFAULT_DATA_FOLDER", "RANGES_WHERE", "SUBNET_ACCEPTED", "FolderSettings", "HostLocalSettings", "PodCIDR",

@@ -1,6 +1,6 @@
 """The address space as a map: pools, their blocks with their owners, and what is in no block, for ``ipam map``.
 
-``utilization`` says which block is in which pool. Here each address is counted once, by its use, and the blocks of a
+``usage`` says which block is in which pool. Here each address is counted once, by its use, and the blocks of a
 large pool are put together, so that a map has a bounded number of rows. ``netplugctl`` draws it.
 """
 
@@ -18,7 +18,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.reporting.utilization import BlockUsage, PoolUsage, borrowing_node
+from netplug_core.ipam.reporting.usage import BlockUsage, PoolUsage, borrowing_node
 from netplug_core.resources.ippool import IPPool
 
 __all__ = [

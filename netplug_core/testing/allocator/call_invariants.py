@@ -12,9 +12,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.ipam.allocation.claim import ClaimResult
-from netplug_core.ipam.allocation.ensure import EnsuredBlocks
-from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult
+from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness, EnsuredBlocks, RelinquishResult
 from netplug_core.ipam.allocation.request import (
     AddressesReleased,
     Assignment,

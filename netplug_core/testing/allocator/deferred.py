@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from attrs import frozen
 
 from netplug_core.addressing import Address
-from netplug_core.ipam.allocation.owners import OwnerChange
+from netplug_core.ipam.allocation.release import OwnerChange
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.testing.allocator.model import AllocationModel
 from netplug_core.testing.allocator.operations import ChangeOwner, Release, ReleaseAddresses

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.ipam.allocation.claim import ClaimResult
-from netplug_core.ipam.allocation.ensure import EnsuredBlocks
+from netplug_core.ipam.allocation.affinities import ClaimResult, EnsuredBlocks
 from netplug_core.ipam.allocation.request import Assignment, Released
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.allocator import strategies

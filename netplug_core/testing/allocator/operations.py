@@ -17,11 +17,11 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.ipam import addresses, affinities
 from netplug_core.flows.resources import cluster
-from netplug_core.flows.resources.apply import apply
 from netplug_core.flows.resources.delete import delete
-from netplug_core.ipam.allocation.owners import OwnerChange
+from netplug_core.flows.resources.write import apply
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.pools import hashed_start
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.release import OwnerChange
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.affinity import Affinity
 from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT, EndpointWrites

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.pools import Reserved
-from netplug_core.ipam.reporting.utilization import PoolUsage, utilization
+from netplug_core.ipam.reporting.usage import PoolUsage, utilization
 from netplug_core.testing.allocator.state import StoredState
 from netplug_core.testing.assertions import expect, expect_same
 

@@ -17,8 +17,8 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.datastore.protocol import Atomicity
-from netplug_core.ipam.allocation.owners import OwnerChange
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
+from netplug_core.ipam.allocation.release import OwnerChange
 from netplug_core.ipam.allocation.request import (
     AssignRequest,
     Automatic,

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import (
     AssignRequest,
     Automatic,

@@ -6,7 +6,7 @@ by the collector.
 
 from __future__ import annotations
 
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.affinity import claiming_owner, owner_node
 from netplug_core.testing.allocator.collector import GRACE_PERIOD_S

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.client.apiclient import ApiClient, RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
@@ -28,7 +27,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import AllowedUse

@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from itertools import product
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.admission import ALLOW_DELETION
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.client.apiclient import ApiClient, RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.manifests import definitions, operator_definitions, plugin_role
+from netplug_backends.kubernetes.manifests import ALLOW_DELETION, definitions, operator_definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock

@@ -13,8 +13,8 @@ import pytest
 from netplug_cli.install.arguments import parse_arguments
 from netplug_core import __version__
 from netplug_core.errors import Unavailable
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.render import render
+from netplug_core.installation.daemonset import render
+from netplug_core.installation.settings import ClusterFacts
 from tests.harness.installations import make_pool, read
 from tools.images.build import REFERENCE, ROOT, Source, find_source
 from tools.images.root import BUNDLE, HELPERS_FOLDER, PROGRAMS, find_machine, split_layers

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from netplug_core import __version__
-from netplug_core.installation.images import NODE_IMAGE, image_reference
+from netplug_core.installation.settings import NODE_IMAGE, image_reference
 from tests.harness.installations import resolved
 from tools.images.build import ROOT, Source, describe_image
 from tools.images.root import BUNDLE, HELPERS_FOLDER, PROGRAMS

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.install import (
+from netplug_backends.host.executables import (
     EXECUTABLES,
     SHEBANG_LIMIT,
     STANDALONE,
@@ -249,7 +249,7 @@ def test_without_a_choice_the_static_client_is_installed_if_it_was_built(
     bytecode: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_static_client: Path, *, is_built: bool
 ) -> None:
     built, reports = tmp_path / "built", list[str]()
-    monkeypatch.setattr("netplug_backends.host.install.built_file", lambda _source: built)
+    monkeypatch.setattr("netplug_backends.host.executables.built_file", lambda _source: built)
     if is_built:
         shutil.copy(with_static_client / "netplug", built)
     install(str(tmp_path / "other"), reports.append)

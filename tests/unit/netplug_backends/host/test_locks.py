@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
-from netplug_backends.host.locks import FileLocks
+from netplug_backends.host.machine import FileLocks
 from netplug_core.locks import LockHost
 from netplug_core.testing.lock_checks import LOCK_CHECKS, LockCheck
 
@@ -22,7 +22,7 @@ LOCKS: LockHost = FileLocks()
 
 HOLD = """
 import sys
-from netplug_backends.host.locks import FileLocks
+from netplug_backends.host.machine import FileLocks
 held = FileLocks().try_lock(sys.argv[1], 9)
 print("held" if held else "busy", flush=True)
 sys.stdin.read()

@@ -9,8 +9,8 @@ from types import FrameType
 import pytest
 from attrs import define, field
 
-from netplug_backends.host.locks import FileLocks
 from netplug_backends.host.log_file import LogFile
+from netplug_backends.host.machine import FileLocks
 from netplug_core.log import LogSettings
 from tests.harness.umask import UMASKS, modes_below, under_umask
 

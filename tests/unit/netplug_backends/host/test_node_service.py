@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host import node_service
-from netplug_backends.host.node_service import PROGRAM, install_node, uninstall_node
-from netplug_backends.host.units import SERVICE, SOCKET, UNITS
+from netplug_backends.host import services
+from netplug_backends.host.services import PROGRAM, SERVICE, SOCKET, UNITS, install_node, uninstall_node
 from netplug_core.errors import ConfigurationError, Unavailable
 from tests.harness.waiting import EMERGENCY_STOP_S
 
@@ -42,7 +41,7 @@ def unit_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def running_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host on which systemd runs."""
-    monkeypatch.setattr(node_service, "_RUNNING_SYSTEMD", str(tmp_path))
+    monkeypatch.setattr(services, "_RUNNING_SYSTEMD", str(tmp_path))
 
 
 def test_program_and_units_are_written_and_the_rest_is_said(bin_dir: Path, unit_dir: Path) -> None:
@@ -75,7 +74,7 @@ def test_where_systemd_runs_the_next_commands_follow_at_once(bin_dir: Path, unit
 def test_where_systemd_does_not_run_that_is_said(
     bin_dir: Path, unit_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_service, "_RUNNING_SYSTEMD", "/nowhere")
+    monkeypatch.setattr(services, "_RUNNING_SYSTEMD", "/nowhere")
     reports: list[str] = []
     install_node(str(bin_dir), str(unit_dir), reports.append)
     assert reports[-1] == f"systemd does not run here; where it does: {NEXT}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.host.units import DEFAULT_PROGRAM, OPTIONS_FILE, SERVICE, SOCKET, UNITS, render_units
+from netplug_backends.host.services import DEFAULT_PROGRAM, OPTIONS_FILE, SERVICE, SOCKET, UNITS, render_units
 from netplug_core.errors import ConfigurationError
 
 # Each gives a service namespaces of its own, in which it would not see those of pods or a configured file.

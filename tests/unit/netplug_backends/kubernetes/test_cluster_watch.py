@@ -27,14 +27,18 @@ THINGS = ("example.org/v1", "things")
 
 
 class Seen:
-    """How often a change was told, and the lines of the log."""
+    """How often a change was told, the lines of the log, and what no watch may raise. ``mistake`` is raised."""
 
-    def __init__(self) -> None:
+    def __init__(self, mistake: Exception | None = None) -> None:
         self.changes = 0
         self.lines: list[str] = []
+        self.crashes: list[Exception] = []
+        self.mistake = mistake
 
     def on_change(self) -> None:
         self.changes += 1
+        if self.mistake is not None:
+            raise self.mistake
 
     def log(self, level: Level, message: str, /, **values: object) -> None:
         self.lines.append(f"{message} {values.get('cause', '')}")
@@ -68,10 +72,10 @@ def following(lists: Sequence[StubAction], watches: Sequence[StubAction]) -> Cal
 
 
 @contextmanager
-def watching(server: HTTPStubServer, *names: str) -> Iterator[Seen]:
-    seen = Seen()
-    access = KubernetesAccess(api_root=server.url, token="t")
-    watch = open_cluster_watch(access, {}, seen.on_change, clock=SystemClock(), log=seen.log)
+def watching(server: HTTPStubServer, *names: str, mistake: Exception | None = None) -> Iterator[Seen]:
+    seen = Seen(mistake)
+    access = KubernetesAccess(api_root=server.url, token="t")  # noqa: S106  # of a stub
+    watch = open_cluster_watch(access, {}, seen.on_change, seen.crashes.append, clock=SystemClock(), log=seen.log)
     watch.start([collection_of(*THINGS, names=names)])
     try:
         yield seen
@@ -97,7 +101,14 @@ def run(
         return server, seen
 
 
-def test_a_change_is_told_and_the_watch_resumes_after_it() -> None:
+def test_a_mistake_ends_no_watch_unnoticed() -> None:
+    mistake = KeyError("a rule")
+    with open_http_stub(following([listed(1, thing("a", 1))], [])) as server, watching(server, mistake=mistake) as seen:
+        wait_until(lambda: bool(seen.crashes), "the mistake is told")
+        assert seen.crashes == [mistake]
+
+
+def test_a_change_is_reported_and_the_watch_resumes_after_it() -> None:
     stream = SendStream([event("MODIFIED", thing("a", 7))])
     server, seen = run([listed(5, thing("a", 5))], [stream], lambda server, _: len(watches_of(server)) == 2)
     assert "resourceVersion=5" in watches_of(server)[0]
@@ -115,19 +126,19 @@ def test_a_change_is_told_and_the_watch_resumes_after_it() -> None:
     ],
     ids=["refused", "expired", "silent", "bookmark"],
 )
-def test_after_expiry_and_silence_it_lists_again_and_tells_what_is_new(ended: StubAction) -> None:
+def test_after_an_expiry_or_a_stream_without_events_it_lists_again(ended: StubAction) -> None:
     lists = [listed(5), listed(9, thing("a", 9))]
     server, seen = run(lists, [ended], lambda server, _: len(watches_of(server)) == 2)
     assert "resourceVersion=9" in watches_of(server)[1]
     assert seen.changes == 2
 
 
-def test_a_list_that_shows_nothing_new_tells_nothing() -> None:
+def test_a_list_that_shows_nothing_new_reports_nothing() -> None:
     _, seen = run([listed(5, thing("a", 5))], [SendStream([])] * 2, lambda server, _: len(watches_of(server)) == 3)
     assert seen.changes == 1
 
 
-def test_other_names_are_not_told() -> None:
+def test_other_names_are_not_reported() -> None:
     stream = SendStream([event("ADDED", thing("b", 6)), event("DELETED", thing("b", 7))])
     _, seen = run([listed(5, thing("a", 5))], [stream], lambda server, _: len(watches_of(server)) == 2, "a")
     assert seen.changes == 1

@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.kubernetes.client.messages import Json
+from netplug_backends.kubernetes.client.apiclient import Json
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS, is_deleted, mirrored_uid
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Ordinal, Prefix

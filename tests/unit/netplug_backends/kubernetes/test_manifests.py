@@ -18,7 +18,7 @@ from netplug_backends.kubernetes.manifests import (
     static_manifest,
 )
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.installation.methods import Method
+from netplug_core.installation.static import Method
 
 MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
 

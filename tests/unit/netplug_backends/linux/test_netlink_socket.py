@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from netplug_backends.linux.netlink import query_link
-from netplug_backends.linux.netlink_socket import NetlinkOutcome, NetlinkSocket
+from netplug_backends.linux.netlink import NetlinkOutcome, NetlinkSocket, query_link
 from netplug_core.dataplane.protocol import DataplaneTimeout, KernelError
 
 HEADER = struct.Struct("=IHHII")

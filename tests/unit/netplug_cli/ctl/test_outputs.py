@@ -15,7 +15,7 @@ from netplug_cli.ctl.main import netplugctl
 from netplug_core import __version__
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from netplug_cli.ctl.editor import write_private_file
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.private_files import write_private_file
 
 
 @pytest.mark.parametrize("umask", [0, 0o077])

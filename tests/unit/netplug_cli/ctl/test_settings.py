@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.ctl.settings import read_settings
+from netplug_cli.ctl.session import read_settings
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import DatastoreSettings
 

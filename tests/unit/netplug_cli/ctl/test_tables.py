@@ -5,8 +5,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.tables import Width
 from netplug_core.addressing import Address, Prefix
-from netplug_core.resources.bgpconfiguration import BGPConfigurationSpec
-from netplug_core.resources.bgppeer import BGPPeerSpec
+from netplug_core.resources.bgp import BGPConfigurationSpec, BGPPeerSpec
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec

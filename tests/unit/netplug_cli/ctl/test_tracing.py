@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel
+from netplug_cli.ctl.session import TracedDatastore, TraceLevel
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.ipam.model.block import BLOCK, Block

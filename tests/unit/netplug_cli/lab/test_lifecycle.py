@@ -12,15 +12,15 @@ from attrs import evolve
 
 from netplug_cli.lab.folder import LockMode, find_lab, lock_folder
 from netplug_cli.lab.model import LAB_POOLS, NODE_ADDRESSES, Lab, LabError, LabPlan, new_lab
+from netplug_cli.lab.report import inspect_lab
 from netplug_cli.lab.runtime import PluginFailed
 from netplug_cli.lab.setup import EarlierLab, LabRuns, up
-from netplug_cli.lab.status import inspect_lab
 from netplug_cli.lab.stores import ExternalServers, StoreKind
 from netplug_cli.lab.teardown import Removal, RemovalExtent, down
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.flows.resources.overview import read_utilization
+from netplug_core.flows.resources.read import read_utilization
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.clock import ManualClock

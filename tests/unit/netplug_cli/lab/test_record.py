@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from netplug_cli.lab.folder import attached_pod, parse_lab, render_lab
 from netplug_cli.lab.model import Lab, LabError, LabPlan, LabPod, new_lab
-from netplug_cli.lab.record import attached_pod, parse_lab, render_lab
 from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, SqliteStore, StoreKind
 from tests.harness.lab import ADD_OUTPUT
 

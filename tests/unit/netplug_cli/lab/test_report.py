@@ -3,8 +3,7 @@
 from netplug_cli.lab.model import LabPlan, new_lab
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.reachability import ProbePath, ProbePeer, ReachabilityMatrix, list_probe_paths
-from netplug_cli.lab.report import access_lines, matrix_lines, pod_lines, problem_lines
-from netplug_cli.lab.status import LabStatus
+from netplug_cli.lab.report import LabStatus, access_lines, matrix_lines, pod_lines, problem_lines
 from netplug_cli.lab.stores import OwnServers
 from netplug_core.addressing import Address
 

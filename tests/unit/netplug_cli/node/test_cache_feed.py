@@ -13,8 +13,8 @@ from netplug_cli.node.cache_feed import CacheFeed, CacheRefresh, EndpointFeed
 from netplug_cli.node.shared import SharedDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent, WatchExpired

@@ -7,7 +7,7 @@ from netplug_cli.node.caches import OpenCaches
 from netplug_cli.node.shared import SharedDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.feed import follow
+from netplug_core.datastore.view import follow
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS
 from netplug_core.ipam.outcome.record_memory import FORGOTTEN_AFTER_S
 from netplug_core.ipam.outcome.trace import RecordTrace

@@ -8,7 +8,7 @@ from netplug_cli.node.tasks import TokenRefresh
 from netplug_core.clock import SECOND_NS
 from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import Unavailable
-from netplug_core.installation.tokens import IssuedToken
+from netplug_core.installation.installer import IssuedToken
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines

@@ -7,7 +7,7 @@ from threading import Event
 from netplug_cli.operator.election import Election
 from netplug_core.errors import Unavailable
 from netplug_core.operator.lease import LEASE, LEASE_S, RENEW_EVERY_S, TRUSTED_S
-from netplug_core.operator.objects import ObjectRef, find_text
+from netplug_core.operator.state import ObjectRef, find_text
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines
 from tests.harness.operator_cluster import MemoryCluster

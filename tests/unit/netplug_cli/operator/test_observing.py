@@ -7,10 +7,7 @@ import pytest
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import Json, ObjectRef
-from netplug_core.operator.platform import KUBEADM_CONFIG
-from netplug_core.operator.wanted import installed_refs
+from netplug_core.operator.state import KUBEADM_CONFIG, ClusterMode, Json, ObjectRef, installed_refs
 from netplug_core.resources.ippool import IPPool
 from tests.harness.installations import network
 from tests.harness.operator_cluster import SHIPPED, MemoryCluster, MemoryPools, make_loop, settle

@@ -12,9 +12,7 @@ from netplug_cli.operator.observing import INSTALLATION
 from netplug_cli.operator.process import RESYNC_S, OperatorLoop
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.operator.cluster import OperatorSettings
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import Json, ObjectRef
+from netplug_core.operator.state import ClusterMode, Json, ObjectRef, OperatorSettings
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import network
 from tests.harness.node_server import Lines

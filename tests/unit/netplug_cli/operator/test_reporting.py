@@ -2,7 +2,7 @@
 
 from netplug_cli.operator.reporting import Reporter
 from netplug_core.errors import Unavailable
-from netplug_core.operator.events import TAKE_OVER
+from netplug_core.operator.status import TAKE_OVER
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import manifest
 from tests.harness.node_server import Lines

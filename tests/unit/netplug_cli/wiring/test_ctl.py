@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import netplug_cli
-from netplug_backends.host.install import EXECUTABLES
+from netplug_backends.host.executables import EXECUTABLES
 from netplug_cli.wiring import ctl
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable

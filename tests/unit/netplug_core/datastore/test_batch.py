@@ -9,11 +9,18 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.batch import BatchTransactor, NextStep, RequestQueue, run_batch
-from netplug_core.datastore.batch_plan import BatchPlan, BatchRequest, plan_batch
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.batch import (
+    BatchPlan,
+    BatchRequest,
+    BatchTransactor,
+    NextStep,
+    RequestQueue,
+    plan_batch,
+    run_batch,
+)
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
+from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.errors import ContentionExhausted, Unavailable
 from netplug_core.locks import Turn
 from netplug_core.records import (

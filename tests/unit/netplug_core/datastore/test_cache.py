@@ -7,9 +7,8 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.cached_state import Lasting
 from netplug_core.datastore.protocol import FRESH_S
+from netplug_core.datastore.view import DatastoreCache, Lasting
 from netplug_core.records import (
     ABSENT,
     Create,

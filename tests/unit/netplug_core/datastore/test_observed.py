@@ -8,7 +8,7 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
-from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
+from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
 from netplug_core.errors import DatastoreError
 from netplug_core.records import AlreadyExists, Create, Get, Kind, NotSupported, Revision, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock

@@ -4,7 +4,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
-from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.records import PAGE_SIZE, Create, Kind, List
 from netplug_core.testing.clock import ManualClock
 from tests.harness.stores import RecordingStore

@@ -8,9 +8,9 @@ from attrs import define
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import FRESH_S
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, FRESH_S
+from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
 from netplug_core.records import (
     ABSENT,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.decoding.containment import contains
+from netplug_core.decoding.members import contains
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Members in another letter case are found, and taken out of the object."""
 
-from netplug_core.decoding.spelling import RespelledMember, take_respelled
+from netplug_core.decoding.members import RespelledMember, take_respelled
 
 PATH = ("spec", "cni", "ipam", "plugin")
 

@@ -6,8 +6,19 @@ import pytest
 from attrs import Factory, define, field, frozen
 
 from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, STRING, TEXT, Codec, Refused, checked
-from netplug_core.decoding.errors import MalformedField, UnknownField, cni_error, document_error
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, find_member, find_object
+from netplug_core.decoding.tables import (
+    Decoder,
+    DocumentOrigin,
+    Field,
+    ListOf,
+    MalformedField,
+    Table,
+    UnknownField,
+    cni_error,
+    document_error,
+    find_member,
+    find_object,
+)
 from netplug_core.errors import ConfigurationError, DecodeError, redact_url_credentials
 
 SECRET = "hunter2"  # noqa: S105  # planted, to be searched for

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.cluster import ClusterInventory, ClusterNode
-from netplug_core.installation.cluster_rules import check_in_cluster, facts_of, find_obstacle
+from netplug_core.installation.rules import CheckedInstallation, check, check_in_cluster, facts_of, find_obstacle
 from netplug_core.resources.ippool import IPPool
 from tests.harness.installations import make_pool, network, read
 

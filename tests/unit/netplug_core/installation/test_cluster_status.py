@@ -7,13 +7,16 @@ from attrs import evolve
 
 from netplug_core.installation.cluster import (
     ClusterState,
+    Condition,
     DaemonSetState,
     FieldConflict,
     InstallationState,
     OperatorState,
     PodState,
+    PoolsFound,
+    Status,
+    judge,
 )
-from netplug_core.installation.cluster_status import Condition, PoolsFound, Status, judge
 from netplug_core.resources.ippool import Encapsulation
 from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import make_pool

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.conflist_template import HostFacts, fill_conflist, is_ours, require_filled
-from netplug_core.installation.installer_settings import CERTIFICATES, read_installer_settings
+from netplug_core.installation.installer import (
+    CERTIFICATES,
+    HostFacts,
+    fill_conflist,
+    is_ours,
+    read_installer_settings,
+    require_filled,
+)
 
 FACTS = HostFacts(host_name="Node-7.example")
 

@@ -1,6 +1,6 @@
 """Parts of containers."""
 
-from netplug_core.installation.containers import fixed_variables, health_probe
+from netplug_core.installation.daemonset import fixed_variables, health_probe
 
 
 def test_variables_are_sorted() -> None:

@@ -9,10 +9,10 @@ import pytest
 from attrs import evolve
 
 from netplug_core.errors import ConfigurationError
+from netplug_core.installation.cluster import IncompatibleCluster
 from netplug_core.installation.conversion import Conversion, convert
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.incompatible import IncompatibleCluster
-from netplug_core.installation.methods import Method
+from netplug_core.installation.settings import ClusterFacts
+from netplug_core.installation.static import Method
 from netplug_core.names import MANAGED_BY
 from netplug_core.resources.ippool import Encapsulation, IPPool
 from tests.harness.installations import make_pool, network, read, resolved

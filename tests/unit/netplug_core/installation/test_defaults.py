@@ -2,8 +2,8 @@
 
 import pytest
 
-from netplug_core.installation.defaults import find_size
-from netplug_core.installation.selection import CNIType, IPAMType
+from netplug_core.installation.document import CNIType, IPAMType
+from netplug_core.installation.settings import find_size
 from netplug_core.resources.installation import (
     AddressDetection,
     ImagePullPolicy,

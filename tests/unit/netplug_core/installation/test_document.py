@@ -2,8 +2,7 @@
 
 import pytest
 
-from netplug_core.installation.document import is_installation, read_installation
-from netplug_core.installation.problems import InvalidInstallation
+from netplug_core.installation.document import InvalidInstallation, is_installation, read_installation
 from tests.harness.installations import manifest, network
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.installation.environment import render_environment
+from netplug_core.installation.daemonset import render_environment
 from tests.harness.installations import make_pool, network, resolved
 
 V4, V6 = make_pool("10.0.0.0/16"), make_pool("fd00::/48", name="six")

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.conflist_template import Conflist
-from netplug_core.installation.host_plan import (
+from netplug_core.installation.installer import (
+    CERTIFICATES,
     BinFolder,
     ConfFolder,
+    Conflist,
     CopyProgram,
     InstallPrograms,
     NoWritableFolder,
@@ -22,9 +23,9 @@ from netplug_core.installation.host_plan import (
     helper_names,
     plan_install,
     plan_removal,
+    read_installer_settings,
     usable_folders,
 )
-from netplug_core.installation.installer_settings import CERTIFICATES, read_installer_settings
 
 OURS = '{"type": "netplug"}'
 CONFLIST = Conflist(text=OURS, unknown=())

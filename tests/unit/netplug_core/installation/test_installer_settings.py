@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.installer_settings import read_installer_settings
+from netplug_core.installation.installer import read_installer_settings
 
 
 def test_defaults() -> None:

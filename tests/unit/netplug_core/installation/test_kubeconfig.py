@@ -4,7 +4,7 @@ import json
 
 from netplug_backends.kubernetes.client.credentials import FileReader, TlsVerification
 from netplug_backends.kubernetes.client.kubeconfig import from_text
-from netplug_core.installation.kubeconfig import PluginAccess, render_kubeconfig
+from netplug_core.installation.installer import PluginAccess, render_kubeconfig
 
 SERVER = "https://[2001:db8::1]:6443"
 TOKEN = "t.o.k"  # noqa: S105  # of no server

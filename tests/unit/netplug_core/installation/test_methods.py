@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.methods import (
+from netplug_core.installation.static import (
     ETCD_PLACEHOLDER,
     TLS_FOLDER,
     TLS_KEYS,

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from netplug_core.installation.environment import render_environment
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.node_daemonset import CONFIG_HASH
-from netplug_core.installation.render import render
+from netplug_core.installation.daemonset import CONFIG_HASH, render, render_environment
+from netplug_core.installation.settings import ClusterFacts
 from tests.harness.installations import make_pool, network, read, resolved
 
 

@@ -1,8 +1,7 @@
 """The second object replaces what it sets, and clears nothing."""
 
-from netplug_core.installation.check import check
-from netplug_core.installation.overlay import overlaid
-from netplug_core.installation.selection import IPAMType, select
+from netplug_core.installation.document import IPAMType, overlaid, select
+from netplug_core.installation.rules import check
 from tests.harness.installations import network, read
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.installation.pool_defaults import ResolvedPool
+from netplug_core.installation.settings import ResolvedPool
 from netplug_core.resources.installation import PoolEncapsulation
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation
 from tests.harness.installations import judge, make_pool, network, resolved

@@ -4,8 +4,8 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.pool_plan import PoolAPI, PoolStep, plan_pools, pools_afterwards
+from netplug_core.installation.pools import PoolAPI, PoolStep, plan_pools, pools_afterwards
+from netplug_core.installation.settings import ClusterFacts
 from netplug_core.names import MANAGED_BY
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata

@@ -1,7 +1,7 @@
 """Everything that is installed, for a cluster as it will be."""
 
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.render import render
+from netplug_core.installation.daemonset import render
+from netplug_core.installation.settings import ClusterFacts
 from tests.harness.installations import make_pool, network, read
 
 

@@ -6,9 +6,8 @@ from typing import cast
 
 import pytest
 
-from netplug_core.decoding.schema import Schema
-from netplug_core.installation.descriptions import FIELDS, find_field_text
-from netplug_core.installation.schema import field_schemas, installation_schema
+from netplug_core.decoding.tables import Schema
+from netplug_core.installation.schema import FIELDS, field_schemas, find_field_text, installation_schema
 
 MAX_SIZE = 262_144
 """Bytes of an annotation of Kubernetes: with more, `kubectl apply` on the client's side fails."""

@@ -2,9 +2,8 @@
 
 import pytest
 
-from netplug_core.installation.check import check
-from netplug_core.installation.document import read_installation
-from netplug_core.installation.selection import CNIType, IPAMType, Selected, select
+from netplug_core.installation.document import CNIType, IPAMType, Selected, read_installation, select
+from netplug_core.installation.rules import check
 from netplug_core.resources.installation import InstallMode, SpecVersion
 from tests.harness.installations import manifest, network, read
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from netplug_core.installation.conflist_template import HostFacts, fill_conflist
-from netplug_core.installation.installer_settings import read_installer_settings
-from netplug_core.installation.methods import TLS_FOLDER, Method
-from netplug_core.installation.static_manifest import render_static, static_template
+from netplug_core.installation.installer import HostFacts, fill_conflist, read_installer_settings
+from netplug_core.installation.static import TLS_FOLDER, Method, render_static, static_template
 from tests.harness.netconf_loader import find_refusal
 
 METHODS = pytest.mark.parametrize("method", list(Method))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.clock import SECOND_NS
-from netplug_core.installation.tokens import IssuedToken, parse_duration_s, refresh_delay_s
+from netplug_core.installation.installer import IssuedToken, parse_duration_s, refresh_delay_s
 
 NOW_NS = 1_790_000_000 * SECOND_NS
 HOUR_S = 3600.0

@@ -4,11 +4,10 @@ from typing import cast
 
 import pytest
 
-from netplug_core.installation.check import check
-from netplug_core.installation.document import read_installation
-from netplug_core.installation.facts import ClusterFacts
-from netplug_core.installation.problems import InvalidInstallation
+from netplug_core.installation.document import InvalidInstallation, read_installation
+from netplug_core.installation.rules import check
 from netplug_core.installation.schema import spec_schema
+from netplug_core.installation.settings import ClusterFacts
 from netplug_core.resources.installation import KubernetesProvider, Sysctl
 from tests.harness.installations import manifest, network
 from tests.harness.wrong_installations import V4, WRONG_DOCUMENTS, WRONG_SPECS, N, pool

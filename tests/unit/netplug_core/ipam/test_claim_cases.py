@@ -9,9 +9,8 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import ContentionExhausted, Unavailable
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import affinities_of, claim, ensure_blocks, relinquish_block
-from netplug_core.ipam.allocation.claim import ClaimResult
+from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness
 from netplug_core.ipam.allocation.pools import block_order, hashed_start
-from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, Shortfall
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Attribute, block_key

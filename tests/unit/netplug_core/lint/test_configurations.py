@@ -5,8 +5,7 @@ import pytest
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.lint.configurations import Configuration, find_file_order, read_configurations
 from netplug_core.lint.documents import Document
-from netplug_core.lint.finding import Finding, Repair
-from netplug_core.lint.rules import Rule
+from netplug_core.lint.rules import Finding, Repair, Rule
 
 
 def document(*plugins: object, file: str = "", **more: object) -> Document:

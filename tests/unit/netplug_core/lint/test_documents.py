@@ -3,8 +3,7 @@
 import pytest
 
 from netplug_core.lint.documents import Document, DocumentSort, KubernetesObject, find_sort, read_kubernetes_object
-from netplug_core.lint.finding import Finding, format_path
-from netplug_core.lint.rules import Rule
+from netplug_core.lint.rules import Finding, Rule, format_path
 
 API = "projectnetplug.org/v3"
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from netplug_core.lint.finding import Finding, format_path
-from netplug_core.lint.rules import Group, Rule, Severity
+from netplug_core.lint.rules import Finding, Group, Rule, Severity, format_path
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,11 @@ from attrs import evolve
 
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
-from netplug_core.installation.pool_plan import PoolAction, PoolStep
-from netplug_core.operator.actions import ApplyObject, ChangePool
-from netplug_core.operator.component_status import Component, component_ref, component_reports
-from netplug_core.operator.conditions import Reason, Report
-from netplug_core.operator.objects import IGNORE, ObjectRef
+from netplug_core.installation.pools import PoolAction, PoolStep
 from netplug_core.operator.plan import Plan
-from netplug_core.operator.status import plan_after_failure
+from netplug_core.operator.report import Reason, Report
+from netplug_core.operator.state import IGNORE, ApplyObject, ChangePool, ObjectRef
+from netplug_core.operator.status import Component, component_ref, component_reports, plan_after_failure
 from tests.harness.installations import make_pool, network
 from tests.harness.operator_scene import Scene
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_core.operator.crd_mode import ClusterMode, ModeEvidence, ModeRefused, decide_mode
+from netplug_core.operator.state import ClusterMode, ModeEvidence, ModeRefused, decide_mode
 
 V1, V3 = ClusterMode.V1, ClusterMode.V3
 

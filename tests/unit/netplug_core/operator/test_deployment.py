@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from netplug_core.installation.images import NODE_IMAGE, image_reference
+from netplug_core.installation.settings import NODE_IMAGE, image_reference
 from netplug_core.operator.deployment import HEALTH_PORT, OPERATOR_NAMESPACE, default_image, render_operator
-from netplug_core.operator.wanted import NAMESPACE_REF
+from netplug_core.operator.state import NAMESPACE_REF
 from tests.harness.installations import resolved
 from tests.harness.operator_cluster import SHIPPED
 

@@ -6,8 +6,8 @@ import pytest
 
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
-from netplug_core.operator.events import Event, ref_of_event, render_event
-from netplug_core.operator.objects import Json
+from netplug_core.operator.state import Json
+from netplug_core.operator.status import Event, ref_of_event, render_event
 from tests.harness.installations import manifest, network
 from tests.harness.operator_scene import Scene
 

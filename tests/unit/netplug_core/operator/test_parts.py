@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_core.installation.pool_plan import PoolAction, PoolStep
-from netplug_core.operator.actions import Action, ApplyObject, ChangePool, DeleteObject, SetFinalizer, describe
-from netplug_core.operator.conditions import Reason, Report, conditions_of
-from netplug_core.operator.objects import APPLIED_HASH, ObjectRef, find_text, marked, needs_apply
-from netplug_core.operator.platform import platform_prefixes, service_prefixes
+from netplug_core.installation.pools import PoolAction, PoolStep
+from netplug_core.operator.report import Reason, Report, conditions_of
+from netplug_core.operator.state import (
+    APPLIED_HASH,
+    Action,
+    ApplyObject,
+    ChangePool,
+    DeleteObject,
+    ObjectRef,
+    SetFinalizer,
+    describe,
+    find_text,
+    marked,
+    needs_apply,
+    platform_prefixes,
+    service_prefixes,
+)
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from tests.harness.installations import make_pool
 from tests.harness.operator_cluster import SHIPPED

@@ -8,11 +8,17 @@ from attrs import evolve
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
 from netplug_core.names import MANAGED_BY
-from netplug_core.operator.cluster import FINALIZER
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.objects import IGNORE, ObjectRef
-from netplug_core.operator.platform import KUBEADM_CONFIG
-from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF, installed_refs
+from netplug_core.operator.state import (
+    CONFIG_MAP_REF,
+    DAEMONSET_REF,
+    FINALIZER,
+    IGNORE,
+    KUBEADM_CONFIG,
+    NAMESPACE_REF,
+    ClusterMode,
+    ObjectRef,
+    installed_refs,
+)
 from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import make_pool, network
 from tests.harness.operator_cluster import DEFINITION_KINDS, SHIPPED, VERSION, make_loop, settle

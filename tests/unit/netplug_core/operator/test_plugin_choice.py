@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from netplug_cli.operator.observing import INSTALLATION
-from netplug_core.operator.objects import ObjectRef
-from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF
+from netplug_core.operator.state import CONFIG_MAP_REF, DAEMONSET_REF, ObjectRef
 from netplug_core.resources.installation import KubernetesProvider
 from tests.harness.installations import network
 from tests.harness.operator_scene import Scene

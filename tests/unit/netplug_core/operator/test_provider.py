@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_core.operator.objects import Json
-from netplug_core.operator.provider import detect_provider
+from netplug_core.operator.state import Json, detect_provider
 from netplug_core.resources.installation import KubernetesProvider
 
 

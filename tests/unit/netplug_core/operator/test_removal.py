@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netplug_cli.operator.observing import INSTALLATION
-from netplug_core.operator.objects import IGNORE, ObjectRef
-from netplug_core.operator.wanted import CONFIG_MAP_REF, DAEMONSET_REF, NAMESPACE_REF
+from netplug_core.operator.state import CONFIG_MAP_REF, DAEMONSET_REF, IGNORE, NAMESPACE_REF, ObjectRef
 from tests.harness.installations import network
 from tests.harness.operator_cluster import DEFINITION_KINDS
 from tests.harness.operator_scene import Scene

@@ -11,12 +11,17 @@ from attrs import evolve
 
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
-from netplug_core.operator.actions import CompleteInstallation
-from netplug_core.operator.cluster import FINALIZER
-from netplug_core.operator.crd_mode import ClusterMode
-from netplug_core.operator.node_migration import MIGRATION_LABEL, OVERRIDE_REF, STATIC_OVERRIDE_REF
-from netplug_core.operator.objects import IGNORE, ObjectRef
-from netplug_core.operator.wanted import DAEMONSET_REF, NAMESPACE_REF, STATIC_DAEMONSET_REF
+from netplug_core.operator.state import (
+    DAEMONSET_REF,
+    FINALIZER,
+    IGNORE,
+    NAMESPACE_REF,
+    STATIC_DAEMONSET_REF,
+    ClusterMode,
+    CompleteInstallation,
+    ObjectRef,
+)
+from netplug_core.operator.takeover import MIGRATION_LABEL, OVERRIDE_REF, STATIC_OVERRIDE_REF
 from tests.harness.installations import network
 from tests.harness.operator_cluster import MemoryCluster, make_loop, settle
 from tests.harness.operator_scene import Scene

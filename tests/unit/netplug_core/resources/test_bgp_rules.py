@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from netplug_core.decoding.errors import MalformedField
-from netplug_core.resources.bgpconfiguration import BGPConfiguration
+from netplug_core.decoding.tables import MalformedField
+from netplug_core.resources.bgp import BGPConfiguration
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
 from tests.harness.resources import resource_of
 

@@ -6,8 +6,7 @@ import pytest
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
-from netplug_core.decoding.errors import MalformedField, UnknownField
-from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.decoding.tables import DocumentOrigin, MalformedField, UnknownField
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
 from netplug_core.records import Kind

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from netplug_core.decoding.errors import MalformedField, UnknownField
+from netplug_core.decoding.tables import MalformedField, UnknownField
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
 from tests.harness.resources import resource_of
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from netplug_core.decoding.errors import MalformedField, UnknownField
+from netplug_core.decoding.tables import MalformedField, UnknownField
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource

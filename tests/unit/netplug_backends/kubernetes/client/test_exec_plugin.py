@@ -15,8 +15,8 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import tls_context
 from netplug_backends.kubernetes.client.credentials import Pem
-from netplug_backends.kubernetes.client.transport import tls_context
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.settings.model import KubernetesAccess

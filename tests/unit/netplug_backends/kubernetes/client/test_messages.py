@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, RawReply, decode_reply, parse_json
+from netplug_backends.kubernetes.client.apiclient import ApiReply, ApiRequest, RawReply, decode_reply, parse_json
 from netplug_core.errors import Unavailable
 from netplug_core.records import OutcomeUnknown
 

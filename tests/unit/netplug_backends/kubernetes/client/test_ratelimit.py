@@ -1,6 +1,6 @@
 """The rate limit: a burst at once, then a steady rate, and no wait past a deadline."""
 
-from netplug_backends.kubernetes.client.ratelimit import DEFAULT_BURST, RateLimiter
+from netplug_backends.kubernetes.client.apiclient import DEFAULT_BURST, RateLimiter
 from netplug_core.clock import Deadline
 from netplug_core.testing.clock import ManualClock
 

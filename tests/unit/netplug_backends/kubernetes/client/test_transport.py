@@ -14,8 +14,8 @@ import trustme
 
 from netplug_backends.connections import DeadlineSocket
 from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.client.apiclient import ApiConnection, connect, tls_context
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVerification
-from netplug_backends.kubernetes.client.transport import ApiConnection, connect, tls_context
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from tests.harness.waiting import MARGIN_S

@@ -10,7 +10,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.ctl.commands.datastore import _progress
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.encoding.export import EXPORTED_KINDS
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block

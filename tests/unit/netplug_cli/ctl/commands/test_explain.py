@@ -15,7 +15,7 @@ from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_k
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
-from netplug_core.ipam.reporting.request_explanation import RequestExplanation
+from netplug_core.ipam.reporting.explanation import RequestExplanation
 from netplug_core.records import Create
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key

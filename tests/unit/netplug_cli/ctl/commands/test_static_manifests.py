@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import netplug_cli
-from netplug_core.installation.methods import Method
+from netplug_core.installation.static import Method
 from tests.harness.ctl import ToolHarness
 
 PUBLISHED = Path(netplug_cli.__file__).parent / "manifests" / "static"

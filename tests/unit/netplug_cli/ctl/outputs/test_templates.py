@@ -2,8 +2,7 @@
 
 import pytest
 
-from netplug_cli.ctl.outputs.paths import PathError
-from netplug_cli.ctl.outputs.templates import parse_template
+from netplug_cli.ctl.outputs.formats import PathError, parse_template
 
 LIST = {
     "items": [

@@ -2,8 +2,13 @@
 
 import pytest
 
-from netplug_cli.ctl.simulation.options import NodeGroup, parse_pool
-from netplug_cli.ctl.simulation.resources import generate_nodes, read_scenario_files, workload_families
+from netplug_cli.ctl.simulation.options import (
+    NodeGroup,
+    generate_nodes,
+    parse_pool,
+    read_scenario_files,
+    workload_families,
+)
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
 from tests.harness.ctl import ToolHarness

@@ -5,7 +5,7 @@ import pytest
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.cni.gc import GC_S
 from netplug_core.ipam.model.handle import handle_key

@@ -11,7 +11,7 @@ from attrs import define
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.call import RELEASE_S
 from netplug_core.records import OutcomeUnknown, Query, Revision, Snapshot, Write

@@ -6,7 +6,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
-from netplug_core.flows.ipam.address_list import read_addresses
+from netplug_core.flows.ipam.leaks import read_addresses
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec
 from netplug_core.resources.metadata import Metadata

@@ -10,7 +10,7 @@ from netplug_core.addressing import Address
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.addresses import change_owner, find_holder, release_addresses
 from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT
-from netplug_core.ipam.allocation.owners import OwnerChange, OwnerMismatch
+from netplug_core.ipam.allocation.release import OwnerChange, OwnerMismatch
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.ipam.model.block import Pairs
 from netplug_core.ipam.outcome.refusals import HandleMismatch

@@ -15,9 +15,8 @@ from netplug_core.flows.ipam.affinities import (
     relinquish_node,
     relinquish_pool,
 )
-from netplug_core.ipam.allocation.claim import ClaimResult
+from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness
 from netplug_core.ipam.allocation.context import BLOCKS_PER_COMMIT
-from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.outcome.refusals import NoPoolServes

@@ -5,7 +5,7 @@ import pytest
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline, Pace
 from netplug_core.errors import NetplugError, RequestError
-from netplug_core.flows.ipam.endpoint import require_ready, settle_endpoint
+from netplug_core.flows.ipam.service import require_ready, settle_endpoint
 from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.records import Create, Get, NeedMore, Snapshot, Write

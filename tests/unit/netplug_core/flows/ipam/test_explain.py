@@ -15,7 +15,7 @@ from netplug_core.flows.ipam.explain import (
 )
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.reporting.address_explanation import AddressStatus
+from netplug_core.ipam.reporting.explanation import AddressStatus
 from netplug_core.orchestrator.model import PodName
 from netplug_core.records import Create
 from netplug_core.resources.ippool import AllowedUse

@@ -8,8 +8,8 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
+from netplug_core.flows.ipam.addresses import EndpointCheck, HeldRelease, ReleaseResult, release_held
 from netplug_core.flows.ipam.check import SETTLE_S
-from netplug_core.flows.ipam.release_held import EndpointCheck, HeldRelease, ReleaseResult, release_held
 from netplug_core.records import Key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec

@@ -8,7 +8,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.flows.ipam.release_leaked import (
+from netplug_core.flows.ipam.leaks import (
     HandleResult,
     ReleaseNotAllowed,
     ReleasePlan,
@@ -18,7 +18,7 @@ from netplug_core.flows.ipam.release_leaked import (
     require_usable,
 )
 from netplug_core.ipam.model.handle import Handle, handle_key
-from netplug_core.ipam.reporting.allocation_report import HandleRef, LeakList
+from netplug_core.ipam.reporting.usage import HandleRef, LeakList
 from netplug_core.testing.faults import FaultyDatastore, LostReply, ProcessDeath, ProcessDied, RunBefore
 from tests.harness.collector import CollectorHarness, leave_handle
 from tests.harness.leaks import (

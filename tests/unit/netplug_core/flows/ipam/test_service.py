@@ -15,7 +15,7 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Attachment, Automatic, ReleaseRequest, Shortfall
 from netplug_core.ipam.outcome.refusals import PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT

@@ -9,15 +9,14 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Prefix
-from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.cached_state import CachedState
 from netplug_core.datastore.protocol import FRESH_S, Atomicity
 from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.view import CachedState, DatastoreCache
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.cache import make_node_cache
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import HANDLE

@@ -8,8 +8,8 @@ import pytest
 from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryMode
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
+from netplug_core.datastore.view import DatastoreCache
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM

@@ -7,13 +7,13 @@ import pytest
 from attrs import evolve
 
 from netplug_core.clock import Deadline
-from netplug_core.flows.resources.edit import edit
 from netplug_core.flows.resources.outcome import (
     Effect,
     LabelKept,
     ResourceMissing,
 )
 from netplug_core.flows.resources.read import find
+from netplug_core.flows.resources.write import edit
 from netplug_core.records import Create, Delete, Query, ReadResult, Record, Revision, Snapshot, Write
 from netplug_core.resources.ippool import IPPool, ippool_key
 from netplug_core.resources.kinds import Resource

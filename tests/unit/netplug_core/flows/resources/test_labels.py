@@ -4,7 +4,8 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.labels import (
+from netplug_core.flows.resources.outcome import KindNotWritable, ResourceMissing
+from netplug_core.flows.resources.write import (
     LabelEffect,
     LabelMissing,
     LabelPresent,
@@ -12,7 +13,6 @@ from netplug_core.flows.resources.labels import (
     remove_label,
     set_label,
 )
-from netplug_core.flows.resources.outcome import KindNotWritable, ResourceMissing
 from netplug_core.records import Create
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.ippool import ippool_key

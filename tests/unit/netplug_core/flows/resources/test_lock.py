@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
-from netplug_core.flows.resources.lock import (
+from netplug_core.flows.resources.cluster import (
     IMPORT_MARK,
     ImportUnfinished,
     LockState,

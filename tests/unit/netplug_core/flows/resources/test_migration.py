@@ -10,12 +10,12 @@ from attrs import define, evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription, EndpointStorage
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.encoding.export import EXPORTED_KINDS, Export
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.check import SETTLE_S
-from netplug_core.flows.resources.lock import ImportUnfinished, lock, unlock
+from netplug_core.flows.resources.cluster import ImportUnfinished, lock, unlock
 from netplug_core.flows.resources.migration import (
     DatastoreChanged,
     DatastoreNotEmpty,

@@ -5,9 +5,9 @@ import pytest
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.overview import AddressState, find_address, read_address_map, read_utilization
+from netplug_core.flows.resources.read import AddressState, find_address, read_address_map, read_utilization
 from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.reporting.utilization import ORPHANS
+from netplug_core.ipam.reporting.usage import ORPHANS
 from netplug_core.records import Create
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import ippool_key

@@ -9,13 +9,11 @@ from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.resources.apply import apply
-from netplug_core.flows.resources.create import create
 from netplug_core.flows.resources.outcome import Effect
 from netplug_core.flows.resources.pools import PoolNeighbours
-from netplug_core.flows.resources.preview import preview
+from netplug_core.flows.resources.write import apply, create, preview
 from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import BLOCK, Block, block_key
 from netplug_core.records import Create, List, Malformed, OutcomeUnknown

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.flows.resources.drain import change_pool
 from netplug_core.flows.resources.outcome import ResourceExists, ResourceOutdated
-from netplug_core.flows.resources.pool_step import change_pool
-from netplug_core.installation.pool_plan import PoolAction, PoolStep
+from netplug_core.installation.pools import PoolAction, PoolStep
 from netplug_core.resources.ippool import IPPool
 from tests.harness.resources import ResourceHarness, make_pool
 

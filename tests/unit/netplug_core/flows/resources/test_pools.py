@@ -13,7 +13,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.affinities import delete_unused_blocks
 from netplug_core.flows.ipam.check import RepairResult, find_loss, restore_blocks
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.resources.lock import lock, lock_for_loss, unlock_after_loss
+from netplug_core.flows.resources.cluster import lock, lock_for_loss, unlock_after_loss
 from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, Effect, ResourceOutdated
 from netplug_core.flows.resources.pools import held_warnings, prepare_deletion
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.flows.resources.outcome import KindNotWritable, ResourceMissing, ResourceOutdated
-from netplug_core.flows.resources.preview import Preview, preview
+from netplug_core.flows.resources.write import Preview, preview
 from netplug_core.records import Create, Malformed
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import Resource, key_of

@@ -7,16 +7,18 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.flows.resources.delete import delete
-from netplug_core.flows.resources.drain import Drainer, PoolManaged, drain
-from netplug_core.flows.resources.outcome import ResourceExists, ResourceMissing
-from netplug_core.flows.resources.resize import (
+from netplug_core.flows.resources.drain import (
     SUCCESSOR_MARK,
+    Drainer,
+    PoolManaged,
     ResizePlan,
     ResizeRefused,
     WantedSize,
     create_successor,
+    drain,
     plan_resize,
 )
+from netplug_core.flows.resources.outcome import ResourceExists, ResourceMissing
 from netplug_core.ipam.reporting.drain_plan import marked
 from netplug_core.names import MANAGED_BY
 from netplug_core.resources.ippool import AssignmentMode, IPPool, ippool_key

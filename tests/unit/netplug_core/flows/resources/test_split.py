@@ -10,9 +10,8 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import NetplugError
-from netplug_core.flows.resources.create import create
+from netplug_core.flows.resources.cluster import ImportUnfinished, lock, unlock
 from netplug_core.flows.resources.drain import PoolManaged
-from netplug_core.flows.resources.lock import ImportUnfinished, lock, unlock
 from netplug_core.flows.resources.outcome import ResourceExists
 from netplug_core.flows.resources.split import (
     PART_MARK,
@@ -23,6 +22,7 @@ from netplug_core.flows.resources.split import (
     plan_split,
     split,
 )
+from netplug_core.flows.resources.write import create
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK, Block

@@ -4,7 +4,7 @@ import pytest
 
 from netplug_core.addressing import PrefixIndex
 from netplug_core.flows.resources.outcome import Effect
-from netplug_core.flows.resources.validate import validate
+from netplug_core.flows.resources.write import validate
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from attrs import define, evolve
 
-from netplug_core.datastore.observed import ObservedDatastore
+from netplug_core.datastore.protocol import ObservedDatastore
 from netplug_core.errors import Unavailable
-from netplug_core.flows.resources.watch import (
+from netplug_core.flows.resources.read import (
     EventType,
     ResourceEvent,
     ResourceEvents,

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
+from netplug_core.ipam.allocation.affinities import ClaimResult, claim_queries, decide_claim, pool_of_range
 from netplug_core.ipam.allocation.context import POOLS
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Block, block_key

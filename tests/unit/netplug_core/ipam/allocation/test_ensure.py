@@ -5,9 +5,9 @@ from attrs import evolve
 
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.affinities import ensure_blocks
+from netplug_core.ipam.allocation.affinities import EnsuredBlocks, decide_ensure
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import queries
-from netplug_core.ipam.allocation.ensure import EnsuredBlocks, decide_ensure
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState
 from netplug_core.ipam.outcome.refusals import (

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Address
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.allocation.owners import (
+from netplug_core.ipam.allocation.release import (
     NO_REVISION,
     AddressHolder,
     OwnerChange,

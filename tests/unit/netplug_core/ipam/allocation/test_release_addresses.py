@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
+from netplug_core.ipam.allocation.release import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import handle_key

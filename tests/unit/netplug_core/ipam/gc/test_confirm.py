@@ -3,10 +3,9 @@
 from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason
-from netplug_core.ipam.gc.confirm import confirm, lookups_needed
-from netplug_core.ipam.gc.lookup import LookupResult
+from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason, LookupResult
 from netplug_core.ipam.gc.model import AllocationRef, FreeCondition, FreeHandle, Leak
+from netplug_core.ipam.gc.reclaim import confirm, lookups_needed
 from netplug_core.orchestrator.model import PodFacts, PodName
 
 WEB, DB = PodName("default", "web"), PodName("default", "db")

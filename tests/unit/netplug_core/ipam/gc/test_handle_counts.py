@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.ipam.gc.handle_counts import HandleCounts, HandleTally
+from netplug_core.ipam.gc.detect import HandleCounts, HandleTally
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import Record, Revision

@@ -1,6 +1,6 @@
 """The answers to live lookups, and the lookups that failed."""
 
-from netplug_core.ipam.gc.lookup import LookupResult
+from netplug_core.ipam.gc.candidates import LookupResult
 from netplug_core.orchestrator.model import PodName
 
 WEB = PodName("default", "web")

@@ -12,7 +12,7 @@ from netplug_core.errors import AllocationError, ErrorCode, NetplugError
 from netplug_core.flows.cni.call import NoAddressWanted, wanted_of
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import relinquish_block
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import AssignRequest, ReleaseItem
 from netplug_core.ipam.outcome import refusals
 from netplug_core.ipam.outcome.refusals import (

@@ -12,7 +12,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
-from netplug_core.ipam.reporting.address_explanation import (
+from netplug_core.ipam.reporting.explanation import (
     AddressExplanation,
     AddressStatus,
     address_queries,

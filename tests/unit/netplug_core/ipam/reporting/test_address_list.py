@@ -8,9 +8,16 @@ from attrs import evolve
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.reporting.address_list import ListedAddress, list_addresses, used_addresses
-from netplug_core.ipam.reporting.address_use import AddressUsers, UseState
-from netplug_core.ipam.reporting.allocation_report import AllocationReport, ReportHeader, reported_allocations
+from netplug_core.ipam.reporting.usage import (
+    AddressUsers,
+    AllocationReport,
+    ListedAddress,
+    ReportHeader,
+    UseState,
+    list_addresses,
+    reported_allocations,
+    used_addresses,
+)
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodNetwork, PodPhase
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from tests.harness.resources import make_pool

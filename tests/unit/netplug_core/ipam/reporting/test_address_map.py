@@ -16,7 +16,7 @@ from netplug_core.ipam.reporting.address_map import (
     UseCounts,
     make_address_map,
 )
-from netplug_core.ipam.reporting.utilization import utilization
+from netplug_core.ipam.reporting.usage import utilization
 from netplug_core.resources.ippool import IPPool
 from tests.harness.resources import make_pool
 

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS
-from netplug_core.ipam.gc.handle_counts import HandleTally
+from netplug_core.ipam.gc.detect import HandleTally
 from netplug_core.ipam.gc.model import ScanTime, StoreView
 from netplug_core.ipam.model.affinity import AFFINITY, affinity_key
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block

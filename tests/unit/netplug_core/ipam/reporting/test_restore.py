@@ -8,7 +8,7 @@ from netplug_core.ipam.allocation.context import BLOCKS_PER_RESTORED_HANDLE
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
-from netplug_core.ipam.reporting.restore import (
+from netplug_core.ipam.reporting.check import (
     DeleteDamaged,
     RestoreAffinity,
     RestoreBlock,

@@ -4,7 +4,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family
-from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, ReleaseRequest
 from netplug_core.testing.allocator.client import CallFault, FaultKind
 from netplug_core.testing.allocator.harness import AllocatorHarness

@@ -1,0 +1,295 @@
+"""What ``ipam collect`` prints: lines for a person, or one JSON object."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import assert_never
+
+import click
+from attrs import Factory, define
+
+from netplug_cli.ctl.documents import STDIN, read_text
+from netplug_cli.ctl.editor import require_free, write_private_file
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.formatting import escape_unprintable, print_error
+from netplug_core.encoding.allocation_report import decode_report, encode_report
+from netplug_core.errors import NetplugError
+from netplug_core.flows.resources.outcome import Effect, Outcome
+from netplug_core.ipam.gc.model import CollectionReport, GCAction
+from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
+
+__all__ = [
+    "ChangeReport", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_document",
+    "collection_lines", "read_leaks", "report_lines", "require_report_file", "write_report",
+]  # fmt: skip
+
+
+# --- report ----------------------------------------------------------------------------------------------------------
+
+
+class Verb(enum.Enum):
+    """A verb; its value is the past participle."""
+
+    APPLY = "applied"
+    CREATE = "created"
+    DELETE = "deleted"
+    PATCH = "patched"
+    REPLACE = "replaced"
+    VALIDATE = "validated"
+
+    @property
+    def imperative(self) -> str:
+        """The verb as it is typed."""
+        return self.name.lower()
+
+
+_CONDITIONALS = {
+    Effect.CREATED: "would create",
+    Effect.UPDATED: "would change",
+    Effect.UNCHANGED: "would not change",
+    Effect.DELETED: "would delete",
+    Effect.REPAIRED: "would repair",
+}
+
+
+@define
+class ChangeReport:
+    """The results of one run of a verb. Successes are printed at once, failures with the summary.
+
+    ``is_dry_run``: they are what would have happened.
+    """
+
+    verb: Verb
+    is_dry_run: bool = False
+    _kinds: set[str] = Factory(set)
+    _success_count: int = 0
+    _failures: list[tuple[str, NetplugError]] = Factory(list)
+
+    def add_success(self, outcome: Outcome) -> None:
+        """Print the outcome of a document."""
+        self._success_count += 1
+        if self.is_dry_run:
+            click.echo(f"{_CONDITIONALS[outcome.effect]} {outcome.key}")
+        else:
+            click.echo(f"{outcome.key} {outcome.effect.value}")
+        for warning in outcome.warnings:
+            print_error(f"warning: {warning}")
+
+    @contextmanager
+    def collect_errors(self, kind: str, source: str = "") -> Iterator[None]:
+        """Collect the error of one document, so that the next ones are still processed.
+
+        ``source`` is the place of the document, empty for the command line.
+        """
+        self._kinds.add(kind)
+        try:
+            yield
+        except NetplugError as error:
+            self._failures.append((f"{source}: " if source else "", error))
+
+    def print_summary(self) -> int:
+        """Print the summary; return the exit status."""
+        done, failed, verb = self._success_count, len(self._failures), self.verb.imperative
+        kind = f"'{next(iter(self._kinds))}' " if len(self._kinds) == 1 else ""
+        past = f"would {verb}" if self.is_dry_run else self.verb.value
+        fail = f"would fail to {verb}" if self.is_dry_run else f"failed to {verb}"
+        end = "; nothing was written" if self.is_dry_run else ""
+        if not failed:
+            click.echo(f"{'Dry run:' if self.is_dry_run else 'Successfully'} {past} {done} {kind}resource(s){end}")
+            return 0
+        if failed == 1 and not done:
+            where, error = self._failures[0]
+            print_error(f"{fail} {kind}resource: {where}{error}")
+            return 1
+        for where, error in self._failures:
+            print_error(f"{where}{error}")
+        if done:
+            click.echo(f"Partial success: {past} {done} out of {done + failed} {kind}resources{end}")
+        else:
+            print_error(f"{fail} any {kind}resources")
+        return 1
+
+
+# --- allocation reports ----------------------------------------------------------------------------------------------
+
+
+_FORMATS = ("json", "yaml", "text", "table", "wide", "name")
+
+
+def require_report_file(path: str, *, is_replacing: bool) -> None:
+    """Refuse a file that cannot be written, and the name of a format, as other commands have it after ``-o``.
+
+    Raises:
+        InputError: it is one of these.
+    """
+    if path in _FORMATS:
+        lists = "with --show-all-ips or --show-problem-ips -o json prints their list, " if path == "json" else ""
+        ways = f"{lists}-o - prints the report in JSON on standard output, and ./{path} is a file of that name"
+        raise InputError(f"-o {path}", path, f"-o takes a file here: {ways}")
+    if path != STDIN:
+        require_free(path, is_replacing=is_replacing)
+
+
+def write_report(path: str, report: AllocationReport, *, is_replacing: bool) -> None:
+    """Write a report into a file as a whole, or to standard output.
+
+    Raises:
+        InputError: the file cannot be written; nothing is left behind.
+    """
+    if path == STDIN:
+        for line in encode_report(report):
+            click.echo(line, nl=False)
+        return
+    write_private_file(path, (line.encode() for line in encode_report(report)), is_replacing=is_replacing)
+
+
+def read_leaks(path: str) -> LeakList:
+    """What the report in a file calls leaked.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is no report.
+    """
+    return decode_report(read_text(path), "standard input" if path == STDIN else path)
+
+
+def report_lines(report: AllocationReport) -> Iterator[str]:
+    """What a report counts."""
+    count = {state: len(report.of_state(state)) for state in UseState}
+    yield (
+        f"Found {count[UseState.LEAKED]} addresses that are not in use ({count[UseState.USED]} are, "
+        f"{count[UseState.COOLING]} cool down, and of {count[UseState.UNDETERMINED]} it is not known)."
+    )
+    leaked = len(report.leaked_handles)
+    yield f"Found {leaked} handles with no matching IPs (and {report.handles - leaked} handles with matches)."
+
+
+# --- address lists ---------------------------------------------------------------------------------------------------
+
+
+class Shown(enum.Enum):
+    """Which addresses are listed."""
+
+    NONE = "none"
+    PROBLEMS = "problems"
+    ALL = "all"
+
+    def of(self, addresses: Iterable[ListedAddress]) -> tuple[ListedAddress, ...]:
+        """Those of some addresses."""
+        return tuple(each for each in addresses if self is Shown.ALL or each.problems)
+
+
+def address_list_lines(addresses: Iterable[ListedAddress]) -> Iterator[str]:
+    """A line for each address, with its handle and its problems, as far as it has any."""
+    for each in addresses:
+        handle = f", handle {each.handle}" if each.handle else ""
+        problems = f"; problem: {', '.join(each.problems)}" if each.problems else ""
+        yield escape_unprintable(f"{each.address} {_state_text(each.use)}{handle}{problems}")
+
+
+def address_list_document(addresses: Iterable[ListedAddress]) -> Mapping[str, object]:
+    """The object that ``-o json`` prints."""
+    return {
+        "addresses": [
+            {
+                "ip": str(each.address),
+                "allocated": each.is_allocated,
+                "handle": each.handle,
+                "state": each.use.state.value,
+                "detail": each.use.text,
+                "problems": list(each.problems),
+            }
+            for each in addresses
+        ]
+    }
+
+
+def _state_text(use: AddressUse) -> str:
+    match use.state:
+        case UseState.USED:
+            return f"is used by {use.text}"
+        case UseState.LEAKED:
+            return "is not in use"
+        case UseState.COOLING:
+            return "cools down"
+        case UseState.UNDETERMINED:
+            return f"may be in use: {use.text}"
+        case _:
+            assert_never(use.state)
+
+
+# --- collect report --------------------------------------------------------------------------------------------------
+
+
+_CHANGED = "its record was written meanwhile"
+_USED = "a direct look says that it is in use"
+
+
+def collection_lines(report: CollectionReport, *, is_applied: bool) -> Iterator[str]:
+    """What was done or would be, what waits, and what is not known."""
+    for line in _lines(report, is_applied=is_applied):
+        yield escape_unprintable(line)
+
+
+def _lines(report: CollectionReport, *, is_applied: bool) -> Iterator[str]:
+    for action in report.done:
+        yield f"done: {action}" if is_applied else f"would {action}"
+    for kept, reason in _kept(report):
+        yield f"left alone: {kept} ({reason})"
+    for leak in report.candidates:
+        yield f"waits for the grace period, or for other addresses of its handle: {leak}"
+    for record in report.pending:
+        yield f"waits for the grace period: {record.key} looks abandoned"
+    for node in report.waiting:
+        yield str(node)
+    for reason, count in sorted(Counter(each.reason.value for each in report.undetermined).items()):
+        yield f"not known whether in use: {count} addresses ({reason})"
+    if report.postponed:
+        yield f"postponed: {report.postponed} actions, more than one tick does; run it again"
+    verb = "Freed" if is_applied else "Would free"
+    yield (
+        f"{verb} {len(report.freed)} addresses in {len(report.done)} actions; "
+        f"{len(report.candidates) + len(report.pending)} candidates wait."
+    )
+
+
+def collection_document(report: CollectionReport, *, is_applied: bool) -> Mapping[str, object]:
+    """The same as an object for JSON."""
+    return {
+        "applied": is_applied,
+        "actions": [
+            *(_action(action, "done" if is_applied else "would be done") for action in report.done),
+            *(_action(action, "left alone", reason) for action, reason in _kept(report)),
+            *(_action(failure.action, "failed", failure.cause) for failure in report.failures),
+        ],
+        "freed": [
+            {
+                "ip": str(leak.owner.address),
+                "handle": leak.owner.handle or "",
+                "sequenceNumber": leak.owner.sequence,
+                "node": leak.owner.node,
+                "reason": leak.reason.value,
+            }
+            for leak in report.freed
+        ],
+        "candidates": [*map(str, report.candidates), *(str(record.key) for record in report.pending)],
+        "undetermined": [
+            {"ip": str(each.owner.address), "handle": each.owner.handle or "", "reason": each.reason.value}
+            for each in report.undetermined
+        ],
+        "waitingNodes": [{"node": each.node, "ips": [*map(str, each.addresses)]} for each in report.waiting],
+        "unreadable": [*map(str, report.unreadable)],
+        "postponed": report.postponed,
+    }
+
+
+def _kept(report: CollectionReport) -> Iterator[tuple[GCAction, str]]:
+    """The actions that were due and not done, and why."""
+    yield from ((action, _CHANGED) for action in report.skipped)
+    yield from ((action, _USED) for action in report.in_use)
+
+
+def _action(action: GCAction, result: str, cause: str = "") -> Mapping[str, str]:
+    return {"subject": action.subject, "text": str(action), "result": result, "cause": cause}

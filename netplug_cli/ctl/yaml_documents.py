@@ -1,0 +1,124 @@
+"""Values to YAML text. ``documents`` imports this module when YAML is printed: PyYAML is slow to import."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from math import inf
+
+import yaml
+
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.formatting import escape_unprintable
+from netplug_core.errors import excerpt, quote
+
+__all__ = [
+    "load_yaml", "write_yaml",
+]  # fmt: skip
+
+
+# --- yaml loader -----------------------------------------------------------------------------------------------------
+
+
+_MAX_ALIASED_NODES = 10_000
+
+
+def load_yaml(text: str, name: str) -> Iterator[object]:
+    """The documents of a text; ``name`` is the file's, for messages.
+
+    Raises:
+        InputError: it is not YAML; a parser's error with a position is the cause.
+    """
+    try:
+        yield from yaml.load_all(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(name, None, f"neither YAML nor JSON{place}: {excerpt(error.problem)}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(name, None, f"neither YAML nor JSON: {excerpt(reason)}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Loads plain data only: times stay text, a key that is given twice is an error, and aliases are bounded."""
+
+    def compose_document(self) -> yaml.Node | None:
+        document = super().compose_document()
+        if document is not None and _count_aliased_nodes(document) > _MAX_ALIASED_NODES:
+            problem = f"its aliases stand for more than {_MAX_ALIASED_NODES} values"
+            raise yaml.constructor.ConstructorError(None, None, problem, document.start_mark)
+        return document
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002 - PyYAML's own signature
+        seen: set[tuple[str, str]] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{quote(key.value)} is given twice", key.start_mark
+                )
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep=deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int:
+        number = int(self.construct_yaml_int(node))
+        str(number)  # Python reads longer hexadecimal numbers than it can print, and an error message prints the number
+        return number
+
+
+def _count_aliased_nodes(document: yaml.Node) -> float:
+    """How many nodes the aliases of a document stand for; without end if an alias is a part of what it names.
+
+    A few hundred characters of aliases of aliases can stand for millions of values, which a message or a table prints.
+    """
+    sizes: dict[int, float] = {}  # of a node with everything below it; of a node that is not complete, without end
+    waiting = [document]
+    while waiting:
+        node = waiting[-1]
+        below = _nodes_below(node)
+        if id(node) not in sizes:
+            sizes[id(node)] = inf
+            waiting.extend(child for child in below if id(child) not in sizes)
+        else:
+            waiting.pop()
+            sizes[id(node)] = 1 + sum(sizes[id(child)] for child in below)
+    return sizes[id(document)] - len(sizes)
+
+
+def _nodes_below(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+# --- yaml writer -----------------------------------------------------------------------------------------------------
+
+
+def write_yaml(value: object) -> str:
+    """A value as YAML, with its members in their own order.
+
+    What :func:`escape_unprintable` writes out is escaped, which PyYAML does with less; who reads it gets the value as
+    it is.
+    """
+    text = str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True))
+    # Such a character is in a text in double quotes, where these escapes mean the same.
+    return "\n".join(map(escape_unprintable, text.split("\n")))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts texts that are not printable in double quotes, where YAML knows escapes."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    is_printable = text.replace("\n", "").isprintable()
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_printable else '"')
+
+
+_Dumper.add_representer(str, _represent_text)

@@ -1,0 +1,172 @@
+"""What fields of several kinds have in common: switches, log levels, durations, ports, and the errors about a field."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, cast
+
+from attrs import frozen
+
+from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
+from netplug_core.errors import ConfigurationError, excerpt
+from netplug_core.names import is_resource_name
+from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
+
+__all__ = [
+    "CIDR", "DURATION", "IP_ADDRESS", "MAX_PORT", "PORT", "PORT_OR_NONE", "SWITCH", "WORD_PATTERN", "FieldError",
+    "InvalidResource", "LogSeverity", "Switch", "find_label_name_problems", "find_label_problems", "integer_between",
+    "validate_regular_expression", "validate_selector", "validate_word",
+]  # fmt: skip
+
+
+# --- switch ----------------------------------------------------------------------------------------------------------
+
+
+class Switch(enum.Enum):
+    """Whether something is done."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
+# --- log severity ----------------------------------------------------------------------------------------------------
+
+
+class LogSeverity(enum.Enum):
+    """The level below which a program writes no lines."""
+
+    NONE = "None"
+    DEBUG = "Debug"
+    INFO = "Info"
+    WARNING = "Warning"
+    ERROR = "Error"
+    FATAL = "Fatal"
+
+
+# --- field codecs ----------------------------------------------------------------------------------------------------
+
+
+MAX_PORT: Final = 65_535
+_DURATION: Final = r"0|([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+"
+
+
+def _is_duration(text: str) -> bool:
+    return re.fullmatch(_DURATION, text, re.ASCII) is not None
+
+
+DURATION: Final = checked(
+    TEXT, _is_duration, "a duration such as 90s or 15m0s, or 0", schema={"pattern": f"^({_DURATION})?$"}
+)
+"""A duration as Go writes it. The text is kept, so that it stays as a person wrote it."""
+
+
+def integer_between(lowest: int, highest: int, what: str = "a whole number") -> Codec:
+    """A number between two, which are included; both have 32 bits."""
+    return checked(
+        INTEGER,
+        lambda number: lowest <= cast("int", number) <= highest,
+        f"{what} from {lowest} to {highest}",
+        is_empty_accepted=False,
+        schema={"format": "int32", "minimum": lowest, "maximum": highest},
+    )
+
+
+PORT: Final = integer_between(1, MAX_PORT, "a port")
+PORT_OR_NONE: Final = checked(
+    INTEGER,
+    lambda port: 0 <= cast("int", port) <= MAX_PORT,
+    f"a port up to {MAX_PORT}, or 0",
+    schema={"format": "int32", "minimum": 0, "maximum": MAX_PORT},
+)
+"""A port that something listens on; 0: it does not."""
+
+IP_ADDRESS: Final = Codec(ADDRESS.decode, ADDRESS.encode, schema={"type": "string"})
+CIDR: Final = Codec(PREFIX.decode, PREFIX.encode, schema={"type": "string", "format": "cidr"})
+SWITCH: Final = enum_codec(Switch)
+
+
+# --- field errors ----------------------------------------------------------------------------------------------------
+
+
+_MAX_SELECTOR_LENGTH: Final = 1024
+
+_LABEL_WORD: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_RULE: Final = "at most 63 letters, digits, '-', '_' and '.', between letters or digits"
+
+WORD_PATTERN: Final = "[A-Za-z0-9_.-]{1,128}"
+"""A name within a resource, such as that of a port."""
+
+
+@frozen
+class FieldError:
+    """One field that cannot be accepted, what it holds, and the rule it breaks."""
+
+    field: str
+    value: object
+    reason: str
+
+    def __str__(self) -> str:
+        return f"error with field {excerpt(self.field)} = '{excerpt(self.value)}' ({self.reason})"
+
+
+@frozen
+class InvalidResource(ConfigurationError):
+    """A resource that breaks rules; ``where`` names it, ``problems`` has every rule it breaks."""
+
+    field_errors: tuple[FieldError, ...]
+
+    @classmethod
+    def from_field_errors(cls, where: str, problems: Iterable[FieldError]) -> InvalidResource:
+        """The error for one problem or several."""
+        found = tuple(problems)
+        return cls(where, found[0].value, found[0].reason, found)
+
+    def __str__(self) -> str:
+        return f"{excerpt(self.where)}: {'; '.join(map(str, self.field_errors))}"
+
+
+def find_label_problems(field: str, labels: Iterable[tuple[str, str]]) -> Iterator[FieldError]:
+    """Names and texts that no label can have. Source: the Kubernetes page on labels and selectors."""
+    pairs = tuple(labels)
+    yield from find_label_name_problems(field, (name for name, _text in pairs))
+    for name, text in pairs:
+        if text and not _LABEL_WORD.fullmatch(text):
+            yield FieldError(f"{field}[{name}]", text, f"a label's text is {_LABEL_RULE}, or empty")
+
+
+def find_label_name_problems(field: str, names: Iterable[str]) -> Iterator[FieldError]:
+    """Names that no label and no annotation can have."""
+    for name in names:
+        domain, slash, last = name.rpartition("/")
+        if not _LABEL_WORD.fullmatch(last) or (slash and not is_resource_name(domain)):
+            yield FieldError(field, name, f"a name is {_LABEL_RULE}, and may have a DNS name and '/' before it")
+
+
+def validate_selector(field: str, text: str) -> Iterator[FieldError]:
+    """What is wrong with the selector of nodes or namespaces that a field holds."""
+    if len(text) > _MAX_SELECTOR_LENGTH:
+        yield FieldError(field, text, f"at most {_MAX_SELECTOR_LENGTH} characters")
+        return
+    try:
+        selector = parse(text)
+    except SelectorError as error:
+        yield FieldError(field, text, str(error))
+        return
+    if Everything.GLOBAL in leaf_terms(selector):
+        yield FieldError(field, text, "global() cannot be used: it selects neither nodes nor namespaces")
+
+
+def validate_regular_expression(field: str, text: str) -> Iterator[FieldError]:
+    """What is wrong with a regular expression."""
+    try:
+        re.compile(text)
+    except (re.error, OverflowError) as error:
+        yield FieldError(field, text, f"no regular expression: {error}")
+
+
+def validate_word(field: str, text: str) -> Iterator[FieldError]:
+    """What is wrong with a name within a resource."""
+    if not re.fullmatch(WORD_PATTERN, text):
+        yield FieldError(field, text, "must be 1 to 128 letters, digits, '_', '.' and '-'")
