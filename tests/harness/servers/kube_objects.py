@@ -19,10 +19,9 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.handle import HANDLE, Handle
-from netplug_core.names import STORED_ANNOTATIONS
 from netplug_core.records import Key
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
-from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX, KubernetesAccess
+from netplug_core.settings.model import KubernetesAccess
 from netplug_core.testing.samples import Samples
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
@@ -136,15 +135,14 @@ def without_definition(server: ApiServer, mode: CrdMode, plural: str) -> Iterato
 
 
 def delete_custom_objects(server: ApiServer, mode: CrdMode) -> None:
-    """Delete every custom object of a group, and the pods whose addresses no block would hold then."""
+    """Delete every custom object of a group, and every pod: no block would hold the addresses of one any more."""
     for sort in KIND_MAPPINGS.values():
         server.delete_collection(f"/apis/{mode.value}/{sort.plural[mode]}")
     pods = server.get("/api/v1/pods")["items"]
     assert isinstance(pods, list)
     for metadata in (pod["metadata"] for pod in pods):
-        if metadata.get("annotations", {}).get(f"{DEFAULT_ANNOTATION_PREFIX}/{STORED_ANNOTATIONS[0]}"):
-            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-            server.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        server.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
 
 def apply_object(server: ApiServer, body: Mapping[str, object]) -> str:
