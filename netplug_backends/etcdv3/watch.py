@@ -1,4 +1,4 @@
-"""Watches of kinds: every change once, even if the connection to a member is lost."""
+"""Watches of etcd, and the revisions that they begin at."""
 
 from __future__ import annotations
 

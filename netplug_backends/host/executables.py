@@ -1,12 +1,4 @@
-"""Copies of bundles on a host: one below the folder for plugins for each build, and a link to the one in use.
-
-    BIN_DIR/.netplug/3.33.0-1f0c2d9a4b77/   a copy, which is never changed
-    BIN_DIR/.netplug/current                a link to it
-    BIN_DIR/netplug-standalone              a link to .netplug/current/launch
-
-A copy is filled under another name, synced, renamed, and executed once at its own place; only then the link changes.
-So at every moment the link leads to a copy that works. A process that runs from a copy has locked it.
-"""
+"""The executables on a host: copies of the program, the clients in front of it, and their removal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""This machine: its clock, its name, small files, locks between processes, and random identifiers.
-
-``netplug_cli.wiring`` makes one for each process, and ``hookimpls`` offers its clock to ``netplug_core.open``.
-"""
+"""The machine a process runs on: its names, files, clock and chance, and the locks between the calls of a host."""
 
 from __future__ import annotations
 

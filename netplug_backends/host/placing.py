@@ -1,8 +1,4 @@
-"""Puts files onto a host, each whole or not at all, and not again if it is as it shall be. The installer uses it.
-
-``atomic_files`` writes them: under a name that no container runtime reads, synced and renamed, with an explicit
-mode. An executable that runs can be replaced so.
-"""
+"""A host's root as a container sees it, and files that are placed there: whole or not at all."""
 
 from __future__ import annotations
 

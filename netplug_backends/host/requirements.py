@@ -1,8 +1,4 @@
-"""What runtimes and pods need of a host besides the executables. ``netplugctl install host`` reports what is missing.
-
-It only reads: settings of the kernel, plugin folders, and the configuration files of containerd, podman and CNI. A file
-that cannot be read or understood says nothing about a host, so it is passed over: its own program reports it.
-"""
+"""What else a host needs beside netplug's executables, and who may write what root runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Installs the node process on a host as a service of systemd, and removes it.
-
-``netplugctl install host --node`` calls it. Nothing is started or stopped here: what the administrator runs next is
-reported. The program is a script like the Python executables, beside them.
-"""
+"""The node process as a service of systemd: its program, its units, and their removal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The cluster that netplug is installed in: objects are applied, and what is there is read.
-
-``cluster_objects`` finds and applies single objects, ``cluster_state`` reads the answers. ``netplugctl install`` calls
-it through the wiring.
-"""
+"""A cluster as the operator and the installation read and write it: nodes, objects, and what is installed."""
 
 from __future__ import annotations
 

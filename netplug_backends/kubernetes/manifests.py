@@ -1,8 +1,4 @@
-"""The admission policies: one that keeps the definitions, and those that come with the definitions of v3.
-
-With v3 ``kubectl`` writes what the API server stores. In v1 mode ``netplugctl`` writes, which fills in the defaults
-itself. Pure; ``make manifests`` writes the objects.
-"""
+"""Definitions, accounts and policies that are shipped as manifests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Kernel settings, read and written as files below ``/proc/sys``. ``dataplane`` and ``inspection`` call it.
-
-Network settings are those of the calling thread's namespace. A path has slashes, because the name of an interface may
-contain dots; so the ``sysctl`` program is not used.
-"""
+"""The parts of an attachment in the kernel: the pair of links, routes and rules, settings below ``/proc/sys``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A netlink socket: sends a batch of messages and returns one outcome for each.
-
-``dataplane`` opens one in each namespace that it programs, ``nftables`` one for the packet filter; a socket stays in
-its namespace. Only the last message of a batch requests an acknowledgement. The kernel also reports every message that
-fails, by its sequence number. A plan uses the routing protocol only, because kernels may lack the others.
-"""
+"""The few rtnetlink messages that an ADD and a DEL need: their encoding, and the socket that sends them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text in a person's editor. The text is in a file of their own, which stays until it is no longer needed."""
+"""Edits of a resource in the user's editor, with private files, and what has changed in the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``lint --fix`` writes: each value that is known for certain, and nothing else of a file."""
+"""What ``lint`` prints, and the repairs of ``--fix`` in the files."""
 
 from __future__ import annotations
 

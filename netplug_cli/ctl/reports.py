@@ -1,4 +1,4 @@
-"""What ``ipam collect`` prints: lines for a person, or one JSON object."""
+"""Reports of the tool as text and JSON: addresses, checks and collections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of pools, blocks and addresses, for ``ipam show`` and the status of a lab."""
+"""Tables of the tool: plain aligned columns of resources, and those of ``ipam show``."""
 
 from __future__ import annotations
 

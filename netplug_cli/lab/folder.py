@@ -1,9 +1,4 @@
-"""The folder of a lab, with a record of the lab and a lock.
-
-The record is written before the parts that it lists are made, so a later command can remove all of them. The lock is a
-kernel lock on the folder. Plugins inherit it from the command that starts them, so the lock of a killed command is held
-until its plugin ends.
-"""
+"""The folder of a lab: who owns it, what is in it, and the record by which it is taken down."""
 
 from __future__ import annotations
 

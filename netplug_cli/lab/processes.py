@@ -1,8 +1,4 @@
-"""What a lab runs itself inside its node's namespace: its node process, and the servers of its datastore.
-
-They store everything in the lab's folder. The API server makes its own certificate, whose key also signs the tokens of
-accounts. A user who can read the lab's kubeconfig has all rights.
-"""
+"""The processes of a lab: how they are started and ended, and the servers among them."""
 
 from __future__ import annotations
 

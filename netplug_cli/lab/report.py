@@ -1,4 +1,4 @@
-"""The lines and tables that a person sees of a lab, and the progress of setup and teardown."""
+"""What ``lab status`` prints."""
 
 from __future__ import annotations
 

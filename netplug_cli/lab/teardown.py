@@ -1,4 +1,4 @@
-"""Removes a lab, however much of it exists. Nothing here prints."""
+"""Takes a lab down, also one whose servers are elsewhere or away."""
 
 from __future__ import annotations
 

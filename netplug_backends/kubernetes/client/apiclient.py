@@ -1,10 +1,4 @@
-"""Sends requests to the API server: connections, credentials, rate limit, retries and their errors.
-
-The kind stores and the orchestrator call it. A read that fails on an idle connection is sent again, because the server
-may have closed that connection. A write is sent once; if its reply is lost, the outcome is unknown. After a 401 the
-credentials are read again and the request is sent once more. After a 429 the client waits as long as the server says.
-Everything ends by the caller's deadline. No error contains a credential.
-"""
+"""Requests to an API server: rate limit, connections, messages, retries, and what an answer means."""
 
 from __future__ import annotations
 

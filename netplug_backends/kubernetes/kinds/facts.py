@@ -1,4 +1,4 @@
-"""The store of pods and namespaces as the orchestrator interface knows them. Read only."""
+"""Pods, namespaces and nodes of the orchestrator as facts, and the kinds that are made of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The OpenAPI schemas of the custom resources, with validation rules in the API's expression language (CEL).
-
-``manifests`` puts them into the definitions. The rules are those of the core, as far as CEL can express them: it has no
-parser and sees one object, so it checks neither all of a selector's grammar nor overlapping pools. The allocator's
-records may have unknown members, so that those of a newer release are not lost. Users' resources have exactly the
-members of this release.
-"""
+"""The OpenAPI schemas of the definitions, made from the tables that decode the kinds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The picture of a bar, and the style of maps in light and dark. Uses differ in shape, so that colours only help.
-
-Nothing in a picture refers to anything outside of it.
-"""
+"""The drawing of ``ipam map``: its rows, bars and scales, whatever renders it."""
 
 from __future__ import annotations
 

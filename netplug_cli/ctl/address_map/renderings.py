@@ -1,4 +1,4 @@
-"""A map in plain characters, for a terminal of 80 columns; with colours, if the terminal shows them."""
+"""The drawing of ``ipam map`` as a page, a picture and a text."""
 
 from __future__ import annotations
 

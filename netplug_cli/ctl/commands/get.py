@@ -1,4 +1,4 @@
-"""``get --watch``: what ``get`` prints of each resource, again with every change, until it is interrupted."""
+"""``get``, once or with ``--watch``."""
 
 from __future__ import annotations
 

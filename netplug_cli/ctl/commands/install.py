@@ -1,4 +1,4 @@
-"""``netplugctl install`` and ``uninstall``: the executables on this host, and what a cluster's Installation says."""
+"""``install`` and ``uninstall``: on a host, in a cluster, and the state of an installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ipam``: the utilization of pools, who holds which address, the IPAM configuration, and checks of what is stored."""
+"""``ipam``: addresses shown, released, collected, imported, and pools split; from the command line or from a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``diff``: shows what ``apply`` would change."""
+"""``create``, ``apply``, ``replace``, ``delete`` and ``diff``, and how commands name objects and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``-o`` of ``get``: which output a person asked for."""
+"""The outputs of ``get -o`` that are computed from paths: columns, templates, and the formats that name them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resources of a simulated cluster: those of files, and nodes that are generated."""
+"""The options of ``simulate``, and the resources that it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of a simulation for people: the answer first, then tables and a plot. ``exports`` has it for programs."""
+"""What ``simulate`` prints, draws and exports of a run."""
 
 from __future__ import annotations
 

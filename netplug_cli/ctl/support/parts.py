@@ -1,4 +1,4 @@
-"""The parts of a bundle that the datastore has: the cluster, the resources, and the state of address management."""
+"""The parts of a support bundle: what is read on the node and in the store, and the archive they go into."""
 
 from __future__ import annotations
 
