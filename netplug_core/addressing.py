@@ -286,8 +286,7 @@ class PrefixIndex(Generic[V]):
             base, length = starts[place]
             if base >= end:
                 break
-            if length > prefix.length:
-                found += self._values[Prefix(family, base, length)]
+            found += self._values[Prefix(family, base, length)]  # no shorter prefix begins inside this one
         return [value for _number, value in sorted(found, key=itemgetter(0))]
 
 

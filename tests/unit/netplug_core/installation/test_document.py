@@ -2,6 +2,7 @@
 
 import pytest
 
+from netplug_core.installation import document as reader
 from netplug_core.installation.document import InvalidInstallation, is_installation, read_installation
 from tests.harness.installations import manifest, network
 
@@ -49,3 +50,8 @@ def test_an_error_names_document_object_field_value_and_what_is_accepted() -> No
     assert str(caught.value) == (
         "Installation: Unsupported: apiVersion: 'v1' is not accepted; expected operator.projectnetplug.org/v1"
     )
+
+
+def test_what_is_missing_as_a_whole_is_no_installation() -> None:
+    with pytest.raises(InvalidInstallation, match="metadata"):
+        reader._decode_readable(reader._decoder(), {}, "a.yaml#1")  # noqa: SLF001  # its callers read the name first

@@ -78,3 +78,8 @@ def test_components_are_judged_and_no_error_by_themselves() -> None:
     assert lint(header).found == ()
     found = lint({**header, "spec": {"metricsPort": 0}}).found
     assert [(one.rule, one.field, one.value) for one in found] == [(Rule.INSTALLATION_RANGE, "spec.metricsPort", 0)]
+
+
+def test_an_installation_with_another_name_is_none() -> None:
+    (found,) = lint(installation("prod")).found
+    assert (found.rule, found.field, found.value) == (Rule.INSTALLATION_UNSUPPORTED, "metadata.name", "prod")

@@ -140,6 +140,10 @@ def test_a_wrong_installation_or_an_unreadable_one_is_said_first() -> None:
     found.cluster.install({"what": 1})
     assert found.look() == [STATUS]
     assert "there is no such field" in found.message("Degraded")
+    found.cluster.install(SPEC)
+    found.cluster.install({"cni": {"ipam": {"type": "Netplug", "plugin": "HostLocal"}}}, name="overlay")
+    assert found.look() == [STATUS]
+    assert "spellings of one setting" in found.message("Degraded")
 
 
 @pytest.mark.parametrize("ref", [STATIC_DAEMONSET_REF, BINDING_REF])

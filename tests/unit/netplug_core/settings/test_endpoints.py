@@ -73,3 +73,11 @@ def test_the_setting_is_named_in_the_error() -> None:
 def test_s16_no_endpoint_at_all_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no etcd endpoints specified"):
         parse_endpoints([])
+
+
+@pytest.mark.parametrize(
+    "host, has_name", [("etcd-1", True), ("127.0.0.1", False), ("[::1]", False), ("a.example.", True)]
+)
+def test_a_name_has_to_be_resolved(host: str, *, has_name: bool) -> None:
+    (endpoint,) = parse_endpoints([f"http://{host}:2379"])
+    assert endpoint.has_name is has_name
