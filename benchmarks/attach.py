@@ -30,7 +30,7 @@ from benchmarks.scene import (
     reference_plugin,
     run_inside,
 )
-from netplug_cli.lab.stores import StoreKind
+from netplug_cli.lab.model import StoreKind
 
 _COMMON = "attrs, cattrs, pluggy, json"
 _LIBRARIES = {

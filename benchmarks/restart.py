@@ -22,7 +22,7 @@ from benchmarks.measure import run
 from benchmarks.scene import BURST, WARMUP, MeasuredPlugin, call, lab, lab_plugin, namespaces, run_inside
 from netplug_backends.host.executables import Client, install
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
-from netplug_cli.lab.stores import StoreKind
+from netplug_cli.lab.model import StoreKind
 
 _LIBRARIES = "attrs, cattrs, pluggy, json, grpc, google.protobuf.message, prometheus_client"
 _START = f"export LISTEN_PID=$$ LISTEN_FDS=1 && exec {sys.executable} -m netplug_cli.wiring.node"

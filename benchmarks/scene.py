@@ -20,9 +20,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.lab import open_cluster
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.lab.folder import find_lab
-from netplug_cli.lab.model import NODE_NETNS, POD_NAMESPACE
-from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.stores import StoreKind, store_environment
+from netplug_cli.lab.model import NODE_NETNS, POD_NAMESPACE, LabFolder, StoreKind, store_environment
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 __all__ = [

@@ -38,7 +38,7 @@ from benchmarks.scene import (
 )
 from netplug_backends.host.executables import Client, install
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
-from netplug_cli.lab.stores import StoreKind
+from netplug_cli.lab.model import StoreKind
 
 _VERBS = ("ADD", "DEL")
 _CLIENTS = (Client.PYTHON, Client.STATIC)

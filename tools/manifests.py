@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from netplug_backends.host.services import DEFAULT_PROGRAM, render_units
-from netplug_backends.kubernetes.manifests import (
+from netplug_backends.kubernetes.installing.manifests import (
     admission_objects,
     definitions,
     node_role,

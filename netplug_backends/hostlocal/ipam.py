@@ -30,8 +30,7 @@ from netplug_core.ipam.allocation.request import (
     ReleaseRequest,
     Specific,
 )
-from netplug_core.ipam.hostlocal.attachments import attachments
-from netplug_core.ipam.hostlocal.folder import AddressFile, Boot, NetworkFolder, Owner
+from netplug_core.ipam.hostlocal.folder import AddressFile, Boot, NetworkFolder, Owner, attachments
 from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
 from netplug_core.ipam.hostlocal.reserve import Reservation, reserve
 from netplug_core.ipam.hostlocal.settings import (

@@ -5,10 +5,8 @@
 - ``client``: how requests reach the API server
 - ``kinds``: one store for custom objects, and one for each kind that is a view of the cluster's own objects
 - ``datastore``: the stores of all kinds as one datastore
-- ``orchestrator``: lookups of pods, namespaces and nodes
-- ``cluster``, ``cluster_state``: the cluster that ``netplugctl install`` works with, and what its objects say
-- ``cluster_objects``: objects of the cluster as they are installed, by the operator and by ``netplugctl``
-- ``manifests``: the definitions and the roles that a cluster needs
+- ``orchestrator``: lookups of pods, namespaces and nodes; ``service_account``: the account of a pod
+- ``installing``: the cluster as the operator and ``netplugctl install`` read, write and watch it
 - ``lab``: the objects of ``netplugctl lab`` on a cluster
 - ``hookimpls``: what the registry loads
 """

@@ -13,6 +13,9 @@ from attrs import evolve
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, RightMissing
 from netplug_backends.kubernetes.client.objects import (
+    StreamState,
+    WatchedCollection,
+    WatchPositions,
     event_object,
     find_crd_mode,
     find_object,
@@ -21,9 +24,7 @@ from netplug_backends.kubernetes.client.objects import (
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.client.watch import StreamState, WatchedCollection, WatchPositions
-from netplug_backends.kubernetes.kinds.customobjects import CustomObjectStore
-from netplug_backends.kubernetes.kinds.store import ConditionFailed, KindStore, QueryResult
+from netplug_backends.kubernetes.kinds.customobjects import ConditionFailed, CustomObjectStore, KindStore, QueryResult
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import NAMESPACES_PATH, PODS_PATH, CrdMode
 from netplug_core.clock import Deadline
@@ -323,7 +324,7 @@ class KubernetesDatastore:
 
             return NodeStore(self._client, PodAddressSource.POD_CIDR if self._uses_pod_cidr else PodAddressSource.POOLS)
         if kind.name in ("Namespace", "Pod"):
-            from netplug_backends.kubernetes.kinds.facts import FactStore
+            from netplug_backends.kubernetes.kinds.profiles import FactStore
 
             return FactStore(self._client)
         if kind.name == "Profile":

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, open_api_client, port_of
-from netplug_backends.kubernetes.manifests import definitions
+from netplug_backends.kubernetes.installing.manifests import definitions
 from netplug_backends.kubernetes.names import (
     NAMESPACES_PATH,
     NODES_PATH,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient, Json
 from netplug_backends.kubernetes.client.objects import find_object
-from netplug_backends.kubernetes.kinds.facts import namespace_facts, node_facts, pod_facts
+from netplug_backends.kubernetes.kinds.profiles import namespace_facts, node_facts, pod_facts
 from netplug_backends.kubernetes.names import namespace_path, node_path, pod_path
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import CredentialsInUse

@@ -30,7 +30,7 @@ from netplug_backends.linux.netlink import (
     encode_text,
     iterate_attributes,
 )
-from netplug_core.dataplane.packet_filter import NODE_LOOPBACK
+from netplug_core.dataplane.protocol import NODE_LOOPBACK
 from netplug_core.names import HOST_INTERFACE_PREFIX
 
 __all__ = ["NftablesFilter", "list_rules", "replace_table"]
@@ -70,7 +70,7 @@ _NESTING: Mapping[str, Mapping[int, object]] = {
 
 
 class NftablesFilter:
-    """The :class:`~netplug_core.dataplane.packet_filter.PacketFilter` of the calling thread's network namespace."""
+    """The :class:`~netplug_core.dataplane.protocol.PacketFilter` of the calling thread's network namespace."""
 
     def program(self) -> bool:
         """Replace the table, unless its chain has the rule and no other one."""

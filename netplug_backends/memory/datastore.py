@@ -1,4 +1,4 @@
-"""A datastore in the memory of one process, for tests and simulation.
+"""A datastore in the memory of one process, for tests and simulation, and the locks of a host beside it.
 
 It is as strict as a real store: it compares revisions, honours deadlines and forgets old history. ``MemoryMode`` says
 which kind of store it behaves like. It counts its calls, so that a test can limit the round trips of a flow.
@@ -16,7 +16,7 @@ from heapq import merge
 from itertools import islice
 from threading import Lock
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
@@ -28,6 +28,7 @@ from netplug_core.datastore.write_set import (
     requirement_revision,
 )
 from netplug_core.errors import Unavailable
+from netplug_core.locks import HeldLock
 from netplug_core.records import (
     ABSENT,
     Delete,
@@ -47,7 +48,59 @@ from netplug_core.records import (
     Write,
 )
 
-__all__ = ["CallCounts", "MemoryDatastore", "MemoryMode"]
+__all__ = [
+    "CallCounts", "MemoryDatastore", "MemoryLocks", "MemoryMode",
+]  # fmt: skip
+
+
+# --- locks -----------------------------------------------------------------------------------------------------------
+
+
+@define
+class MemoryLocks:
+    """The locks of one machine. ``taken`` lists each lock that was ever taken, in order."""
+
+    errors: dict[str, OSError] = field(factory=dict)
+    taken: list[tuple[str, int]] = field(factory=list)
+    _held: set[tuple[str, int]] = field(factory=set)
+    _guard: Lock = field(factory=Lock)
+
+    def try_lock(self, path: str, offset: int) -> HeldLock | None:
+        """Take a lock, as :meth:`netplug_core.locks.LockHost.try_lock` says."""
+        if path in self.errors:
+            raise self.errors[path]
+        with self._guard:
+            if (path, offset) in self._held:
+                return None
+            self._held.add((path, offset))
+            self.taken.append((path, offset))
+        return _MemoryLock(self._held, (path, offset))
+
+    @property
+    def held(self) -> frozenset[tuple[str, int]]:
+        """The locks that are held now."""
+        return frozenset(self._held)
+
+    def release_all(self) -> None:
+        """Release every lock, as the kernel does when the holders die."""
+        self._held.clear()
+
+
+@define(eq=False)
+class _MemoryLock:
+    _held: set[tuple[str, int]]
+    _name: tuple[str, int]
+    _is_released: bool = False
+
+    def release(self) -> None:
+        """Release it, once."""
+        if not self._is_released:
+            self._is_released = True
+            self._held.discard(self._name)
+
+
+# --- datastore -------------------------------------------------------------------------------------------------------
+
 
 _WATCH_POLL_S = 0.1
 _CACHE_LAG, _CACHE_LAG_S = 3, 1.0  # changes that a cached list does not show yet, and for how long

@@ -1,7 +1,10 @@
 """The tool ``netplugctl``.
 
-``main`` finds the named command and picks the exit status; ``commands`` has one module per group of verbs. ``session``
-is what commands act through: ``settings`` finds the configuration, ``tracing`` prints what the log level asks for.
-``documents`` reads files. ``arguments`` and ``global_options`` read the command line. ``tables``, ``ipam_tables`` and
-``report`` render results; ``simulation`` does it for ``simulate``.
+- ``main``: finds the named command and picks the exit status
+- ``commands``: one module per subject, with its reports; each is loaded when it is named
+- ``session``: what commands act through
+- ``documents``, ``yaml_documents``: files that are read; ``editor``: the editor of ``edit``
+- ``arguments``, ``durations``, ``global_options``, ``help_texts``: the command line; ``errors``: what is wrong with it
+- ``tables``, ``outputs``, ``reports``, ``simulation_report``: how results are rendered
+- ``manifests``: the manifests that the package ships
 """

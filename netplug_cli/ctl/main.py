@@ -138,7 +138,7 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
     ``make_session`` makes what commands act through; it is called when a command asks for it.
     """
     if os.environ.get(COMPLETE_VARIABLE):
-        from netplug_cli.ctl.completion import answer_shell
+        from netplug_cli.ctl.commands.completion import answer_shell
 
         return answer_shell(partial(netplugctl.main, [], prog_name="netplugctl", obj=make_session))
     try:

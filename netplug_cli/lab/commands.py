@@ -10,12 +10,10 @@ from typing import TypedDict, Unpack
 import click
 
 from netplug_cli.lab.folder import LockMode, default_folder, find_lab, lock_folder
-from netplug_cli.lab.model import MAX_PODS, LabPlan
-from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.model import MAX_PODS, LabFolder, LabPlan, StoreKind
 from netplug_cli.lab.report import access_lines, inspect_lab, matrix_lines, pod_lines, problem_lines
 from netplug_cli.lab.setup import EarlierLab, up
-from netplug_cli.lab.store_options import StoreOptions, resolve_store
-from netplug_cli.lab.stores import StoreKind
+from netplug_cli.lab.store_setup import StoreOptions, resolve_store
 from netplug_cli.lab.teardown import RemovalExtent, down
 from netplug_cli.lab.world import LabWorld
 

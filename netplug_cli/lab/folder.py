@@ -25,9 +25,18 @@ from netplug_backends.host.atomic_files import (
     remove_leftovers,
     replace_file,
 )
-from netplug_cli.lab.model import CNI_VERSION, Lab, LabError, LabPod
-from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, SqliteStore, StoreKind
+from netplug_cli.lab.model import (
+    CNI_VERSION,
+    ExternalServers,
+    Lab,
+    LabError,
+    LabFolder,
+    LabPod,
+    LabStore,
+    OwnServers,
+    SqliteStore,
+    StoreKind,
+)
 from netplug_core.clock import Clock, Deadline
 from netplug_core.cni.result import parse_result
 from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, OBJECT, STRING, STRING_MAP, Codec

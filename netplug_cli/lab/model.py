@@ -1,22 +1,264 @@
-"""The parts of a lab, as values. Its prefixes are private; nothing outside the lab's namespaces sees them."""
+"""The parts of a lab, as values: its node and pods, its paths, its datastore, and the interface to the kernel.
+
+Its prefixes are private; nothing outside the lab's namespaces sees them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import enum
+import os.path
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, assert_never
 
 from attrs import evolve, field, frozen
 
-from netplug_cli.lab.stores import LabStore, SqliteStore
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.result import CNIResult
 from netplug_core.errors import NetplugError
 from netplug_core.names import DEFAULT_INTERFACE
+from netplug_core.settings.keys import netconf_path
 
 __all__ = [
-    "CNI_VERSION", "IFNAME", "LAB_POOLS", "MAX_PODS", "NODE_ADDRESSES", "NODE_NETNS", "POD_NAMESPACE", "Lab",
-    "LabError", "LabPlan", "LabPod", "LabPool", "as_lab_errors", "new_lab",
+    "API_PORT", "API_URL", "CNI_VERSION", "ETCD_PORT", "ETCD_URL", "IFNAME", "LAB_POOLS", "MAX_PODS",
+    "NODE_ADDRESSES", "NODE_NETNS", "POD_NAMESPACE", "SOCKET_FAMILIES", "ExternalServers", "Lab", "LabError",
+    "LabFolder", "LabPlan", "LabPod", "LabPool", "LabStore", "Namespaces", "OwnServers", "SqliteStore", "StoreKind",
+    "as_lab_errors", "is_kubernetes", "new_lab", "store_environment", "store_netconf_keys",
 ]  # fmt: skip
+
+
+# --- namespaces ------------------------------------------------------------------------------------------------------
+
+
+SOCKET_FAMILIES = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
+
+
+class Namespaces(Protocol):
+    """Network namespaces that are pinned to files, so that they outlive the command that makes them.
+
+    Each method raises DataplaneError when the kernel refuses.
+    """
+
+    def make(self, path: str) -> None:
+        """Pin a new namespace to a new file; its only interface is the loopback, which is up."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a namespace and its file, if they exist."""
+        ...
+
+    def find_below(self, folder: str) -> tuple[str, ...]:
+        """The files below a folder to which a namespace is pinned, sorted."""
+        ...
+
+    def configure_node(self, path: str, addresses: Iterable[Address]) -> None:
+        """Switch on forwarding in a namespace, as on a node, and add addresses."""
+        ...
+
+    def interfaces(self, path: str) -> tuple[str, ...]:
+        """The names of a namespace's interfaces without the loopback."""
+        ...
+
+    def enter(self, path: str) -> AbstractContextManager[None]:
+        """Put the calling thread, and processes that it starts, into a namespace until the block ends."""
+        ...
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class LabFolder:
+    """The folder of one lab, and the paths in it."""
+
+    path: str
+
+    @property
+    def record_file(self) -> str:
+        """The record of the lab."""
+        return self._path("lab.json")
+
+    @property
+    def subfolders(self) -> tuple[str, ...]:
+        """The folders inside; a lab has only these and its record."""
+        return tuple(self._path(part) for part in ("bin", "conf", "log", "netns", "run", "servers", "store"))
+
+    @property
+    def bin_dir(self) -> str:
+        """The plugin executables."""
+        return self._path("bin")
+
+    @property
+    def conflist_file(self) -> str:
+        """The configuration list."""
+        return self._path("conf", "10-netplug.conflist")
+
+    @property
+    def pools_file(self) -> str:
+        """The IP pools, as ``netplugctl create -f`` takes them."""
+        return self._path("conf", "pools.yaml")
+
+    @property
+    def store_file(self) -> str:
+        """The datastore."""
+        return self._path("store", "netplug.db")
+
+    @property
+    def log_file(self) -> str:
+        """The log of the plugins."""
+        return self._path("log", "cni.log")
+
+    @property
+    def nodename_file(self) -> str:
+        """Where a node process would write the node's name."""
+        return self._path("run", "nodename")
+
+    @property
+    def mtu_file(self) -> str:
+        """Where a node process would write the MTU."""
+        return self._path("run", "mtu")
+
+    @property
+    def ipam_lock_file(self) -> str:
+        """The lock between the plugins of this node."""
+        return self._path("run", "ipam.lock")
+
+    @property
+    def release_record_dir(self) -> str:
+        """What DELs could not release while the datastore was away."""
+        return self._path("run", "release-records")
+
+    @property
+    def endpoint_status_dir(self) -> str:
+        """The folder in which the node process would say which endpoints are programmed."""
+        return self._path("run", "endpoint-status")
+
+    @property
+    def node_socket(self) -> str:
+        """Where the lab's node process listens."""
+        return self._path("run", "node.sock")
+
+    @property
+    def processes_dir(self) -> str:
+        """The ids of the lab's processes, a file each."""
+        return self._path("run")
+
+    @property
+    def kubeconfig_file(self) -> str:
+        """The kubeconfig of the lab's own API server."""
+        return self._path("conf", "kubeconfig")
+
+    @property
+    def tokens_file(self) -> str:
+        """The tokens of that server's users."""
+        return self._path("conf", "tokens.csv")
+
+    def server_dir(self, name: str) -> str:
+        """The data folder of a server of the lab's own; the server makes it."""
+        return self._path("servers", name)
+
+    def process_log(self, name: str) -> str:
+        """The log of a process of the lab."""
+        return self._path("log", f"{name}.log")
+
+    @property
+    def netns_dir(self) -> str:
+        """The folder of the files to which namespaces are pinned."""
+        return self._path("netns")
+
+    def netns(self, name: str) -> str:
+        """The namespace of the node or of a pod."""
+        return self._path("netns", name)
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self.path, *names)
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+ETCD_PORT, API_PORT = 2379, 6443
+ETCD_URL = f"http://127.0.0.1:{ETCD_PORT}"
+"""Where a lab's own etcd answers, inside the node's namespace."""
+API_URL = f"https://127.0.0.1:{API_PORT}"
+"""Where a lab's own API server answers there."""
+
+
+class StoreKind(enum.Enum):
+    """The datastores that a lab can be on; the value is the datastore's name."""
+
+    SQLITE = "sqlite"
+    ETCD = "etcdv3"
+    KUBERNETES = "kubernetes"
+
+
+@frozen
+class SqliteStore:
+    """A sqlite file in the lab's folder."""
+
+    @property
+    def kind(self) -> StoreKind:
+        """Which datastore it is."""
+        return StoreKind.SQLITE
+
+
+@frozen(kw_only=True)
+class OwnServers:
+    """Servers that the lab starts and ends, inside its node's namespace; the API server is empty for etcd alone."""
+
+    etcd: str
+    apiserver: str = ""
+
+    @property
+    def kind(self) -> StoreKind:
+        """Which datastore they are."""
+        return StoreKind.KUBERNETES if self.apiserver else StoreKind.ETCD
+
+
+@frozen(kw_only=True)
+class ExternalServers:
+    """Servers outside the lab: the environment that leads ``netplugctl`` to them, and host and port of each."""
+
+    kind: StoreKind
+    environment: tuple[tuple[str, str], ...]
+    addresses: tuple[tuple[str, int], ...]
+
+
+LabStore = SqliteStore | OwnServers | ExternalServers
+
+
+def is_kubernetes(store: LabStore) -> bool:
+    """Whether nodes and pods are objects there."""
+    return store.kind is StoreKind.KUBERNETES
+
+
+def store_environment(store: LabStore, folder: LabFolder) -> Mapping[str, str]:
+    """The environment that makes ``netplugctl`` use the store."""
+    named = {"DATASTORE_TYPE": store.kind.value}
+    match store:
+        case SqliteStore():
+            return {**named, "SQLITE_PATH": folder.store_file}
+        case OwnServers(apiserver=""):
+            return {**named, "ETCD_ENDPOINTS": ETCD_URL}
+        case OwnServers():
+            return {**named, "KUBECONFIG": folder.kubeconfig_file}
+        case ExternalServers():
+            return {**named, **dict(store.environment)}
+    assert_never(store)
+
+
+def store_netconf_keys(store: LabStore, folder: LabFolder) -> Mapping[str, object]:
+    """The members of a plugin's configuration that make it use the store."""
+    members: dict[str, object] = {}
+    for variable, value in store_environment(store, folder).items():
+        first, *inner = netconf_path(variable)
+        members[first] = {inner[0]: value} if inner else value
+    return members
+
+
+# --- model -----------------------------------------------------------------------------------------------------------
+
 
 CNI_VERSION = "1.0.0"
 IFNAME = DEFAULT_INTERFACE

@@ -1,4 +1,7 @@
-"""The processes of a lab: how they are started and ended, and the servers among them."""
+"""The processes of a lab that outlive a command: its servers, and the relays to servers outside.
+
+The node has the address of each server outside, and a process that relays connections to it.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,40 @@ import secrets
 import select
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from attrs import frozen
 
 from netplug_backends.host.atomic_files import MAX_BYTES, PRIVATE_FILE_MODE, read_file, read_part, replace_file
+from netplug_cli.lab import tcp_relay
 from netplug_cli.lab.folder import LockedFolder
-from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, LabError
-from netplug_cli.lab.namespaces import Namespaces
-from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.stores import API_PORT, API_URL, ETCD_PORT, ETCD_URL, OwnServers
+from netplug_cli.lab.model import (
+    API_PORT,
+    API_URL,
+    ETCD_PORT,
+    ETCD_URL,
+    NODE_ADDRESSES,
+    NODE_NETNS,
+    SOCKET_FAMILIES,
+    ExternalServers,
+    LabError,
+    LabFolder,
+    Namespaces,
+    OwnServers,
+)
+from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError
 
 __all__ = [
-    "LabProcess", "kill_all", "list_ended", "require_etcd", "start_node_process", "start_process", "start_servers",
-    "wait_until_ready",
+    "LabProcess", "kill_all", "list_ended", "parse_server_address", "require_etcd", "start_node_process",
+    "start_process", "start_relays", "start_servers", "wait_until_ready",
 ]  # fmt: skip
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -289,3 +308,61 @@ def _write_accounts(folder: LabFolder) -> None:
     config = {"apiVersion": "v1", "kind": "Config", "current-context": _ACCOUNT, **parts}
     replace_file(folder.tokens_file, f"{token},{_ACCOUNT},{_ACCOUNT},system:masters\n", PRIVATE_FILE_MODE)
     replace_file(folder.kubeconfig_file, json.dumps(config, indent=2) + "\n", PRIVATE_FILE_MODE)
+
+
+# --- relays ----------------------------------------------------------------------------------------------------------
+
+
+_BACKLOG = 128
+
+
+def start_relays(namespaces: Namespaces, locked: LockedFolder, store: ExternalServers) -> tuple[LabProcess, ...]:
+    """Make servers reachable inside the node under their own addresses, so that certificates and configurations fit."""
+    return tuple(
+        _start_relay(namespaces, locked, f"relay-{number}", server)
+        for number, server in enumerate(store.addresses, start=1)
+    )
+
+
+def _start_relay(namespaces: Namespaces, locked: LockedFolder, name: str, server: tuple[str, int]) -> LabProcess:
+    host, port = server
+    address, node = parse_server_address(host), locked.folder.netns(NODE_NETNS)
+    if not _is_loopback(address):
+        namespaces.configure_node(node, (address,))
+    with namespaces.enter(node):
+        listener = socket.socket(SOCKET_FAMILIES[address.family], socket.SOCK_STREAM)
+    with closing(listener):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((str(address), port))
+        listener.listen(_BACKLOG)
+        listener.set_inheritable(True)
+        # -I: the folder of the program must not be on the import path.
+        command = [
+            sys.executable,
+            "-IS",
+            tcp_relay.__file__,
+            str(listener.fileno()),
+            host,
+            str(port),
+            f"{locked.folder.path}/",
+        ]
+        return start_process(locked, name, command)
+
+
+def parse_server_address(host: str) -> Address:
+    """The address of a server inside the node.
+
+    Raises:
+        LabError: it is given by name.
+    """
+    if host == "localhost":
+        return Address.parse("127.0.0.1")
+    try:
+        return Address.parse(host)
+    except ValueError as error:
+        raise LabError(f"{host} has to be an IP address: the node of a lab has nobody to ask for names") from error
+
+
+def _is_loopback(address: Address) -> bool:
+    text = str(address)
+    return text == "::1" or text.startswith("127.")

@@ -11,14 +11,22 @@ import enum
 from attrs import evolve
 
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
-from netplug_cli.lab.conflist import render_conflist
 from netplug_cli.lab.folder import LockedFolder, find_lab, lock_new_folder
-from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, Lab, LabError, LabPlan, LabPod, as_lab_errors, new_lab
-from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.model import (
+    NODE_ADDRESSES,
+    NODE_NETNS,
+    Lab,
+    LabError,
+    LabFolder,
+    LabPlan,
+    LabPod,
+    OwnServers,
+    as_lab_errors,
+    new_lab,
+)
 from netplug_cli.lab.processes import start_node_process
-from netplug_cli.lab.runtime import open_runtime
+from netplug_cli.lab.runtime import open_runtime, render_conflist
 from netplug_cli.lab.store_setup import make_pod_object, prepare_store, require_servers
-from netplug_cli.lab.stores import OwnServers
 from netplug_cli.lab.teardown import LeftoverCheck, RemovalExtent, remove_lab, tear_down
 from netplug_cli.lab.world import LabWorld
 

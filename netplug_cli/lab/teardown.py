@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from attrs import evolve, frozen
 
 from netplug_cli.lab.folder import LockedFolder, LockMode, find_lab, is_present, lock_folder
-from netplug_cli.lab.model import IFNAME, NODE_NETNS, POD_NAMESPACE, Lab, LabPod, as_lab_errors
-from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.model import (
+    IFNAME,
+    NODE_NETNS,
+    POD_NAMESPACE,
+    ExternalServers,
+    Lab,
+    LabFolder,
+    LabPod,
+    as_lab_errors,
+    is_kubernetes,
+)
 from netplug_cli.lab.processes import kill_all
 from netplug_cli.lab.runtime import PluginFailed, open_runtime
 from netplug_cli.lab.store_setup import count_held_addresses
-from netplug_cli.lab.stores import ExternalServers, is_kubernetes
 from netplug_cli.lab.world import LabWorld
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import NetplugError

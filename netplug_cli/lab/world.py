@@ -8,10 +8,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from netplug_cli.lab.model import NODE_NETNS, Lab
-from netplug_cli.lab.namespaces import Namespaces
-from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.stores import OwnServers, store_environment
+from netplug_cli.lab.model import NODE_NETNS, Lab, LabFolder, Namespaces, OwnServers, store_environment
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.protocol import IPAM

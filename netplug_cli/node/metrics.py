@@ -1,7 +1,6 @@
-"""The metrics of the node process. Nothing else imports ``prometheus_client``.
+"""What the node process counts, and the file that publishes it.
 
-A new value takes one call: ``NodeMetrics.add_values`` for what is read when the metrics are, as a number of calls that
-wait; a ``Counter`` or ``Histogram`` of the registry, made in ``NodeMetrics``, for what is noted when it happens.
+The file is for the textfile collector of the Prometheus node exporter; over HTTP the same metrics are served.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -29,11 +29,22 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from netplug_backends.host.atomic_files import OPEN_FILE_MODE, remove_file, replace_file
 from netplug_cli.node.calls import AnswerCall, NodeProcessBusy, RefuseCall
+from netplug_cli.runtime.controllers import Runtime
+from netplug_core.clock import Clock, Deadline
 from netplug_core.cni.versions import CNICommand
 from netplug_core.cni.wire import WireReply, WireRequest
+from netplug_core.log import Log
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished
 
-__all__ = ["METRICS_TYPE", "CallCount", "NodeMetrics", "ReadValues"]
+__all__ = [
+    "METRICS_TYPE", "WRITE_EVERY_S", "CallCount", "MetricsFile", "NodeMetrics", "ReadValues",
+]  # fmt: skip
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
 
 METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """The media type of the metrics."""
@@ -202,3 +213,52 @@ def _code_of(reply: WireReply) -> str:
         return str(int(json.loads(reply.stdout)["code"]))
     except (ValueError, TypeError, KeyError):
         return _OTHER
+
+
+# --- metrics file ----------------------------------------------------------------------------------------------------
+
+
+WRITE_EVERY_S = 15.0
+"""The pause between two writes."""
+
+_NOT_WRITTEN = "the metrics file cannot be written"
+
+
+class MetricsFile:
+    """A file that is replaced every few seconds, and removed at the end, since its values would look current."""
+
+    def __init__(
+        self, path: str, metrics: NodeMetrics, *, clock: Clock, log: Log, every_s: float = WRITE_EVERY_S
+    ) -> None:
+        self._path = path
+        self._metrics = metrics
+        controller: Controller[None, None] = Controller(
+            name="metrics file",
+            observe=lambda _deadline: None,
+            plan=lambda _state: Plan(actions=(None,), look_again_s=every_s),
+            act=self._write,
+            failure=_NOT_WRITTEN,
+            timing=Timing(backoff=Backoff(first_s=every_s, longest_s=every_s)),
+            recovered="the metrics file is written again",
+            fields=(("path", path),),
+        )
+        self._runtime = Runtime((controller,), clock=clock, log=log)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._runtime.start()
+
+    def stop(self) -> None:
+        """Write no more, and remove the file."""
+        self._runtime.stop()
+        with suppress(OSError):  # there may be none, or its folder cannot be written
+            remove_file(self._path)
+
+    def _write(self, _action: None, _deadline: Deadline) -> None:
+        try:
+            replace_file(self._path, self._metrics.render(), OPEN_FILE_MODE)
+        except OSError as error:
+            # The error names a file beside it, which the line of the log need not.
+            cause = error.strerror or str(error)
+            problem = Problem(message=_NOT_WRITTEN, cause=cause, fields=(("path", self._path),))
+            raise Unfinished((problem,)) from error

@@ -1,25 +1,207 @@
-"""Accepts connections and reads their requests, all in the thread that calls ``run``.
+"""The socket's requests: read as they come by one thread, served by a few others.
 
 A client that is slow occupies no worker: its request is read here as it comes, and the connection is closed if that
-takes too long. Only so many requests are read at once; further connections wait until they are accepted.
+takes too long. Only so many requests are read at once; further connections wait until they are accepted. The kernel
+says who sends a request.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import socket
+import struct
 import time
+import traceback
+from threading import Thread
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from netplug_cli.node.calls import ACKNOWLEDGE_S, CallQueue, NodeProcessBusy, PendingCall, RefuseCall, serve_call
-from netplug_cli.node.peer import peer_of
-from netplug_cli.node.reading import ReadRequest, RequestReading
+from netplug_cli.node.calls import (
+    ACKNOWLEDGE_S,
+    AnswerCall,
+    CallQueue,
+    NodeProcessBusy,
+    PendingCall,
+    RefuseCall,
+    serve_call,
+)
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.wire import HEADER_LENGTH, RequestHeader, WireRequest, parse_body, parse_header
 from netplug_core.errors import DecodeError
 from netplug_core.log import Level, Log
 
-__all__ = ["MAX_READING", "READ_S", "Server"]
+__all__ = [
+    "MAX_READING", "READ_S", "Peer", "ReadRequest", "RequestReading", "Server", "Workers", "peer_of",
+]  # fmt: skip
+
+
+# --- peer ------------------------------------------------------------------------------------------------------------
+
+
+_UCRED = struct.Struct("3i")  # struct ucred: process, user, group
+
+
+@frozen
+class Peer:
+    """The process and the effective user that made the connection."""
+
+    pid: int
+    uid: int
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """The other end of a connection.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    pid, uid, _gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid, uid)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+_CHUNK = 1 << 16
+_DESCRIPTOR = struct.calcsize("i")
+_MAX_DESCRIPTORS = 1
+_EXECUTABLES = frozenset(plugin.value for plugin in Plugin)
+
+
+@frozen(kw_only=True)
+class ReadRequest:
+    """A whole request. ``namespace`` is the descriptor that came with it; its owner closes it."""
+
+    request: WireRequest
+    patience_s: float
+    namespace: int | None
+
+
+@define
+class RequestReading:
+    """A connection whose request has not come as a whole; ``ends_at`` is when it is closed (monotonic seconds)."""
+
+    connection: socket.socket
+    ends_at: float
+    _data: bytearray = field(factory=bytearray, init=False, repr=False)
+    _header: RequestHeader | None = field(default=None, init=False)
+    _descriptors: list[int] = field(factory=list, init=False)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything has come."""
+        return bool(self._data)
+
+    def read(self) -> ReadRequest | None:
+        """Read what has come; the request once it is whole. After an error the caller closes the connection.
+
+        Raises:
+            DecodeError: it is no request.
+            EOFError: the client has closed the connection.
+            OSError: the connection is broken.
+        """
+        while missing := self._missing():
+            try:
+                data, ancillary, flags, _address = self.connection.recvmsg(
+                    min(missing, _CHUNK), socket.CMSG_LEN(_DESCRIPTOR), socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return None
+            for level, kind, content in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    self._descriptors += [number for (number,) in struct.iter_unpack("i", content)]
+            if flags & socket.MSG_CTRUNC:
+                # Without the descriptor the call would open a path that may be another one here.
+                raise OSError(errno.EMFILE, "no descriptor is left for the one that came with the request")
+            if not data:
+                raise EOFError("the client has closed the connection")
+            self._data += data
+        return self._finish()
+
+    def close(self) -> None:
+        """Close the connection, and a descriptor that came over it."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+        self.connection.close()
+
+    def _missing(self) -> int:
+        """How many bytes are still to come."""
+        if self._header is None:
+            if len(self._data) < HEADER_LENGTH:
+                return HEADER_LENGTH - len(self._data)
+            self._header = parse_header(bytes(self._data))
+        return HEADER_LENGTH + self._header.body_length - len(self._data)
+
+    def _finish(self) -> ReadRequest:
+        assert self._header is not None  # noqa: S101  it is there before the first byte of the body
+        request = parse_body(bytes(memoryview(self._data)[HEADER_LENGTH:]))
+        if request.program not in _EXECUTABLES:
+            raise DecodeError(
+                "the request", f"is for {request.program[:40]!r}, which is none of {sorted(_EXECUTABLES)}"
+            )
+        if len(self._descriptors) > _MAX_DESCRIPTORS:
+            raise DecodeError("the request", f"came with {len(self._descriptors)} descriptors, one at most is expected")
+        namespace = self._descriptors.pop() if self._descriptors else None
+        return ReadRequest(request=request, patience_s=self._header.patience_s, namespace=namespace)
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+@define
+class Workers:
+    """``count`` threads that serve the calls of a queue."""
+
+    count: int
+    queue: CallQueue
+    answer: AnswerCall
+    log: Log
+    _threads: list[Thread] = field(factory=list, init=False)
+    _began_at: list[float | None] = field(factory=list, init=False)  # each thread writes its own item
+
+    @property
+    def began_at(self) -> tuple[float, ...]:
+        """When each call that is being served was taken (monotonic seconds)."""
+        return tuple(began for began in self._began_at if began is not None)
+
+    @property
+    def are_alive(self) -> bool:
+        """Whether every thread runs."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._began_at = [None] * self.count
+        for number in range(self.count):
+            # A daemon: a call that hangs must not keep the process from ending.
+            thread = Thread(target=self._serve, args=(number,), name=f"worker {number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self, seconds: float) -> int:
+        """Close the queue and wait for the calls that have begun; return how many have not ended in that time."""
+        self.queue.close()
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        return sum(thread.is_alive() for thread in self._threads)
+
+    def _serve(self, number: int) -> None:
+        while (call := self.queue.take()) is not None:
+            self._began_at[number] = began = time.monotonic()
+            try:
+                serve_call(call, self.answer, now=began, log=self.log)
+            except BaseException:  # noqa: BLE001  the client finds its reply broken off; the next call is served
+                self.log(Level.ERROR, f"a call could not be answered\n{traceback.format_exc()}")
+            finally:
+                self._began_at[number] = None
+
+
+# --- server ----------------------------------------------------------------------------------------------------------
+
 
 READ_S = 5.0
 """The longest that a client may take to send its request."""

@@ -19,7 +19,7 @@ from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.cni.request import CNIRequest
-from netplug_core.dataplane.packet_filter import PacketFilter
+from netplug_core.dataplane.protocol import PacketFilter
 from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import NetplugError
 from netplug_core.flows.cni.release_records import has_work, keep_house, places_of, take_over

@@ -1,27 +1,28 @@
-"""The loop of the operator: it reads the cluster, plans, acts, and writes the status, again and again.
+"""The operator: its command line, its loop, and what it says of itself over HTTP.
 
-It looks when something has changed, when a look has failed or something is awaited, and every few minutes. Nothing is
-remembered from one look to the next, so that it may be killed at any time.
+The loop reads the cluster, plans, acts and reports. Over HTTP it answers probes and shows its metrics.
 """
 
 from __future__ import annotations
 
+import argparse
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from threading import Event, Thread
 from typing import Final
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from netplug_cli.operator.acting import Actor
-from netplug_cli.operator.component_statuses import ComponentStatuses
-from netplug_cli.operator.components import write_component_statuses
-from netplug_cli.operator.metrics import OperatorMetrics
+from netplug_cli.http_server import Page, Pages
+from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter, write_component_statuses
+from netplug_cli.operator.election import Election
+from netplug_cli.operator.metrics import METRICS_TYPE, OperatorMetrics
 from netplug_cli.operator.observing import Observer, Unreadable
-from netplug_cli.operator.reporting import Reporter
 from netplug_core.clock import Clock, format_time
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
+from netplug_core.operator.deployment import HEALTH_PORT
 from netplug_core.operator.plan import Plan, plan
 from netplug_core.operator.report import Report, condition_values
 from netplug_core.operator.state import Action, ClusterState, Json, SetFinalizer, describe
@@ -36,7 +37,57 @@ from netplug_core.operator.status import (
 )
 from netplug_core.resources.installation import INSTALLATION_KIND
 
-__all__ = ["REST_S", "RESYNC_S", "OperatorLoop"]
+__all__ = [
+    "REST_S", "RESYNC_S", "OperatorArguments", "OperatorLoop", "add_values", "find_dead", "operator_pages",
+    "parse_arguments",
+]  # fmt: skip
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+_MAX_PORT = 65_535
+
+
+@frozen(kw_only=True)
+class OperatorArguments:
+    """``manages_definitions``: the CRDs are applied at the start and kept. ``health_port`` is one of 127.0.0.1."""
+
+    manages_definitions: bool
+    health_port: int
+
+
+def parse_arguments(arguments: Sequence[str]) -> OperatorArguments:
+    """The arguments; a mistake ends the process with status 2."""
+    parser = argparse.ArgumentParser(
+        prog="netplug-operator", description="Keep the cluster as its Installation named default says."
+    )
+    parser.add_argument(
+        "--manage-crds",
+        choices=("true", "false"),
+        default="true",
+        help="apply the custom resource definitions, and keep them as they are (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--health-port",
+        type=_port,
+        default=HEALTH_PORT,
+        metavar="N",
+        help="serve /livez, /readyz and /metrics at this port of 127.0.0.1 (default: %(default)s)",
+    )
+    found = parser.parse_args(arguments)
+    return OperatorArguments(manages_definitions=found.manage_crds == "true", health_port=found.health_port)
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number <= _MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; a number from 1 to {_MAX_PORT} is")
+    return number
+
+
+# --- process ---------------------------------------------------------------------------------------------------------
+
 
 RESYNC_S: Final = 300.0
 """How long after a look the next one comes, if no change is noticed."""
@@ -258,3 +309,34 @@ class OperatorLoop:
         if text != self._reported:
             self.log(Level.ERROR, what, cause=error)
         self._reported = text
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def find_dead(loop: OperatorLoop, election: Election) -> str:
+    """Why the process has to be started again; empty if its threads run and move."""
+    return loop.find_problem() or ("" if election.is_alive else "the election has ended")
+
+
+def operator_pages(loop: OperatorLoop, election: Election, metrics: OperatorMetrics) -> Pages:
+    """The pages by their paths."""
+    return {
+        "/livez": lambda: _page_of(find_dead(loop, election)),
+        "/readyz": lambda: _page_of(find_dead(loop, election) or election.problem or loop.find_unready()),
+        "/metrics": lambda: Page(body=metrics.render(), media_type=METRICS_TYPE),
+    }
+
+
+def add_values(metrics: OperatorMetrics, loop: OperatorLoop, election: Election) -> None:
+    """Add what is read when the metrics are."""
+    text = "1 if this process has the Lease, and acts; otherwise 0."
+    metrics.add_value("netplug_operator_leader", text, lambda: float(election.is_leading))
+    text = "The conditions of the Installation: 1 if it is true, otherwise 0. Only of the process that acts."
+    metrics.add_values("netplug_operator_condition", text, "type", lambda: loop.conditions)
+
+
+def _page_of(problem: str) -> Page:
+    if not problem:
+        return Page(body=b"ok\n")
+    return Page(body=f"{problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

@@ -2,5 +2,6 @@
 
 ``cni`` opens what the plugins act through, ``ctl`` what ``netplugctl`` acts through, ``lab`` what its lab acts
 through. ``install`` and ``operator`` are the installer and the operator.
-``node`` starts the node process, ``node_calls`` answers its requests. ``backends`` has what they share.
+``node`` starts the node process, ``node_process`` opens what its calls and controllers act through. ``backends`` has
+what they share, ``shipped`` what the package brings.
 """

@@ -77,7 +77,7 @@ def _open_memory_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
 
 def _open_cluster(settings: DatastoreSettings) -> AbstractContextManager[Cluster]:
     from netplug_backends.host.machine import SystemClock
-    from netplug_backends.kubernetes.cluster import open_cluster
+    from netplug_backends.kubernetes.installing.cluster import open_cluster
 
     return open_cluster(settings, SystemClock())
 

@@ -15,7 +15,7 @@ from netplug_cli.install.world import Programs
 from netplug_cli.logs import Logger
 from netplug_cli.runtime.signals import StopSignals
 from netplug_cli.wiring.cni import open_log_file
-from netplug_cli.wiring.node_token import find_token_refresh
+from netplug_cli.wiring.node_process import find_token_refresh
 from netplug_core.log import Level
 
 __all__ = ["main", "run"]

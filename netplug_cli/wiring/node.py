@@ -22,9 +22,9 @@ from netplug_core.cni.node_socket import DEFAULT_SOCKET
 
 if TYPE_CHECKING:
     from netplug_backends.host.placing import RunInContainer
-    from netplug_cli.node.datastores import OpenDatastores
     from netplug_cli.node.metrics import NodeMetrics
-    from netplug_cli.node.operations import NodeOperations
+    from netplug_cli.node.process import NodeOperations
+    from netplug_cli.node.stores import OpenDatastores
     from netplug_core.flows.world import RecordCounts
     from netplug_core.log import Log
 
@@ -119,13 +119,12 @@ def _serve(
 ) -> int:
     from netplug_backends.host.machine import SystemClock
     from netplug_cli.logs import Logger
-    from netplug_cli.node.datastores import OpenDatastores
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.process import NodeProcess
+    from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
-    from netplug_cli.wiring.node_calls import NodeCalls
-    from netplug_cli.wiring.node_tasks import node_tasks
+    from netplug_cli.wiring.node_process import NodeCalls, node_tasks
     from netplug_core import __version__
 
     _import_flows()
@@ -158,8 +157,7 @@ def _operations(
 ) -> NodeOperations:
     """How the process is observed."""
     from netplug_backends.host.machine import SystemClock
-    from netplug_cli.node.operations import NodeIdentity, NodeOperations
-    from netplug_cli.node.service_manager import ServiceManager
+    from netplug_cli.node.process import NodeIdentity, NodeOperations, ServiceManager
     from netplug_core import __version__
 
     clock = SystemClock()

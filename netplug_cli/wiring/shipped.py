@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netplug_backends.kubernetes.manifests import (
+from netplug_backends.kubernetes.installing.manifests import (
     definitions,
     node_role,
     operator_definitions,

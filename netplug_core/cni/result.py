@@ -2,7 +2,7 @@
 
 Flows build a :class:`CNIResult`, and ``dispatch`` renders it for the version of the call. CHECK, chained ADDs and
 delegates parse one. Parsing accepts the members of every version; rendering writes only those of the version. Nothing
-here looks at the kernel.
+here looks at the kernel. The DNS members come from the text of a ``resolv.conf``, where a configuration names one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,34 @@ from netplug_core.errors import ConfigurationError, DecodeError, excerpt, quote
 from netplug_core.ipam.allocation.request import DNS, NO_DNS
 
 __all__ = [
-    "CNIInterface", "CNIResult", "CNIRoute", "IPConfig", "find_previous_result", "parse_result",
+    "CNIInterface", "CNIResult", "CNIRoute", "IPConfig", "find_previous_result", "parse_resolv_conf", "parse_result",
     "render_result",
 ]  # fmt: skip
+
+
+# --- resolv conf -----------------------------------------------------------------------------------------------------
+
+
+_COMMENTS = ("#", ";")
+
+
+def parse_resolv_conf(text: str) -> DNS:
+    """The settings of a file. Lines that mean nothing are skipped; the last ``domain`` counts."""
+    found: dict[str, list[str]] = {"nameserver": [], "domain": [], "search": [], "options": []}
+    for line in text.splitlines():
+        keyword, *values = line.split() or [""]
+        if values and not keyword.startswith(_COMMENTS) and keyword in found:
+            found[keyword] += values if keyword in ("search", "options") else values[:1]
+    return DNS(
+        nameservers=tuple(found["nameserver"]),
+        domain=found["domain"][-1] if found["domain"] else "",
+        search=tuple(found["search"]),
+        options=tuple(found["options"]),
+    )
+
+
+# --- result ----------------------------------------------------------------------------------------------------------
+
 
 _JSON: TypeAlias = dict[str, object]
 

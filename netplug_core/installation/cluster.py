@@ -1,6 +1,7 @@
 """A cluster as an installation finds it: what is in it, what stands in the way, how the parts of netplug are.
 
-``netplug_backends.kubernetes.cluster`` reads it. ``install status`` and the operator's status are made of these rules.
+``netplug_backends.kubernetes.installing.cluster`` reads it. ``install status`` and the operator's status are made of
+these rules.
 """
 
 from __future__ import annotations

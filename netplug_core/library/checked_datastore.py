@@ -14,9 +14,8 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import InvalidArgument, require_tuple, require_type
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity
 from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, Handle
 from netplug_core.records import (
     Create,
     Delete,

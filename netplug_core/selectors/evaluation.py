@@ -1,11 +1,14 @@
-"""Whether a selector selects an object: a tree and labels. ``ipam.allocation.pools`` selects nodes and namespaces.
+"""Whether a selector selects an object, and the one spelling of a selector.
 
-Total: every tree of ``grammar.parse`` has an answer for every set of labels, and nothing is raised.
+``ipam.allocation.pools`` selects nodes and namespaces. Total: every tree of ``grammar.parse`` has an answer for every
+set of labels, and nothing is raised.
 """
 
 from __future__ import annotations
 
+import hashlib
 import operator
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
@@ -22,7 +25,49 @@ from netplug_core.selectors.grammar import (
     SetOperator,
 )
 
-__all__ = ["matches"]
+__all__ = [
+    "canonical_text", "matches", "selector_uid",
+]  # fmt: skip
+
+
+# --- canonical -------------------------------------------------------------------------------------------------------
+
+
+def canonical_text(selector: Selector) -> str:
+    """The text that equal selectors have: one space around operators, sets sorted, every group in parentheses."""
+    match selector:
+        case Everything():
+            return selector.value
+        case HasLabel(label):
+            return f"has({label})"
+        case LabelComparison():
+            return f"{selector.label} {selector.operator.value} {_quoted(selector.literal)}"
+        case SetMembership():
+            literals = ", ".join(map(_quoted, sorted(selector.literals)))
+            return f"{selector.label} {selector.operator.value} {{{literals}}}"
+        case Not(term):
+            return f"!{canonical_text(term)}"
+        case And(terms) | Or(terms):
+            joint = " && " if isinstance(selector, And) else " || "
+            return f"({joint.join(map(canonical_text, terms))})"
+        case _ as never:
+            assert_never(never)
+
+
+def selector_uid(selector: Selector) -> str:
+    """A name of 40 characters; selectors have the same one if and only if their canonical texts are equal."""
+    # Text from JSON may contain half of a surrogate pair.
+    text = f"s:{canonical_text(selector)}".encode(errors="surrogatepass")
+    return f"s:{urlsafe_b64encode(hashlib.sha224(text).digest()).decode().rstrip('=')}"
+
+
+def _quoted(literal: str) -> str:
+    quote = "'" if '"' in literal else '"'
+    return f"{quote}{literal}{quote}"
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
 
 _COMPARISONS: dict[ComparisonOperator, Callable[[str, str], bool]] = {
     ComparisonOperator.EQUALS: operator.eq,

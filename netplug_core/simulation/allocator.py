@@ -6,25 +6,88 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from attrs import define, field
 
-from netplug_core.clock import Clock, Deadline
+from netplug_core.clock import SECOND_NS, Clock, Deadline
+from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore
 from netplug_core.errors import AllocationError
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Automatic, ReleaseRequest, Shortfall
-from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.handle import host_owner
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Update, Write
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.simulation.counting_datastore import CountingDatastore
-from netplug_core.simulation.pod_generator import SeededRandom, SimulatedPod
-from netplug_core.simulation.result import SimulatedCall, StepSample
-from netplug_core.simulation.scenario import ProcessModel, Scenario
+from netplug_core.simulation.result import DatastoreCallCount, SimulatedCall, StepSample
+from netplug_core.simulation.scenario import ProcessModel, Scenario, SeededRandom, SimulatedPod
 
-__all__ = ["TIMEOUT_S", "Observer", "SimulatedAllocator"]
+__all__ = [
+    "TIMEOUT_S", "CountingDatastore", "Observer", "SimulatedAllocator", "SimulatedClock",
+]  # fmt: skip
+
+
+# --- clock -----------------------------------------------------------------------------------------------------------
+
+
+_EPOCH_NS = 1_767_225_600 * SECOND_NS  # 2026-01-01T00:00:00Z, so that stored times are the same in every run
+
+
+@define
+class SimulatedClock:
+    """A :class:`~netplug_core.clock.Clock` on which time passes only by ``sleep``, which returns at once."""
+
+    _elapsed_ns: int = field(default=0, init=False)
+
+    def now_ns(self) -> int:
+        """Wall-clock time: nanoseconds since 1970-01-01 UTC."""
+        return _EPOCH_NS + self._elapsed_ns
+
+    def monotonic(self) -> float:
+        """Seconds since the clock was made."""
+        return self._elapsed_ns / SECOND_NS
+
+    def sleep(self, seconds: float) -> None:
+        """Let that much time pass."""
+        self._elapsed_ns += round(seconds * SECOND_NS)
+
+
+# --- counting datastore ----------------------------------------------------------------------------------------------
+
+
+_NOTHING_AROUND = nullcontext()
+
+
+@define
+class CountingDatastore(ObservedDatastore):
+    """A datastore in front of another; watches are not counted. Threads may not share it.
+
+    ``last_writes`` are the writes of the last commit.
+    """
+
+    last_writes: Sequence[Write] = field(default=(), init=False)
+    _reads: int = field(default=0, init=False)
+    _commits: int = field(default=0, init=False)
+
+    @property
+    def calls(self) -> DatastoreCallCount:
+        """How many calls there were."""
+        return DatastoreCallCount(reads=self._reads, commits=self._commits)
+
+    def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:
+        """Count it."""
+        if isinstance(call, CommitCall):
+            self._commits += 1
+            self.last_writes = call.writes
+        else:
+            self._reads += 1
+        return _NOTHING_AROUND
+
+
+# --- allocator -------------------------------------------------------------------------------------------------------
+
 
 Observer = Callable[[SimulatedCall | StepSample], None]
 """Called with every call and with every step when it is over."""

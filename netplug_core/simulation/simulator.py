@@ -16,12 +16,9 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import AllocationError
 from netplug_core.flows.resources.write import create
 from netplug_core.resources.manifest import Manifest
-from netplug_core.simulation.allocator import TIMEOUT_S, Observer, SimulatedAllocator
-from netplug_core.simulation.counting_datastore import CountingDatastore
-from netplug_core.simulation.metrics import MetricsReader
-from netplug_core.simulation.pod_generator import PodGenerator, SeededRandom, SimulatedPod
-from netplug_core.simulation.result import RefusedAssignment, SimulatedCall, SimulationResult, StepSample
-from netplug_core.simulation.scenario import Scenario
+from netplug_core.simulation.allocator import TIMEOUT_S, CountingDatastore, Observer, SimulatedAllocator
+from netplug_core.simulation.result import MetricsReader, RefusedAssignment, SimulatedCall, SimulationResult, StepSample
+from netplug_core.simulation.scenario import PodGenerator, Scenario, SeededRandom, SimulatedPod
 
 __all__ = ["simulate"]
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import require_type
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
-from netplug_core.ipam.model.affinity import Affinity, AffinityState
 from netplug_core.ipam.model.block import Attribute, Block, Pairs
-from netplug_core.ipam.model.handle import Handle
+from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle
 from netplug_core.records import Revision
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec

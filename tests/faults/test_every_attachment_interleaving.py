@@ -16,8 +16,7 @@ import pytest
 from attrs import define, field
 
 from netplug_backends.memory.dataplane import MemoryDataplane
-from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_backends.memory.locks import MemoryLocks
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryLocks, MemoryMode
 from netplug_core.addressing import Address
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError, LinkExists

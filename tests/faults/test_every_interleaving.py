@@ -18,9 +18,10 @@ from netplug_core.addressing import Family, Prefix
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, ReleaseRequest
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.testing.allocator.client import CallFault, FaultKind
-from netplug_core.testing.allocator.harness import AllocatorHarness
-from netplug_core.testing.allocator.operations import (
+from netplug_core.testing.clock import ManualClock
+from tests.harness.allocator.client import CallFault, FaultKind
+from tests.harness.allocator.harness import AllocatorHarness
+from tests.harness.allocator.operations import (
     ApplyResource,
     Assign,
     ClaimBlocks,
@@ -31,9 +32,8 @@ from netplug_core.testing.allocator.operations import (
     RunCollector,
     StoreOperation,
 )
-from netplug_core.testing.allocator.strategies import make_pool, make_request
-from netplug_core.testing.allocator.teardown import tear_down
-from netplug_core.testing.clock import ManualClock
+from tests.harness.allocator.strategies import make_pool, make_request
+from tests.harness.allocator.teardown import tear_down
 from tests.harness.local_stores import FAULT_MODES, IS_DEEP, open_standalone_ipam
 from tests.harness.schedules import CallScheduler, Choose, every_schedule
 

@@ -20,15 +20,15 @@ from itertools import combinations
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_core.testing.allocator.client import CallFault
-from netplug_core.testing.allocator.harness import AllocatorHarness
-from netplug_core.testing.allocator.scenarios import (
+from netplug_core.testing.clock import ManualClock
+from tests.harness.allocator.client import CallFault
+from tests.harness.allocator.harness import AllocatorHarness
+from tests.harness.allocator.scenarios import (
     SCENARIOS,
     FaultScenario,
     every_fault,
     run_with_faults,
 )
-from netplug_core.testing.clock import ManualClock
 from tests.harness.local_stores import FAULT_MODES, IS_DEEP, open_standalone_ipam
 
 PAIRS = 100

@@ -16,8 +16,7 @@ from attrs import Factory, define, evolve, field, frozen
 from netplug_backends.delegate.ipam import DelegatedIPAM
 from netplug_backends.hostlocal.ipam import HostLocalIPAM
 from netplug_backends.memory.dataplane import MemoryDataplane
-from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.locks import MemoryLocks
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryLocks
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
@@ -31,9 +30,8 @@ from netplug_core.flows.locks import CallLocks
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.hostlocal.folder import Boot
-from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.locks import HeldLock
 from netplug_core.log import Level

@@ -14,9 +14,17 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory, StoreView
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.handle import (
+    AFFINITY,
+    HANDLE,
+    Affinity,
+    AffinityState,
+    Handle,
+    affinity_key,
+    handle_key,
+    host_owner,
+)
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName, PodPhase
 from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed, Query, Record, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import (

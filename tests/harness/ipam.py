@@ -28,9 +28,17 @@ from netplug_core.ipam.allocation.request import (
     Specific,
     Wanted,
 )
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, Block, block_key
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.handle import (
+    AFFINITY,
+    HANDLE,
+    Affinity,
+    AffinityState,
+    Handle,
+    affinity_key,
+    handle_key,
+    host_owner,
+)
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import (
     Create,

@@ -12,7 +12,7 @@ from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.session import Session
 from netplug_cli.ctl.tables import usage_lines
-from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.model import LabFolder
 from netplug_cli.lab.world import LabWorld
 from netplug_cli.wiring.lab import server_addresses
 from netplug_core.addressing import Address, Family

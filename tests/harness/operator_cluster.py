@@ -13,12 +13,10 @@ from typing import cast
 
 from attrs import define, evolve, field
 
-from netplug_cli.operator.acting import Actor
-from netplug_cli.operator.component_statuses import ComponentStatuses
+from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter
 from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import INSTALLATION, Observer
 from netplug_cli.operator.process import OperatorLoop
-from netplug_cli.operator.reporting import Reporter
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable

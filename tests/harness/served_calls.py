@@ -15,10 +15,10 @@ from types import FrameType
 
 from netplug_backends.host.machine import SystemClock
 from netplug_cli.logs import Logger
-from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.metrics import NodeMetrics
+from netplug_cli.node.stores import OpenDatastores
 from netplug_cli.wiring.cni import open_log_file
-from netplug_cli.wiring.node_calls import NodeCalls
+from netplug_cli.wiring.node_process import NodeCalls
 from netplug_core import __version__
 from netplug_core.cni.wire import WireReply, WireRequest
 from tests.harness.waiting import wait_until

@@ -9,7 +9,7 @@ from netplug_core.records import Key, Kind, List
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.node import Node
-from netplug_core.simulation.clock import SimulatedClock
+from netplug_core.simulation.allocator import SimulatedClock
 from netplug_core.simulation.result import SimulatedCall, SimulationResult, StepSample
 from netplug_core.simulation.scenario import PodLoad, Scenario
 from netplug_core.simulation.simulator import simulate

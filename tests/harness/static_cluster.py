@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from attrs import define, field
 
-from netplug_backends.kubernetes.manifests import static_manifest
+from netplug_backends.kubernetes.installing.manifests import static_manifest
 from netplug_core.installation.static import Method
 from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF, ObjectRef, ref_of
 from tests.harness.operator_cluster import MemoryCluster, MemoryPools, Object

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from attrs import define, field
 
-from netplug_backends.kubernetes.manifests import static_manifest
+from netplug_backends.kubernetes.installing.manifests import static_manifest
 from netplug_core.installation.static import Method
 from netplug_core.operator.takeover import MIGRATION_LABEL
 from tests.harness.operator_process import OPERATOR_PATHS, OperatorCluster, text_at

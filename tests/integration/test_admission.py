@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from netplug_backends.kubernetes.manifests import (
+from netplug_backends.kubernetes.installing.manifests import (
     ADMISSION_GROUP,
     ALLOW_DELETION,
     MUTATING_VERSIONS,

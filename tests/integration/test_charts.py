@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from netplug_backends.kubernetes.manifests import (
+from netplug_backends.kubernetes.installing.manifests import (
     admission_objects,
     definitions,
     operator_definitions,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.cluster import open_cluster_objects
+from netplug_backends.kubernetes.installing.cluster import open_cluster_objects
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.operator.world import Cluster
 from netplug_core.errors import ConfigurationError

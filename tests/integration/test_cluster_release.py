@@ -11,7 +11,7 @@ from attrs import frozen
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import run_here
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.wiring.node_tasks import _open_world, _store_release
+from netplug_cli.wiring.node_process import _open_world, _store_release
 from netplug_core.errors import Unauthorized
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.netconf.model import NetConf

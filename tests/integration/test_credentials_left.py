@@ -6,7 +6,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
-from netplug_cli.node.credentials import KnownCredentials
+from netplug_cli.node.stores import KnownCredentials
 from netplug_cli.wiring.backends import open_datastore
 from netplug_core.records import List
 from netplug_core.resources.ippool import IPPOOL

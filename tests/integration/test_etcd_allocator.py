@@ -18,14 +18,13 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.ipam.allocation.request import ReleaseRequest, Shortfall
-from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinities_query, affinity_key
 from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import handle_key
+from netplug_core.ipam.model.handle import Affinity, AffinityState, affinities_query, affinity_key, handle_key
 from netplug_core.ipam.outcome.refusals import CommitFull
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Delete, Get, Update
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.testing.allocator.machine import allocator_machine
+from tests.harness.allocator.machine import allocator_machine
 from tests.harness.example_counts import ETCD_EXAMPLES
 from tests.harness.ipam import ipv4, make_pool, make_request
 from tests.harness.local_stores import open_standalone_ipam

@@ -31,7 +31,7 @@ from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.testing.allocator.state import StoredState, read_state
+from tests.harness.allocator.state import StoredState, read_state
 from tests.harness.servers.etcd import EtcdCluster, EtcdMember, start_etcd
 from tests.harness.servers.tcp_proxy import ProxyMode, TCPProxy, open_proxy
 from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in

@@ -19,9 +19,8 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.allocation.block_listing import overlap_queries
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle, affinity_key, handle_key
 from netplug_core.names import InvalidName
 from netplug_core.records import (
     ABSENT,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.kubernetes.cluster import KubernetesCluster
+from netplug_backends.kubernetes.installing.cluster import KubernetesCluster
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.installation.cluster import ApplyEffect, Ownership, Writing

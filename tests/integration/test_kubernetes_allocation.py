@@ -15,8 +15,8 @@ from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model.block import block_key
 from netplug_core.records import Create, Get
 from netplug_core.resources.ippool import IPPool
-from netplug_core.testing.allocator.invariants import handle_counts_are_exact
-from netplug_core.testing.allocator.state import read_state
+from tests.harness.allocator.invariants import handle_counts_are_exact
+from tests.harness.allocator.state import read_state
 from tests.harness.kube_workloads import NAMESPACE, NODE, attach, detach, new_pod
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (

@@ -33,7 +33,7 @@ from netplug_core.records import (
 )
 from netplug_core.resources.node import NODE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.allocator.machine import allocator_machine
+from tests.harness.allocator.machine import allocator_machine
 from tests.harness.example_counts import APISERVER_EXAMPLES
 from tests.harness.local_stores import open_standalone_ipam
 from tests.harness.servers.kube_apiserver import ApiServer

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from netplug_backends.kubernetes.manifests import node_role, plugin_role
+from netplug_backends.kubernetes.installing.manifests import node_role, plugin_role
 from netplug_core.installation.daemonset import render
 from netplug_core.installation.document import read_installation
 from netplug_core.installation.rules import check

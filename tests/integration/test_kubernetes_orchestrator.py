@@ -12,8 +12,8 @@ from attrs import define
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
-from netplug_cli.node.cache_feed import CacheFeed
-from netplug_cli.node.lookups import CachedLookups
+from netplug_cli.node.calls import CachedLookups
+from netplug_cli.node.stores import CacheFeed
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.orchestrator.model import NAMESPACE, ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork

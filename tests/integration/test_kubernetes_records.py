@@ -17,16 +17,17 @@ from netplug_backends.kubernetes.names import CrdMode, host_hash_label
 from netplug_core.addressing import Family, Prefix
 from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT
 from netplug_core.ipam.model import block as blocks
-from netplug_core.ipam.model.affinity import (
+from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.handle import (
     AFFINITY,
     Affinity,
     AffinityState,
+    Handle,
     affinities_query,
     affinity_key,
     current_affinities_query,
+    handle_key,
 )
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import Create, Delete, Get, Key, List, Record
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.settings.model import KubernetesAccess

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.manifests import plugin_role
+from netplug_backends.kubernetes.installing.manifests import plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
@@ -21,9 +21,8 @@ from netplug_core.flows.ipam.affinities import relinquish_block
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, Specific
-from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.handle import HANDLE, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool

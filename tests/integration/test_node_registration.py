@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_cli.node.credentials import KnownCredentials
+from netplug_cli.node.stores import KnownCredentials
 from netplug_cli.wiring.backends import open_datastore
-from netplug_cli.wiring.node_tasks import node_tasks
+from netplug_cli.wiring.node_process import node_tasks
 from netplug_core.records import Get
 from netplug_core.resources.node import node_key
 from netplug_core.settings.apiconfig import datastore_settings_from_environment

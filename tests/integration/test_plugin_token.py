@@ -15,7 +15,7 @@ from attrs import frozen
 
 from netplug_backends.kubernetes.client.apiclient import ApiRequest
 from netplug_cli.node.tasks import CREDENTIALS_EVERY_S, TokenRefresh
-from netplug_cli.wiring.node_token import find_token_refresh
+from netplug_cli.wiring.node_process import find_token_refresh
 from netplug_core.installation.installer import FILE_NAME
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers

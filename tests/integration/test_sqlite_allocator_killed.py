@@ -14,18 +14,17 @@ from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
-from netplug_core.testing.allocator.invariants import (
+from tests.harness.allocator.invariants import (
     block_owners_have_affinities,
     blocks_are_consistent,
     handle_counts_are_not_too_low,
 )
-from netplug_core.testing.allocator.state import read_state
+from tests.harness.allocator.state import read_state
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.waiting import deadline_in
 from tests.harness.worker_processes import WorkerProcesses

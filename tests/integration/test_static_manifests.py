@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from netplug_backends.kubernetes.manifests import etcd_plugin_role, static_manifest
+from netplug_backends.kubernetes.installing.manifests import etcd_plugin_role, static_manifest
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.errors import Unauthorized
 from netplug_core.installation.static import Method

@@ -6,7 +6,7 @@ go through ``datastore.batch``.
 
 from hypothesis import settings
 
-from netplug_core.testing.allocator.machine import allocator_machine
+from tests.harness.allocator.machine import allocator_machine
 from tests.harness.example_counts import ALLOCATOR_EXAMPLES
 from tests.harness.local_stores import (
     MEMORY_STORES,

@@ -20,9 +20,6 @@ from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, Released, ReleaseRequest
-from netplug_core.testing.allocator.invariants import SETTLED_STATE_INVARIANTS, STATE_INVARIANTS
-from netplug_core.testing.allocator.operations import endpoint_part
-from netplug_core.testing.allocator.state import StoredState, read_state
 from netplug_core.testing.faults import (
     Fault,
     FaultyDatastore,
@@ -32,6 +29,9 @@ from netplug_core.testing.faults import (
     ProcessDeath,
     ProcessDied,
 )
+from tests.harness.allocator.invariants import SETTLED_STATE_INVARIANTS, STATE_INVARIANTS
+from tests.harness.allocator.operations import endpoint_part
+from tests.harness.allocator.state import StoredState, read_state
 from tests.harness.ipam import NODE, IPAMHarness, ipv4, ipv6, make_request
 from tests.harness.nested_calls import NestedTurn
 

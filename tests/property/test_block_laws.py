@@ -25,9 +25,8 @@ from netplug_core.clock import format_time, parse_time
 from netplug_core.encoding.ipam import from_mapping, to_mapping
 from netplug_core.ipam.gc.candidates import allocation_owners
 from netplug_core.ipam.gc.detect import HandleCounts
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
 from netplug_core.records import Kind
 from netplug_core.testing.strategies import names, prefixes
 

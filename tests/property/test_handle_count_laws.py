@@ -23,9 +23,6 @@ from netplug_core.errors import AllocationError
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Automatic, Shortfall
-from netplug_core.testing.allocator.invariants import STATE_INVARIANTS, handle_counts_are_exact
-from netplug_core.testing.allocator.operations import endpoint_part
-from netplug_core.testing.allocator.state import StoredState, read_state
 from netplug_core.testing.faults import (
     Fault,
     FaultyDatastore,
@@ -35,6 +32,9 @@ from netplug_core.testing.faults import (
     ProcessDied,
     RunBefore,
 )
+from tests.harness.allocator.invariants import STATE_INVARIANTS, handle_counts_are_exact
+from tests.harness.allocator.operations import endpoint_part
+from tests.harness.allocator.state import StoredState, read_state
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 
 FAULTED_COMMITS = 6

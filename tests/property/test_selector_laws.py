@@ -14,8 +14,7 @@ from attrs import frozen
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netplug_core.selectors.canonical import canonical_text, selector_uid
-from netplug_core.selectors.evaluation import matches
+from netplug_core.selectors.evaluation import canonical_text, matches, selector_uid
 from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN, Selector, SelectorError, parse
 from netplug_core.selectors.requirements import parse_either
 from netplug_core.testing.strategies import label_sets, selectors

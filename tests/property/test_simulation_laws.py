@@ -18,18 +18,16 @@ from netplug_core.errors import AllocationError
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released
-from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
-from netplug_core.simulation.clock import SimulatedClock
-from netplug_core.simulation.pod_generator import SeededRandom
+from netplug_core.simulation.allocator import SimulatedClock
 from netplug_core.simulation.result import SimulatedCall
-from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
+from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario, SeededRandom
 from netplug_core.simulation.simulator import simulate
 from netplug_core.testing.clock import ManualClock
 from tests.harness.simulation import make_pool, run_scenario, stored_records

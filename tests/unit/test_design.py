@@ -22,7 +22,7 @@ def test_every_invariant_is_there_once() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_holds_an_invariant_exists(name: str) -> None:
     module, *path = name.split(".")
-    found: object = import_module(f"netplug_core.testing.allocator.{module}")
+    found: object = import_module(f"tests.harness.allocator.{module}")
     for part in path:
         found = getattr(found, part)
     assert callable(found)

@@ -49,7 +49,7 @@ REASONS = {
     ("netplug_cli/cni/method_cache.py", "open"): "a file of the installation, as Python reads its own bytecode",
     ("netplug_cli/cni/client.py", "posix.open"): "a namespace; the client imports nothing of ours, and never waits",
     ("netplug_cli/ctl/manifests.py", "read_text"): "a file of the package",
-    ("netplug_cli/ctl/support/parts.py", "tarfile.open"): "an archive in memory",
+    ("netplug_cli/ctl/commands/support.py", "tarfile.open"): "an archive in memory",
     ("netplug_cli/lab/folder.py", "os.open"): "a folder, whose owner is judged on the descriptor",
     ("netplug_cli/lab/report.py", "os.open"): "/dev/null",
 }

@@ -125,7 +125,7 @@ def _with_user(access: ApiAccess, user: KubeconfigEntry, cluster: KubeconfigEntr
 
 def _fetch_provider_token(provider: KubeconfigEntry, access: ApiAccess, deadline: Deadline) -> ApiAccess:
     try:
-        from netplug_backends.kubernetes.client.auth_provider import fetch_provider_token
+        from netplug_backends.kubernetes.client.exec_plugin import fetch_provider_token
     except ModuleNotFoundError as error:
         raise _not_installed(provider.where, error) from error
     return fetch_provider_token(provider, access, deadline)

@@ -23,8 +23,7 @@ from netplug_backends.kubernetes.client.objects import (
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.kinds.facts import node_facts, sorted_labels
-from netplug_backends.kubernetes.kinds.store import (
+from netplug_backends.kubernetes.kinds.customobjects import (
     NOTHING_FOUND,
     ConditionFailed,
     QueryResult,
@@ -36,6 +35,7 @@ from netplug_backends.kubernetes.kinds.store import (
     require_key,
     write_error,
 )
+from netplug_backends.kubernetes.kinds.profiles import node_facts, sorted_labels
 from netplug_backends.kubernetes.names import API_DOMAIN, NODES_PATH, node_path
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
@@ -100,7 +100,7 @@ class NodeStore:
         self._address_source = address_source
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
-        """One node; see :class:`~netplug_backends.kubernetes.kinds.store.KindStore`."""
+        """One node; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""
         record = self._find_record(query.key, deadline)
         return record_result(None if record is None else require_key(query.key, record))
 

@@ -1,43 +1,62 @@
-"""The store of Profiles: views of namespaces and service accounts, whose labels apply to pods. Read only.
+"""The stores that only read: Profiles as views of namespaces and service accounts, and facts of pods and namespaces.
 
-The kind is read from two collections, so a revision of the kind is two numbers: ``<namespaces'>/<service accounts'>``.
-If one is missing, as in the revision of a single profile, a watch lists that collection first.
+Profiles are read from two collections, so a revision of the kind is two numbers: ``<namespaces'>/<service
+accounts'>``. If one is missing, as in the revision of a single profile, a watch lists that collection first.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
+
+from attrs import frozen
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
     collections_revision,
     event_object,
     find_object,
+    is_valid_path,
     list_objects,
     metadata_of,
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.kinds.facts import sorted_labels
-from netplug_backends.kubernetes.kinds.store import (
+from netplug_backends.kubernetes.kinds.customobjects import (
     NOTHING_FOUND,
     QueryResult,
     decode_each,
     event_of_record,
     list_result,
     not_supported,
+    record_result,
     require_key,
 )
 from netplug_backends.kubernetes.names import (
     API_DOMAIN,
     NAMESPACES_PATH,
+    PODS_PATH,
     SERVICE_ACCOUNTS_PATH,
     namespace_path,
     namespaced_path,
     path_segment,
+    pod_path,
 )
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.decoding.codecs import ADDRESS, INTEGER, TEXT, TEXT_MAP, TIME, Codec, Refused, enum_codec
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, document_error
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION, label_value
+from netplug_core.orchestrator.model import (
+    POD,
+    ContainerPort,
+    NamespaceFacts,
+    NodeFacts,
+    PodFacts,
+    PodNetwork,
+    PodPhase,
+)
 from netplug_core.records import (
     Create,
     Delete,
@@ -54,6 +73,7 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.resources.codec import from_mapping
+from netplug_core.resources.metadata import Labels
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     NAMESPACE_LABEL_PREFIX,
@@ -61,9 +81,236 @@ from netplug_core.resources.profile import (
     SERVICE_ACCOUNT_PROFILE_PREFIX,
 )
 
-__all__ = ["ProfileStore", "profile_record"]
+__all__ = [
+    "FactStore", "ProfileStore", "namespace_facts", "node_facts", "pod_facts", "profile_record", "sorted_labels",
+]  # fmt: skip
 
-_REASON = "profiles are made of the cluster's own namespaces and service accounts"
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+# --- pod and node facts ----------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+@frozen
+class _Container:
+    ports: tuple[ContainerPort, ...] = ()
+
+
+@frozen
+class _PodIP:
+    address: Address | None = None
+
+
+def pod_facts(found: Json) -> PodFacts:
+    """The facts in a Pod object.
+
+    Raises:
+        Malformed: a member has the wrong type or value.
+    """
+    return _decode("Pod", found, PodFacts)
+
+
+def namespace_facts(found: Json) -> NamespaceFacts:
+    """The facts in a Namespace object; errors as for ``pod_facts``."""
+    return _decode("Namespace", found, NamespaceFacts)
+
+
+def node_facts(found: Json) -> NodeFacts:
+    """The facts in a Node object; errors as for ``pod_facts``."""
+    return _decode("Node", found, NodeFacts)
+
+
+def sorted_labels(metadata: Json, name: str) -> Labels:
+    """A member that is an object of texts, such as ``labels``, sorted.
+
+    Raises:
+        Malformed: it is not an object of texts.
+    """
+    value = metadata.get(name)
+    try:
+        labels = TEXT_MAP.decode({} if value is None else value)
+    except Refused as refused:
+        refused.locate(f".metadata.{name}", value)
+        raise _malformed(refused, str(metadata.get("name") or "")) from None
+    return cast("Labels", labels)
+
+
+def _decode(kind: str, found: Json, cls: type[T]) -> T:
+    metadata = metadata_of(found)
+    path = "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))
+    return _DECODER.decode(found, cls, f"{kind}({path})")
+
+
+def _malformed(refused: Refused, where: str) -> Malformed:
+    return Malformed(where, str(document_error(refused, "")))
+
+
+def _finish_pod(values: dict[str, object], _keys: Mapping[str, str]) -> dict[str, object]:
+    # Those of the containers that run first come last: of two ports of one name, that of the running container counts.
+    containers = [
+        container
+        for member in ("ports", "init_ports")
+        for container in cast("tuple[_Container, ...]", values.pop(member, ()))
+    ]
+    pod_ips = cast("tuple[_PodIP, ...]", values.pop("addresses", ()))
+    values["ports"] = tuple(port for container in containers for port in container.ports)
+    values["addresses"] = tuple(each.address for each in pod_ips if each.address is not None)
+    return values
+
+
+def _pod_network(value: object) -> PodNetwork:
+    return PodNetwork.HOST if value is True else PodNetwork.OWN
+
+
+def _find_address(value: object) -> Address | None:
+    return cast("Address", ADDRESS.decode(value)) if value else None
+
+
+def _enclosing_prefix(value: object) -> Prefix:
+    return Prefix.enclosing(str(TEXT.decode(value)))
+
+
+_PHASE = enum_codec(PodPhase)
+# These members are missing in an object that the API server has not completed.
+_TEXT = Codec(lambda value: "" if value is None else TEXT.decode(value))
+_NUMBER = Codec(lambda value: 0 if value is None else INTEGER.decode(value))
+_PREFIX = Codec(_enclosing_prefix)
+
+_METADATA = {
+    "name": Field(("metadata", "name"), _TEXT),
+    "uid": Field(("metadata", "uid"), _TEXT),
+    "labels": Field(("metadata", "labels"), TEXT_MAP),
+    "annotations": Field(("metadata", "annotations"), TEXT_MAP),
+}
+
+_DECODER = Decoder(
+    (
+        Table(
+            cls=ContainerPort,
+            fields={
+                "name": Field("name", TEXT),
+                "protocol": Field("protocol", TEXT, is_unset_if_empty=True),
+                "port": Field("containerPort", _NUMBER),
+                "host_port": Field("hostPort", INTEGER),
+                "host_ip": Field("hostIP", TEXT),
+            },
+        ),
+        Table(cls=_Container, fields={"ports": Field("ports", ListOf(ContainerPort))}),
+        Table(cls=_PodIP, fields={"address": Field("ip", Codec(_find_address))}),
+        Table(
+            cls=PodFacts,
+            fields={
+                "namespace": Field(("metadata", "namespace"), _TEXT),
+                **_METADATA,
+                "node": Field(("spec", "nodeName"), TEXT),
+                "service_account": Field(("spec", "serviceAccountName"), TEXT),
+                "network": Field(("spec", "hostNetwork"), Codec(_pod_network)),
+                "phase": Field(
+                    ("status", "phase"), Codec(lambda value: _PHASE.decode(value or PodPhase.PENDING.value))
+                ),
+                "ports": Field(("spec", "containers"), ListOf(_Container)),
+                "init_ports": Field(("spec", "initContainers"), ListOf(_Container)),
+                "addresses": Field(
+                    ("status", "podIPs"),
+                    ListOf(_PodIP),
+                    alternatives=(Field(("status", "podIP"), Codec(lambda value: (_PodIP(_find_address(value)),))),),
+                    is_unset_if_empty=True,
+                ),
+                "generate_name": Field(("metadata", "generateName"), TEXT),
+                "creation_time_ns": Field(("metadata", "creationTimestamp"), TIME),
+                "deletion_time_ns": Field(("metadata", "deletionTimestamp"), TIME),
+            },
+            finish=_finish_pod,
+        ),
+        Table(cls=NamespaceFacts, fields=_METADATA),
+        Table(
+            cls=NodeFacts,
+            fields={
+                **_METADATA,
+                "pod_cidrs": Field(
+                    ("spec", "podCIDRs"),
+                    ListOf(_PREFIX),
+                    alternatives=(Field(("spec", "podCIDR"), Codec(lambda value: (_PREFIX.decode(value),))),),
+                    is_unset_if_empty=True,
+                ),
+            },
+        ),
+    ),
+    _malformed,
+)
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+_FACTS_REASON = "pods and namespaces are the cluster's own"
+
+
+class FactStore:
+    """A cluster's pods, or its namespaces."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
+        """One of them; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""
+        kind, path = query.key.kind, query.key.path
+        found = find_object(self._client, pod_path(*path) if kind == POD else namespace_path(*path), deadline=deadline)
+        return record_result(None if found is None else _record(kind, found))
+
+    def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
+        """All of them, or the pods of a namespace."""
+        is_part = query.kind == POD and query.within
+        path = namespaced_path(query.within[0], "pods") if is_part else _collection(query.kind)
+        if not is_valid_path(path):
+            return NOTHING_FOUND
+        items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
+        return list_result(query, decode_each(items, lambda item: _record(query.kind, item)), resource_version)
+
+    def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
+        """Refused."""
+        del deadline
+        raise not_supported(write, _FACTS_REASON)
+
+    def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
+        """Refused."""
+        del revision, deadline
+        raise not_supported(write, _FACTS_REASON)
+
+    def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
+        """Refused."""
+        del revision, deadline
+        raise not_supported(write, _FACTS_REASON)
+
+    def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
+        """All of them."""
+        return ((ApiRequest("GET", _collection(kind)), parse_revision(revision).resource_version),)
+
+    def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object]:
+        """The change that an event about one of them means."""
+        return event_of_record(event, _record(kind, event_object(event)))
+
+
+def _collection(kind: Kind[object]) -> str:
+    return PODS_PATH if kind == POD else NAMESPACES_PATH
+
+
+def _record(kind: Kind[object], found: Json) -> Record[object]:
+    decode: Callable[[Json], object] = pod_facts if kind == POD else namespace_facts
+    metadata = metadata_of(found)
+    return Record(
+        kind.key(*(str(metadata.get(segment) or "") for segment in kind.segments)), decode(found), revision_of(found)
+    )
+
+
+# --- profiles --------------------------------------------------------------------------------------------------------
+
+
+_PROFILES_REASON = "profiles are made of the cluster's own namespaces and service accounts"
 _ALLOW_ALL_RULES = [{"action": "Allow"}]
 
 
@@ -74,7 +321,7 @@ class ProfileStore:
         self._client = client
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
-        """One profile; see :class:`~netplug_backends.kubernetes.kinds.store.KindStore`."""
+        """One profile; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""
         kind, name = query.key.kind, query.key.name
         if name == DEFAULT_ALLOW_PROFILE.key.name:
             return QueryResult(ReadResult((DEFAULT_ALLOW_PROFILE,)))
@@ -100,22 +347,22 @@ class ProfileStore:
 
     def find_refusal(self, write: Write) -> NotSupported | None:
         """The error of every write."""
-        return not_supported(write, _REASON) if isinstance(write, (Create, Update, Delete)) else None
+        return not_supported(write, _PROFILES_REASON) if isinstance(write, (Create, Update, Delete)) else None
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Refused."""
         del deadline
-        raise not_supported(write, _REASON)
+        raise not_supported(write, _PROFILES_REASON)
 
     def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Refused."""
         del revision, deadline
-        raise not_supported(write, _REASON)
+        raise not_supported(write, _PROFILES_REASON)
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Refused."""
         del revision, deadline
-        raise not_supported(write, _REASON)
+        raise not_supported(write, _PROFILES_REASON)
 
     def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
         """All namespaces, and all service accounts."""

@@ -9,7 +9,7 @@ from typing import Final, cast
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
 from netplug_core.decoding.tables import Schema, Table, collect_fields, table_schema
-from netplug_core.ipam.model.affinity import AffinityState
+from netplug_core.ipam.model.handle import AffinityState
 from netplug_core.names import MAX_NAME_LENGTH
 from netplug_core.resources.bgp import (
     BGP_CONFIGURATION_TEXTS,

@@ -25,8 +25,7 @@ from netplug_backends.kubernetes.client.objects import (
     parse_revision,
     revision_of,
 )
-from netplug_backends.kubernetes.kinds.facts import pod_facts
-from netplug_backends.kubernetes.kinds.store import (
+from netplug_backends.kubernetes.kinds.customobjects import (
     CONFLICT,
     NOTHING_FOUND,
     ConditionFailed,
@@ -38,6 +37,7 @@ from netplug_backends.kubernetes.kinds.store import (
     record_result,
     write_error,
 )
+from netplug_backends.kubernetes.kinds.profiles import pod_facts
 from netplug_backends.kubernetes.names import PODS_PATH, namespaced_path, pod_path
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
@@ -91,7 +91,7 @@ class WorkloadEndpointStore:
         self._annotation_prefix = annotation_prefix
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
-        """The endpoint of one pod; see :class:`~netplug_backends.kubernetes.kinds.store.KindStore`."""
+        """The endpoint of one pod; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""
         return record_result(self._find_record(query.key, deadline))
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:

@@ -1,1 +1,1 @@
-"""The commands. Each module is loaded when it is named: ``resources``, ``ipam``, ``version``, ``install``, ``node``."""
+"""The commands of ``netplugctl``: one module per subject, with its reports. ``main`` loads the one that is named."""

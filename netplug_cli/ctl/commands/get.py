@@ -16,7 +16,7 @@ from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, format_key, key_of_docu
 from netplug_cli.ctl.commands.resources import FILES, RESOURCES, SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_json_line, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.outputs.formats import (
+from netplug_cli.ctl.outputs import (
     OUTPUT,
     Columns,
     CustomColumns,

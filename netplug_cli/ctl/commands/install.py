@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 from attrs import define, evolve, field, frozen
 
-from netplug_cli.ctl.commands.found_cluster import advice_on, explained, find_cluster, read_pools
 from netplug_cli.ctl.commands.installation import (
     ACCOUNTS,
     API_GROUPS,
     INVALID,
+    advice_on,
     check_files,
+    explained,
+    find_cluster,
+    read_pools,
     render,
     static_objects,
     validate,

@@ -1,16 +1,19 @@
 """``netplugctl install validate`` and ``render``: an Installation, judged and shown without a cluster.
 
-``render --method`` shows a static manifest instead, with the settings of ``--set``, or that of the operator.
+``render --method`` shows a static manifest instead, with the settings of ``--set``, or that of the operator. What the
+cluster of the kubeconfig is, if there is one, is found here.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
-from netplug_cli.ctl.commands.found_cluster import explained, find_cluster
 from netplug_cli.ctl.commands.resources import FILES
 from netplug_cli.ctl.documents import read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
@@ -18,7 +21,8 @@ from netplug_cli.ctl.manifests import OPERATOR_MANIFEST, STATIC_FOLDER, read_shi
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized
+from netplug_core.installation.cluster import ClusterInventory, FieldConflict
 from netplug_core.installation.components import find_component_kind, read_component, unserved_text
 from netplug_core.installation.daemonset import RenderedInstallation
 from netplug_core.installation.daemonset import render as render_installation
@@ -29,14 +33,89 @@ from netplug_core.installation.document import (
     overlaid,
     read_installation,
 )
-from netplug_core.installation.rules import CheckedInstallation, check
+from netplug_core.installation.rules import CheckedInstallation, check, check_in_cluster, facts_of
 from netplug_core.installation.settings import ClusterFacts
 from netplug_core.installation.static import Method, configure
 from netplug_core.names import API_VERSION
+from netplug_core.records import List, Record
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.installation import INSTALLATION_KIND, INSTALLATION_NAME
+from netplug_core.resources.ippool import IPPOOL, IPPool
 
-__all__ = ["ACCOUNTS", "API_GROUPS", "INVALID", "CheckedFiles", "check_files", "render", "static_objects", "validate"]
+if TYPE_CHECKING:
+    from netplug_cli.ctl.session import Session
+    from netplug_core.installation.cluster import Cluster
+
+__all__ = [
+    "ACCOUNTS", "API_GROUPS", "INVALID", "CheckedFiles", "FoundCluster", "advice_on", "check_files", "explained",
+    "find_cluster", "read_pools", "render", "static_objects", "validate",
+]  # fmt: skip
+
+
+# --- found cluster ---------------------------------------------------------------------------------------------------
+
+
+_FORBIDDEN = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"')
+
+
+@frozen(kw_only=True)
+class FoundCluster:
+    """A cluster, and the facts that follow from it."""
+
+    inventory: ClusterInventory
+    facts: ClusterFacts
+    revisions: Mapping[str, str]
+    """The revision of each pool, by its name."""
+
+    def check(self, document: InstallationDocument) -> CheckedInstallation:
+        """Judge a document for this cluster."""
+        return check_in_cluster(document, self.facts, self.inventory)
+
+
+def find_cluster(session: Session, cluster: Cluster) -> FoundCluster:
+    """What a cluster has. ``session`` is one for clusters.
+
+    Raises:
+        Unavailable: the server does not answer, or a right is missing.
+    """
+    inventory = cluster.read_inventory(deadline=session.deadline())
+    pools = read_pools(session) if inventory.has_pools else ()
+    return FoundCluster(
+        inventory=inventory,
+        facts=facts_of(inventory, tuple(record.value for record in pools)),
+        revisions={record.key.name: record.revision for record in pools},
+    )
+
+
+def read_pools(session: Session) -> tuple[Record[IPPool], ...]:
+    """The pools of the session's datastore; errors are those of ``Session.open_datastore``."""
+    with session.open_datastore() as store:
+        query = List(IPPOOL)
+        return store.read([query], deadline=session.deadline()).list(query)
+
+
+def advice_on(error: NetplugError) -> str:
+    """What a person can do about an error of the API server, to follow its text; empty if that says it already."""
+    if isinstance(error, FieldConflict):
+        return " with --force-conflicts"
+    found = _FORBIDDEN.search(str(error)) if isinstance(error, Unauthorized) else None
+    if found is None:
+        return ""
+    resource = ".".join(filter(None, (found["resource"], found["group"])))
+    return f"; grant the user the verb {found['verb']} on {resource}"
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Adds what a person can do to the error of a right that is missing."""
+    try:
+        yield
+    except Unauthorized as error:
+        raise evolve(error, cause=f"{error.cause}{advice_on(error)}") from error
+
+
+# --- installation ----------------------------------------------------------------------------------------------------
+
 
 INVALID = 2
 """The exit status if a rule is broken."""

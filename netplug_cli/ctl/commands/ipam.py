@@ -15,10 +15,10 @@ from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.resources import FORCE, parse_cidr
 from netplug_cli.ctl.documents import render_json
+from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.reports import collection_document, collection_lines, read_leaks
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.simulation.options import parse_duration
 from netplug_cli.ctl.tables import (
     address_lines,
     borrowed_lines,

@@ -13,7 +13,7 @@ import click
 from attrs import define, field, frozen
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, key_of_document, parse_key, parse_keys
-from netplug_cli.ctl.completion import complete_one_resource, complete_resources
+from netplug_cli.ctl.commands.completion import complete_one_resource, complete_resources
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.global_options import LOG_LEVELS, remember_log_level

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import click
 
+from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.simulation.options import parse_duration
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, NetplugError

@@ -361,7 +361,7 @@ def dns_of(world: CNIWorld, netconf: NetConf) -> DNS:
     path = netconf.ipam.resolv_conf
     if not path:
         return NO_DNS
-    from netplug_core.cni.resolv_conf import parse_resolv_conf
+    from netplug_core.cni.result import parse_resolv_conf
 
     try:
         text = world.host.find_text(path)

@@ -50,9 +50,8 @@ from netplug_core.ipam.gc.reclaim import (
     lookups_needed,
     parts_to_free,
 )
-from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Get, Malformed

@@ -30,9 +30,8 @@ from netplug_core.ipam.allocation.request import (
     ReleaseRequest,
     Shortfall,
 )
-from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
+from netplug_core.ipam.model.block import BLOCK, Block, blocks_path, is_within, raise_if_within
 from netplug_core.ipam.model.handle import Handle, handle_query
-from netplug_core.ipam.model.ranges import is_within, raise_if_within
 from netplug_core.ipam.outcome.trace import left_out
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.locks import AttemptLocks, no_lock

@@ -18,8 +18,7 @@ from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_
 from netplug_core.flows.ipam.check import find_loss
 from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, ResourceOutdated
 from netplug_core.ipam.allocation.affinities import Emptiness
-from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
-from netplug_core.ipam.model.ranges import is_within, raise_if_within
+from netplug_core.ipam.model.block import BLOCK, Block, blocks_path, is_within, raise_if_within
 from netplug_core.ipam.reporting.usage import utilization
 from netplug_core.records import (
     Decision,

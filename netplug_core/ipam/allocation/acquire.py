@@ -18,8 +18,8 @@ from netplug_core.ipam.allocation.context import AllocationContext, FamilyAlloca
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
 from netplug_core.ipam.allocation.pools import Pools, block_order, find_pool_of_block, is_enabled, is_selected
 from netplug_core.ipam.allocation.request import Automatic
-from netplug_core.ipam.model.affinity import Affinity, AffinityState
 from netplug_core.ipam.model.block import block_query
+from netplug_core.ipam.model.handle import Affinity, AffinityState
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
 from netplug_core.records import NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ippool import IPPool

@@ -17,8 +17,8 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.model.affinity import AFFINITY, affinity_key, claimed_block, claiming_owner
 from netplug_core.ipam.model.block import BLOCK, FULL, Block, block_key, block_query, blocks_path
+from netplug_core.ipam.model.handle import AFFINITY, affinity_key, claimed_block, claiming_owner
 from netplug_core.records import PAGE_SIZE, Get, List, Malformed, NeedMore, Query, Record, Snapshot
 
 __all__ = [

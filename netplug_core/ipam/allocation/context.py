@@ -29,9 +29,15 @@ from netplug_core.ipam.allocation.pools import (
     unread_entries,
 )
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
-from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block, current_affinities_query
 from netplug_core.ipam.model.block import Block, block_query
-from netplug_core.ipam.model.handle import Handle, handle_query
+from netplug_core.ipam.model.handle import (
+    Affinity,
+    Handle,
+    affinities_query,
+    claimed_block,
+    current_affinities_query,
+    handle_query,
+)
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, left_out
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec

@@ -41,9 +41,8 @@ from netplug_core.ipam.allocation.request import (
     Shortfall,
     Wanted,
 )
-from netplug_core.ipam.model.affinity import AFFINITY, affinities_query
 from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Handle, handle_key, handle_query
+from netplug_core.ipam.model.handle import AFFINITY, Handle, affinities_query, handle_key, handle_query
 from netplug_core.ipam.outcome.trace import UNJUDGED, AllocationRule, PoolTrace, RecordTrace, RuleTrace
 from netplug_core.records import (
     ABSENT,

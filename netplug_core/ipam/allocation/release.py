@@ -18,9 +18,8 @@ from netplug_core.ipam.allocation.block_listing import all_blocks
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.pools import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, ReleaseRequest
-from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Allocation, Block, Pairs, block_key, block_query
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key, host_owner
 from netplug_core.ipam.outcome.refusals import HandleMismatch, SequenceMismatch
 from netplug_core.records import (
     ABSENT,

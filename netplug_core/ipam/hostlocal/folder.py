@@ -1,30 +1,29 @@
-"""What the files in the folder of a network mean, and the text of those that are written.
+"""The folder of a host-local network: a file for each address, and the attachments that hold addresses.
 
-The folder has one file for each address that is held, called like the address. Its text is the id of the container,
-CR and LF, and the name of the interface. Files of old versions have no second line. ``last_reserved_ip.N`` has the
-address that range set N gave last, and ``lock`` is locked by every call that changes something. That is the layout of
-the well-known plugin. Netplug adds ``.netplug-boot``: the files that are older than the current boot of the host.
-
-A file that is called like an address holds it, whatever is in it. Only a text that names a container makes it a
-container's; any other file is never removed. An empty file is the exception: its writer was killed, or the machine lost
-its power, before the text was there. A program that makes a file holds the lock until the text is written, so under the
-lock an empty file belongs to no container, and its address is given when no other is left.
+A file names no pod, so for the CNI command GC the endpoints say which attachments there are.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.clock import SECOND_NS
+from netplug_core.ipam.allocation.request import Attachment, ReleaseItem
 from netplug_core.names import DEFAULT_INTERFACE, handle_id, is_cni_name
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
     "BOOT_FILE", "LOCK_FILE", "TEMPORARY_PREFIX", "AddressFile", "Boot", "BootRecord", "NetworkFolder", "Owner",
-    "find_address", "last_reserved_file", "parse_boot_record", "parse_owner",
+    "attachments", "find_address", "last_reserved_file", "parse_boot_record", "parse_owner",
 ]  # fmt: skip
+
+
+# --- folder ----------------------------------------------------------------------------------------------------------
+
 
 LOCK_FILE = "lock"
 BOOT_FILE = ".netplug-boot"
@@ -158,3 +157,36 @@ def _parse_lines(lines: Iterable[str]) -> Iterable[tuple[str, int]]:
     for line in lines:
         name, time = line.split(" ")
         yield name, int(time)
+
+
+# --- attachments -----------------------------------------------------------------------------------------------------
+
+
+def attachments(
+    folder: NetworkFolder, endpoints: Iterable[WorkloadEndpoint], *, node: str, network: str
+) -> tuple[Attachment, ...]:
+    """Every attachment that a file names, sorted, with the pod that the endpoint of its container names."""
+    pods = {
+        Owner(one.spec.container_id, one.spec.endpoint): (one.metadata.namespace, one.spec.pod)
+        for one in endpoints
+        if one.spec.node == node and one.spec.pod
+    }
+    held: defaultdict[Owner, list[ReleaseItem]] = defaultdict(list)
+    for one in folder.files:
+        if one.owner is not None:
+            item = ReleaseItem(address=one.address, handle=one.owner.handle(network))
+            held[one.owner].append(item)
+    found: list[Attachment] = []
+    for owner, items in sorted(held.items()):
+        namespace, pod = pods.get(owner, ("", ""))
+        found.append(
+            Attachment(
+                container_id=owner.container_id,
+                interface=owner.interface,
+                handle=owner.handle(network),
+                namespace=namespace,
+                pod=pod,
+                addresses=tuple(items),
+            )
+        )
+    return tuple(found)

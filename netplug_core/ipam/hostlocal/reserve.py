@@ -1,4 +1,4 @@
-"""Which addresses an attachment gets: a pure function of the folder of its network.
+"""Which addresses an attachment gets: a pure function of the folder of its network. And which a move takes over.
 
 Each range set gives one address: the one that is held already, the one that is asked for, or the next free one after
 the address that the set gave last. If nothing is free, an address is taken from a file of no container that runs: an
@@ -7,6 +7,7 @@ empty one, or one that is older than the boot of the host.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import ClassVar
@@ -14,11 +15,88 @@ from typing import ClassVar
 from attrs import frozen
 
 from netplug_core.addressing import Address
+from netplug_core.clock import SECOND_NS
 from netplug_core.errors import AllocationError, ErrorCode
 from netplug_core.ipam.hostlocal.folder import AddressFile, NetworkFolder, Owner
 from netplug_core.ipam.hostlocal.ranges import AddressRange, RangeSet
+from netplug_core.orchestrator.model import PodFacts, PodName, PodNetwork
 
-__all__ = ["AddressHeld", "AddressOutsideRanges", "RangesExhausted", "Reservation", "reserve"]
+__all__ = [
+    "AddressHeld", "AddressOutsideRanges", "ImportPlan", "ImportedAttachment", "RangesExhausted", "Reservation",
+    "plan_import", "reserve",
+]  # fmt: skip
+
+
+# --- importing -------------------------------------------------------------------------------------------------------
+
+
+_YOUNG_NS = 60 * SECOND_NS
+
+
+@frozen(kw_only=True)
+class ImportedAttachment:
+    """An interface of a container, its pod, and the files of its addresses, in the order of the addresses."""
+
+    owner: Owner
+    pod: PodName
+    files: tuple[AddressFile, ...]
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Its addresses, sorted."""
+        return tuple(one.address for one in self.files)
+
+
+@frozen(kw_only=True)
+class ImportPlan:
+    """What to do with each file: ``imported`` have a pod that runs, the containers of ``gone`` have none.
+
+    ``young`` have none yet. ``elsewhere`` are addresses of pods of other nodes: perhaps this is not the node that was
+    named, so they stay. ``unnamed`` name no container: no runtime has made them, and they stay too.
+    """
+
+    imported: tuple[ImportedAttachment, ...] = ()
+    gone: tuple[AddressFile, ...] = ()
+    young: tuple[AddressFile, ...] = ()
+    elsewhere: tuple[AddressFile, ...] = ()
+    unnamed: tuple[AddressFile, ...] = ()
+
+
+def plan_import(folder: NetworkFolder, pods: Iterable[PodFacts], *, node: str, now_ns: int) -> ImportPlan:
+    """The plan for the folder of a node. ``pods`` are those of all nodes; read them after the folder."""
+    running = {
+        address: pod
+        for pod in pods
+        if pod.network is PodNetwork.OWN and not pod.is_terminated
+        for address in pod.addresses
+    }
+    held: defaultdict[tuple[Owner, PodName], list[AddressFile]] = defaultdict(list)
+    gone, young = list[AddressFile](), list[AddressFile]()
+    elsewhere, unnamed = list[AddressFile](), list[AddressFile]()
+    for one in sorted(folder.files, key=lambda file: file.address):
+        pod = running.get(one.address)
+        if one.owner is None:
+            unnamed.append(one)
+        elif pod is not None and pod.node == node:
+            held[one.owner, pod.pod_name].append(one)
+        elif pod is not None:
+            elsewhere.append(one)
+        elif now_ns - one.modified_ns < _YOUNG_NS:
+            young.append(one)
+        else:
+            gone.append(one)
+    return ImportPlan(
+        imported=tuple(
+            ImportedAttachment(owner=owner, pod=pod, files=tuple(files)) for (owner, pod), files in held.items()
+        ),
+        gone=tuple(gone),
+        young=tuple(young),
+        elsewhere=tuple(elsewhere),
+        unnamed=tuple(unnamed),
+    )
+
+
+# --- reserve ---------------------------------------------------------------------------------------------------------
 
 
 _MAX_NAMES = 5

@@ -17,12 +17,41 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS, format_time
 from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs
-from netplug_core.records import Get, Key, Kind, ValueCondition
+from netplug_core.records import Get, Key, Kind, Malformed, ValueCondition
 
 __all__ = [
     "BLOCK", "FULL", "LARGE_BLOCK", "MAX_STORED_SIZE", "RESERVED_HANDLE", "Allocation", "Attribute", "Attributes",
-    "Block", "Pairs", "block_key", "block_query", "blocks_path", "cooldown_ends_ns",
+    "Block", "Pairs", "block_key", "block_query", "blocks_path", "cooldown_ends_ns", "is_within", "raise_if_within",
 ]  # fmt: skip
+
+
+# --- ranges ----------------------------------------------------------------------------------------------------------
+
+
+def is_within(key: Key[object], range_: Prefix) -> bool:
+    """Whether the block that the key of a block or an affinity names has addresses of a range.
+
+    A key that names no block has none: nothing is ever assigned from it.
+    """
+    try:
+        return Prefix.parse(key.name).overlaps(range_)
+    except ValueError:
+        return False
+
+
+def raise_if_within(errors: Iterable[Malformed], range_: Prefix) -> None:
+    """Refuse to go on if a block or an affinity that may lie within a range cannot be understood.
+
+    Raises:
+        Malformed: the first one.
+    """
+    for error in errors:
+        if error.subject is None or is_within(error.subject, range_):
+            raise error
+
+
+# --- block -----------------------------------------------------------------------------------------------------------
+
 
 LARGE_BLOCK = 512
 """A block of more addresses may outgrow what a store accepts in one request."""

@@ -29,10 +29,19 @@ from netplug_core.ipam.gc.model import (
     ScanTime,
     StoreView,
 )
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, claiming_owner, host_owner
 from netplug_core.ipam.model.attributes import Attribute
 from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Block, block_key
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.handle import (
+    AFFINITY,
+    HANDLE,
+    Affinity,
+    AffinityState,
+    Handle,
+    affinity_key,
+    claiming_owner,
+    handle_key,
+    host_owner,
+)
 from netplug_core.names import DEFAULT_INTERFACE, handle_id
 from netplug_core.records import (
     ABSENT,

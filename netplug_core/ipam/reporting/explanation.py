@@ -12,7 +12,6 @@ from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS, RESERVATI
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown, find_configuration, pool_state
 from netplug_core.ipam.allocation.request import AssignRequest
-from netplug_core.ipam.model.affinity import AffinityState, affinity_key
 from netplug_core.ipam.model.block import (
     BLOCK,
     RESERVED_HANDLE,
@@ -22,7 +21,7 @@ from netplug_core.ipam.model.block import (
     blocks_path,
     cooldown_ends_ns,
 )
-from netplug_core.ipam.model.handle import handle_query
+from netplug_core.ipam.model.handle import AffinityState, affinity_key, handle_query
 from netplug_core.ipam.outcome.trace import AllocationRule, PoolTrace, RuleTrace
 from netplug_core.ipam.reporting.check import RestoreAffinity, RestoreHandle
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry

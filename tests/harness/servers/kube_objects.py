@@ -12,13 +12,17 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient, RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
+from netplug_backends.kubernetes.installing.manifests import (
+    ALLOW_DELETION,
+    definitions,
+    operator_definitions,
+    plugin_role,
+)
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.manifests import ALLOW_DELETION, definitions, operator_definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
-from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
 from netplug_core.records import Key
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.settings.model import KubernetesAccess

@@ -4,7 +4,7 @@ from threading import Lock
 
 import pytest
 
-from netplug_backends.memory.locks import MemoryLocks
+from netplug_backends.memory.datastore import MemoryLocks
 from netplug_core.clock import Deadline, Pace
 from netplug_core.locks import TURN_S, HeldLock, Turn, no_lock, wait_for_lock
 from netplug_core.testing.clock import ManualClock

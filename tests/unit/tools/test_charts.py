@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from netplug_backends.kubernetes.manifests import definitions, operator_definitions
+from netplug_backends.kubernetes.installing.manifests import definitions, operator_definitions
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core import __version__
 from netplug_core.installation.schema import field_schemas

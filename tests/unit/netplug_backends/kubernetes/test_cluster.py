@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.cluster import KubernetesCluster, open_cluster
+from netplug_backends.kubernetes.installing.cluster import KubernetesCluster, open_cluster
 from netplug_core.addressing import Prefix
 from netplug_core.errors import NetplugError, Unauthorized, Unavailable
 from netplug_core.installation.cluster import FieldConflict, Ownership, Writing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_backends.kubernetes.cluster import (
+from netplug_backends.kubernetes.installing.cluster import (
     is_established,
     members_at,
     number_at,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.cluster_watch import collection_of, open_cluster_watch
+from netplug_backends.kubernetes.installing.watch import collection_of, open_cluster_watch
 from netplug_core.log import Level
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import (

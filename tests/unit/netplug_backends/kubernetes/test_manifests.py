@@ -7,9 +7,7 @@ import pytest
 import yaml
 
 import netplug_cli
-from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.manifests import (
+from netplug_backends.kubernetes.installing.manifests import (
     definitions,
     etcd_plugin_role,
     node_role,
@@ -17,6 +15,8 @@ from netplug_backends.kubernetes.manifests import (
     plugin_role,
     static_manifest,
 )
+from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.installation.static import Method
 

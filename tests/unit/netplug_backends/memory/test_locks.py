@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 from attrs import define, field
 
-from netplug_backends.memory.locks import MemoryLocks
+from netplug_backends.memory.datastore import MemoryLocks
 from netplug_core.locks import LockHost
 from netplug_core.testing.lock_checks import LOCK_CHECKS, LockCheck
 

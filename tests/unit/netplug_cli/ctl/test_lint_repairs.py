@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from netplug_cli.ctl.commands.lint import FileRepair, write_repair
 from netplug_cli.ctl.editor import replace_value
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.lint_report import FileRepair, write_repair
 
 
 def test_a_file_that_was_changed_meanwhile_stays(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from threading import Thread
 
 import pytest
 
-from netplug_cli.ctl import node_client
-from netplug_cli.ctl.node_client import NoNodeProcess, OddNodeProcess, ask_node
+from netplug_cli.ctl.commands import node as node_client
+from netplug_cli.ctl.commands.node import NoNodeProcess, OddNodeProcess, ask_node
 from netplug_cli.node_status import CallFigures, NodeStatus, encode_status, status_socket_of
 from tests.harness.waiting import EMERGENCY_STOP_S
 

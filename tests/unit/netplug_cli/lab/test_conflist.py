@@ -4,10 +4,18 @@ import json
 
 import pytest
 
-from netplug_cli.lab.conflist import Conflist, parse_conflist, render_conflist
-from netplug_cli.lab.model import LabError, LabPlan, new_lab
-from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, StoreKind, store_environment
+from netplug_cli.lab.model import (
+    ExternalServers,
+    LabError,
+    LabFolder,
+    LabPlan,
+    LabStore,
+    OwnServers,
+    StoreKind,
+    new_lab,
+    store_environment,
+)
+from netplug_cli.lab.runtime import Conflist, parse_conflist, render_conflist
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.settings.apiconfig import datastore_settings_from_environment

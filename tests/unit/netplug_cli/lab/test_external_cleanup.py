@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_cli.lab.model import Lab, LabPlan
+from netplug_cli.lab.model import ExternalServers, Lab, LabPlan, StoreKind
 from netplug_cli.lab.setup import up
-from netplug_cli.lab.stores import ExternalServers, StoreKind
 from netplug_cli.lab.teardown import Removal, RemovalExtent, down
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
@@ -16,9 +15,8 @@ from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import ResourceExists
 from netplug_core.flows.resources.read import list_all
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.records import Create, Kind, List
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import get_kind

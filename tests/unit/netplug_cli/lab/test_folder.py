@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.lab.folder import LockMode, default_folder, is_present, lock_folder
-from netplug_cli.lab.model import LabError
-from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.model import LabError, LabFolder
 from netplug_core.testing.clock import ManualClock
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.lab.folder import LockedFolder, lock_new_folder
-from netplug_cli.lab.model import LabError
-from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.model import LabError, LabFolder
 from netplug_cli.lab.processes import kill_all, list_ended, start_process, wait_until_ready
 from netplug_core.testing.clock import ManualClock
 from tests.harness.umask import UMASKS, modes_below, under_umask

@@ -5,8 +5,18 @@ import json
 import pytest
 
 from netplug_cli.lab.folder import attached_pod, parse_lab, render_lab
-from netplug_cli.lab.model import Lab, LabError, LabPlan, LabPod, new_lab
-from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, SqliteStore, StoreKind
+from netplug_cli.lab.model import (
+    ExternalServers,
+    Lab,
+    LabError,
+    LabPlan,
+    LabPod,
+    LabStore,
+    OwnServers,
+    SqliteStore,
+    StoreKind,
+    new_lab,
+)
 from tests.harness.lab import ADD_OUTPUT
 
 START = '{"name": "x", "uid": "u", "store": {"datastore": "sqlite"},'

@@ -1,10 +1,17 @@
 """The tables that a person sees."""
 
-from netplug_cli.lab.model import LabPlan, new_lab
-from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.reachability import ProbePath, ProbePeer, ReachabilityMatrix, list_probe_paths
-from netplug_cli.lab.report import LabStatus, access_lines, matrix_lines, pod_lines, problem_lines
-from netplug_cli.lab.stores import OwnServers
+from netplug_cli.lab.model import LabFolder, LabPlan, OwnServers, new_lab
+from netplug_cli.lab.report import (
+    LabStatus,
+    ProbePath,
+    ProbePeer,
+    ReachabilityMatrix,
+    access_lines,
+    list_probe_paths,
+    matrix_lines,
+    pod_lines,
+    problem_lines,
+)
 from netplug_core.addressing import Address
 
 ONE, SIX, TWO = Address.parse("10.0.0.1"), Address.parse("fd00::1"), Address.parse("10.0.0.2")

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.lab.model import LabError
-from netplug_cli.lab.store_options import StoreOptions, resolve_store
-from netplug_cli.lab.stores import ExternalServers, OwnServers, SqliteStore, StoreKind
+from netplug_cli.lab.model import ExternalServers, LabError, OwnServers, SqliteStore, StoreKind
+from netplug_cli.lab.store_setup import StoreOptions, resolve_store
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
 SQLITE, ETCD, KUBERNETES = StoreKind.SQLITE, StoreKind.ETCD, StoreKind.KUBERNETES

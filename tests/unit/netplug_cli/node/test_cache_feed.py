@@ -9,8 +9,7 @@ from typing import NoReturn
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.node.cache_feed import CacheFeed, CacheRefresh, EndpointFeed
-from netplug_cli.node.shared import SharedDatastore
+from netplug_cli.node.stores import CacheFeed, CacheRefresh, EndpointFeed, SharedDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage

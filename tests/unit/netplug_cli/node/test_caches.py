@@ -3,8 +3,7 @@
 from contextlib import ExitStack
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.node.caches import OpenCaches
-from netplug_cli.node.shared import SharedDatastore
+from netplug_cli.node.stores import OpenCaches, SharedDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.view import follow

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import trustme
 from attrs import define
 
-from netplug_cli.node.credentials import KnownCredentials
+from netplug_cli.node.stores import KnownCredentials
 from netplug_core.clock import SECOND_NS
 from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import UnusableFile

@@ -3,7 +3,7 @@
 import pytest
 from attrs import define, field
 
-from netplug_cli.node.datastores import CHECK_S, STALE_S, DatastoreState, OpenDatastores
+from netplug_cli.node.stores import CHECK_S, STALE_S, DatastoreState, OpenDatastores
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unauthorized, Unavailable, UnusableFile
 from netplug_core.records import AlreadyExists, Create, Get, Kind

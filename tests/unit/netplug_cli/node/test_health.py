@@ -9,10 +9,9 @@ import pytest
 from attrs import define, field
 
 from netplug_cli.node.calls import CallQueue
-from netplug_cli.node.datastores import OpenDatastores
-from netplug_cli.node.health import STUCK_CALL_S, STUCK_SERVER_S, Health
-from netplug_cli.node.server import Server
-from netplug_cli.node.workers import Workers
+from netplug_cli.node.process import STUCK_CALL_S, STUCK_SERVER_S, Health
+from netplug_cli.node.server import Server, Workers
+from netplug_cli.node.stores import OpenDatastores
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest
 from netplug_core.errors import Unavailable

@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
-from netplug_cli.node.lookups import CachedLookups
+from netplug_cli.node.calls import CachedLookups
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
 from netplug_core.datastore.view import DatastoreCache, follow

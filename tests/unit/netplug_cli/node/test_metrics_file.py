@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from netplug_cli.node.metrics import NodeMetrics
-from netplug_cli.node.metrics_file import MetricsFile
+from netplug_cli.node.metrics import MetricsFile, NodeMetrics
 from netplug_core.testing.clock import RealClock
 from tests.harness.metrics import value_of
 from tests.harness.node_server import Lines

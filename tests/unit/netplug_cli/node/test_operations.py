@@ -9,16 +9,14 @@ from pathlib import Path
 from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
-from netplug_cli.ctl.node_client import ask_node
+from netplug_cli.ctl.commands.node import ask_node
 from netplug_cli.loopback import listen_to_this_machine
 from netplug_cli.node.calls import CallQueue
-from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.listening import listen
 from netplug_cli.node.metrics import NodeMetrics
-from netplug_cli.node.operations import NodeIdentity, NodeOperations, NodeParts
-from netplug_cli.node.server import Server
-from netplug_cli.node.service_manager import ServiceManager
-from netplug_cli.node.workers import Workers
+from netplug_cli.node.process import NodeIdentity, NodeOperations, NodeParts, ServiceManager
+from netplug_cli.node.server import Server, Workers
+from netplug_cli.node.stores import OpenDatastores
 from netplug_cli.node_status import CallFigures, NodeDatastore, NodeStatus, status_socket_of
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import SECOND_NS, Deadline

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.node.service_manager import ServiceManager
+from netplug_cli.node.process import ServiceManager
 from tests.harness.node_server import Lines
 from tests.harness.service_managers import open_notified
 

@@ -10,7 +10,7 @@ import pytest
 from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.node.shared import OpeningUse, SharedDatastore, SharedOpenings
+from netplug_cli.node.stores import OpeningUse, SharedDatastore, SharedOpenings
 from netplug_core.errors import UnusableFile
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from netplug_cli.node.service_manager import ServiceManager
-from netplug_cli.node.supervision import Supervision
+from netplug_cli.node.process import ServiceManager, Supervision
 from netplug_core.testing.clock import RealClock
 from tests.harness.node_server import Lines
 from tests.harness.service_managers import Notified, open_notified

@@ -1,6 +1,6 @@
 """A list of what there is now."""
 
-from netplug_cli.node.tracked import Tracked
+from netplug_cli.node.stores import Tracked
 
 
 def test_values_are_there_as_long_as_their_context_lasts() -> None:

@@ -3,7 +3,7 @@
 from threading import Event
 
 from netplug_cli.node.calls import CallQueue
-from netplug_cli.node.workers import Workers
+from netplug_cli.node.server import Workers
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, parse_reply
 from tests.harness.node_server import REPLY, Lines, pending_call
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netplug_cli.operator.election import Election
-from netplug_cli.operator.pages import add_values, operator_pages
+from netplug_cli.operator.process import add_values, operator_pages
 from netplug_core.errors import Unavailable
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import network

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_cli.operator.watching import open_changes
+from netplug_cli.operator.observing import open_changes
 
 
 def test_changes_that_come_together_wake_once() -> None:

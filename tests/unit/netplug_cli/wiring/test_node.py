@@ -16,13 +16,13 @@ from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
-from netplug_cli.ctl.node_client import ask_node
+from netplug_cli.ctl.commands.node import ask_node
 from netplug_cli.loopback import listen_to_this_machine
 from netplug_cli.node.calls import NodeProcessBusy
-from netplug_cli.node.datastores import OpenDatastores
+from netplug_cli.node.stores import OpenDatastores
 from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring import node
-from netplug_cli.wiring.node_calls import NodeCalls
+from netplug_cli.wiring.node_process import NodeCalls
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.flows.world import RecordCounts
 from netplug_core.netconf.model import NetConf

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import HostMachine, SystemClock
-from netplug_cli.node.credentials import KnownCredentials
-from netplug_cli.wiring.node_tasks import _names, _open_world, _read_datastore, node_tasks
+from netplug_cli.node.stores import KnownCredentials
+from netplug_cli.wiring.node_process import _names, _open_world, _read_datastore, node_tasks
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.cluster import find_cluster_information

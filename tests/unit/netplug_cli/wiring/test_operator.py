@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netplug_cli.operator.arguments import parse_arguments
+from netplug_cli.operator.process import parse_arguments
 from netplug_cli.wiring.operator import run
 
 

@@ -1,6 +1,6 @@
 """Settings of name resolution from a file."""
 
-from netplug_core.cni.resolv_conf import parse_resolv_conf
+from netplug_core.cni.result import parse_resolv_conf
 from netplug_core.ipam.allocation.request import DNS
 
 TEXT = """\

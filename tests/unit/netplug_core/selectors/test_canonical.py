@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.selectors.canonical import canonical_text, selector_uid
+from netplug_core.selectors.evaluation import canonical_text, selector_uid
 from netplug_core.selectors.grammar import parse
 
 

@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from netplug_core.simulation.pod_generator import PodGenerator, SeededRandom, SimulatedPod
-from netplug_core.simulation.scenario import Placement, PodLoad
+from netplug_core.simulation.scenario import Placement, PodGenerator, PodLoad, SeededRandom, SimulatedPod
 
 NODES = ("a", "b", "c")
 

@@ -15,7 +15,7 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.simulation.clock import SimulatedClock
+from netplug_core.simulation.allocator import SimulatedClock
 from netplug_core.simulation.result import Distribution, SimulatedCall
 from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
 from netplug_core.simulation.simulator import simulate

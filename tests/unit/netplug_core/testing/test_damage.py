@@ -3,9 +3,16 @@
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinities_query, affinity_key
 from netplug_core.ipam.model.block import BLOCK, FULL, Attribute, Block
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.handle import (
+    HANDLE,
+    Affinity,
+    AffinityState,
+    Handle,
+    affinities_query,
+    affinity_key,
+    handle_key,
+)
 from netplug_core.records import Create, Delete, Get, List, RequireUnchanged, Update
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.damage import DamagedDatastore

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.encoding.ipam import from_mapping, to_mapping
 from netplug_core.ipam.allocation.request import AssignRequest
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block
-from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, Handle
 from netplug_core.records import Kind
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool

@@ -87,7 +87,7 @@ def test_the_certificate_of_a_provider_is_verified(tmp_path: Path, monkeypatch: 
         path = document["users"][0]["user"]["auth-provider"]["config"]["idp-certificate-authority"]
         seen.append(Path(path).read_text())
 
-    monkeypatch.setattr("netplug_backends.kubernetes.client.auth_provider.load_kube_config_from_dict", load)
+    monkeypatch.setattr("netplug_backends.kubernetes.client.exec_plugin.load_kube_config_from_dict", load)
     refusal(kubeconfig(tmp_path, provider()))
     refusal(kubeconfig(tmp_path, provider(**{"idp-certificate-authority": "idp.pem"})))
     assert seen == [Path(certifi.where()).read_text(), "certificates"]
@@ -133,7 +133,7 @@ def test_a_provider_that_is_down_is_tried_again_later(tmp_path: Path, temporary:
 
 
 def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "netplug_backends.kubernetes.client.auth_provider", raising=False)
+    monkeypatch.delitem(sys.modules, "netplug_backends.kubernetes.client.exec_plugin", raising=False)
     for module in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
         monkeypatch.delitem(sys.modules, module)
     "api".encode("idna")  # loads the codec: Python would remember for ever that it is not found

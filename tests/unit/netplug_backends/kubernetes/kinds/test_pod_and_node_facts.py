@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.kubernetes.kinds.facts import namespace_facts, node_facts, pod_facts
+from netplug_backends.kubernetes.kinds.profiles import namespace_facts, node_facts, pod_facts
 from netplug_core.addressing import Address, Prefix
 from netplug_core.orchestrator.model import ContainerPort, PodNetwork, PodPhase
 from netplug_core.records import Malformed

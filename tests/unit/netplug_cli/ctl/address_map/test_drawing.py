@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.address_map.drawing import BAR_CELLS, draw_pool
+from netplug_cli.ctl.commands.ipam_map import BAR_CELLS, draw_pool
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.reporting.address_map import AddressUse, MapBlock, MapGap, MapGroup, MapPool, MapRow, UseCounts
 from tests.harness.resources import make_pool

@@ -10,13 +10,13 @@ from itertools import count
 import pytest
 from attrs import define, evolve, field
 
-from netplug_cli.ctl.drain_report import EXIT_WAITING, DrainReport, holder_lines
+from netplug_cli.ctl.commands.pool import EXIT_WAITING, DrainReport, holder_lines
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.drain import DrainProgress
-from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.reporting.drain_plan import DrainStep, DrainView, HeldAddress, marked
 from netplug_core.records import Create, Delete, Get, Record, Revision
 from netplug_core.resources.ippool import ippool_key

@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.outputs.formats import CustomColumns, PathError, UnknownColumn, parse_columns
+from netplug_cli.ctl.outputs import CustomColumns, PathError, UnknownColumn, parse_columns
 from netplug_core.records import Record, Revision
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import Resource, key_of, kind_of

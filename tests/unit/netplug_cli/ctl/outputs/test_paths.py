@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from netplug_cli.ctl.outputs.formats import PathError, format_value, parse_path
+from netplug_cli.ctl.outputs import PathError, format_value, parse_path
 
 VALUE = {
     "metadata": {"name": "a", "labels": {"kubernetes.io/os": "linux", "it's": "odd"}},

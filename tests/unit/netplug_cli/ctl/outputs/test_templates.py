@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_cli.ctl.outputs.formats import PathError, parse_template
+from netplug_cli.ctl.outputs import PathError, parse_template
 
 LIST = {
     "items": [

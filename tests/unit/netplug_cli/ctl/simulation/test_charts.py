@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_cli.ctl.simulation.report import Chart, ChartSeries, Plot, axis_maximum, format_axis_percent, render_text
+from netplug_cli.ctl.simulation_report import Chart, ChartSeries, Plot, axis_maximum, format_axis_percent, render_text
 
 
 def drawn(*values: float, ceiling: float = 1.0, name: str = "", step_s: int = 60) -> list[str]:

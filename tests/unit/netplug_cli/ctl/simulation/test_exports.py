@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from netplug_cli.ctl.simulation.report import result_to_csv, result_to_mapping
+from netplug_cli.ctl.simulation_report import result_to_csv, result_to_mapping
 from netplug_core.addressing import Family
 from netplug_core.simulation.result import SimulationResult
 from netplug_core.simulation.scenario import PodLoad, Scenario

@@ -3,14 +3,14 @@
 import click
 import pytest
 
-from netplug_cli.ctl.simulation.options import (
+from netplug_cli.ctl.commands.simulate import (
     NodeGroup,
-    parse_duration,
     parse_labels,
     parse_node_group,
     parse_percentage,
     parse_pool,
 )
+from netplug_cli.ctl.durations import parse_duration
 from netplug_core.addressing import Prefix
 
 # --- pools ---------------------------------------------------------------------------------------------------------

@@ -3,13 +3,19 @@
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.simulation.report import make_plot, report_lines
+from netplug_cli.ctl.simulation_report import make_plot, report_lines
 from netplug_core.addressing import Prefix
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
-from netplug_core.simulation.counting_datastore import DatastoreCallCount
-from netplug_core.simulation.result import Distribution, PoolSample, RefusedAssignment, SimulationResult, StepSample
+from netplug_core.simulation.result import (
+    DatastoreCallCount,
+    Distribution,
+    PoolSample,
+    RefusedAssignment,
+    SimulationResult,
+    StepSample,
+)
 from netplug_core.simulation.scenario import PodLoad, Scenario
 
 CIDR = "10.0.0.0/24"

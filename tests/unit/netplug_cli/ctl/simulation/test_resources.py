@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_cli.ctl.simulation.options import (
+from netplug_cli.ctl.commands.simulate import (
     NodeGroup,
     generate_nodes,
     parse_pool,

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from netplug_cli.ctl.simulation.report import Chart, ChartSeries, Plot, render_svg
+from netplug_cli.ctl.simulation_report import Chart, ChartSeries, Plot, render_svg
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

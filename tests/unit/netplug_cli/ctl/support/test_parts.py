@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from netplug_cli.ctl.support.parts import absent, failed, read_guarded
+from netplug_cli.ctl.commands.support import absent, failed, read_guarded
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.support.bundle import Part, TextPart

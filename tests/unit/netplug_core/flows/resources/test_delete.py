@@ -11,8 +11,8 @@ from netplug_core.flows.resources.outcome import (
     ResourceMissing,
     ResourceOutdated,
 )
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block
+from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import Resource, key_of

@@ -10,8 +10,8 @@ from netplug_core.errors import DatastoreError
 from netplug_core.flows.resources.cluster import delete_node_objects
 from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import ResourceOutdated
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.records import Create, Delete, Key, List, NotSupported, Write
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.kinds import KINDS, Resource, key_of

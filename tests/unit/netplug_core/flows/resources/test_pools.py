@@ -17,8 +17,8 @@ from netplug_core.flows.resources.cluster import lock, lock_for_loss, unlock_aft
 from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, Effect, ResourceOutdated
 from netplug_core.flows.resources.pools import held_warnings, prepare_deletion
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
+from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.outcome.refusals import NoPoolServes
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Get, List, OutcomeUnknown, Update

@@ -12,9 +12,8 @@ from netplug_core.datastore.view import follow
 from netplug_core.errors import ErrorCode, Unavailable
 from netplug_core.flows.ipam.collect import read_view
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
-from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model.handle import AffinityState, Handle, affinity_key, handle_key, host_owner
 from netplug_core.ipam.outcome.record_memory import RecordMemory
 from netplug_core.ipam.outcome.refusals import (
     AddressOutside,

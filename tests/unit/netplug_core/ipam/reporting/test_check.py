@@ -7,9 +7,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.gc.detect import HandleTally
 from netplug_core.ipam.gc.model import ScanTime, StoreView
-from netplug_core.ipam.model.affinity import AFFINITY, affinity_key
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model.handle import AFFINITY, Handle, affinity_key, handle_key
 from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, check
 from netplug_core.records import Key, Malformed, Record, Revision
 from netplug_core.resources.ippool import IPPOOL, ippool_key

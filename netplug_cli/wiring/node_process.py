@@ -1,0 +1,406 @@
+"""Opens what the node process acts through: for the calls that it serves, and for its controllers on this machine.
+
+``netplug_cli.wiring.node`` imports it once the process listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from random import random
+from typing import TYPE_CHECKING
+
+from attrs import define, evolve, frozen
+
+from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.host.placing import RunInContainer, run_here
+from netplug_backends.host.release_records import ReleaseRecordFolder
+from netplug_backends.linux.netns import is_own_namespace
+from netplug_backends.linux.nftables import NftablesFilter
+from netplug_cli.cni.main import answer_call, refuse_call
+from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
+from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
+from netplug_cli.node.tasks import NodeRegistration, RecordReplay, TokenRefresh, packet_filter_controller
+from netplug_cli.runtime.controllers import Reconciler
+from netplug_cli.wiring.backends import open_registry
+from netplug_cli.wiring.cni import open_cni_world, open_log_file
+from netplug_core import __version__
+from netplug_core.clock import Clock, Deadline
+from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput
+from netplug_core.cni.request import CNIRequest
+from netplug_core.cni.wire import WireReply, WireRequest
+from netplug_core.dataplane.protocol import Dataplane
+from netplug_core.datastore.protocol import Datastore, EndpointStorage, ShowsNodeEndpoints
+from netplug_core.errors import ConfigurationError
+from netplug_core.flows.cni.release_records import replay
+from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_plugin_token
+from netplug_core.flows.node.registration import NodeWorld, store_release
+from netplug_core.flows.world import CNIWorld, ReplayTime
+from netplug_core.hookspecs import IPAMContext
+from netplug_core.installation.installer import FILE_NAME, IssuedToken, TokenIssuer, parse_duration_s
+from netplug_core.ipam.protocol import IPAM
+from netplug_core.log import Level, Log
+from netplug_core.netconf.model import NetConf
+from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.registry import Registry
+from netplug_core.settings.apiconfig import datastore_settings_from_environment, has_datastore
+from netplug_core.settings.model import MEMORY_DATASTORE, DatastoreSettings
+
+if TYPE_CHECKING:
+    from netplug_cli.logs import WriteLine
+
+__all__ = [
+    "NodeCalls", "find_token_refresh", "node_tasks",
+]  # fmt: skip
+
+
+# --- node calls ------------------------------------------------------------------------------------------------------
+
+
+_REPLAY_S = 5.0  # for the records of one configuration
+
+
+class NodeCalls:
+    """Answers the requests of clients. Any number of threads may use it at once."""
+
+    def __init__(self, log: Log, open_datastores: OpenDatastores) -> None:
+        self._log = log
+        self._open_datastores = open_datastores
+        self._registry = open_registry()
+        self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings(log=log)
+        self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings(log=log)
+        self.replay = RecordReplay(self._replay, ReleaseRecordFolder, clock=SystemClock(), log=log)
+
+    def answer(self, request: WireRequest, namespace: int | None) -> WireReply:
+        """Do what a request asks for, with the same code as the executables."""
+        lines: list[bytes] = []
+        path = request.environ.get("CNI_NETNS", "")
+        namespaces = {path: namespace} if path and namespace is not None else {}
+        backends = self._backends(namespaces, lines.append)
+
+        @contextmanager
+        def open_world(netconf: NetConf, log: Log, call: CNIRequest | None) -> Iterator[CNIWorld]:
+            self.replay.note(netconf, call)
+            with open_cni_world(netconf, log, call, backends) as world:
+                yield evolve(world, replay_time=ReplayTime.BY_TASK)
+
+        output = answer_call(
+            _invocation(request),
+            open_world,
+            open_log_file,
+            is_own_namespace=lambda path: is_own_namespace(path, namespaces),
+            write_line=lines.append,
+        )
+        return _reply(output, lines)
+
+    def refuse(self, request: WireRequest, error: NodeProcessBusy) -> WireReply:
+        """The reply to a request that is not served."""
+        lines: list[bytes] = []
+        return _reply(refuse_call(_invocation(request), error, open_log_file, write_line=lines.append), lines)
+
+    def close(self) -> None:
+        """Close the datastores."""
+        self._datastores.close()
+        self._orchestrators.close()
+
+    def _replay(self, netconf: NetConf, call: CNIRequest | None) -> bool:
+        """Replay with the datastore of calls; another IPAM plugin gets the variables of the last call."""
+        with open_cni_world(netconf, self._log, call, self._backends({}, None, OpeningUse.TASK)) as world:
+            return replay(world, netconf, seconds=_REPLAY_S)
+
+    def _backends(
+        self, namespaces: Mapping[str, int], write_stderr: WriteLine | None, use: OpeningUse = OpeningUse.CALL
+    ) -> _CallBackends:
+        return _CallBackends(
+            registry=self._registry,
+            open_datastores=self._open_datastores,
+            datastores=self._datastores,
+            orchestrators=self._orchestrators,
+            namespaces=namespaces,
+            log=self._log,
+            write_stderr=write_stderr,
+            use=use,
+        )
+
+
+@define(kw_only=True)
+class _CallBackends:
+    """The backends of one call: datastores and orchestrators that other calls use too, and a dataplane of its own."""
+
+    registry: Registry
+    open_datastores: OpenDatastores
+    datastores: SharedOpenings[DatastoreSettings, SharedDatastore]
+    orchestrators: SharedOpenings[DatastoreSettings, Orchestrator]
+    namespaces: Mapping[str, int]
+    log: Log
+    write_stderr: Callable[[bytes], None] | None
+    use: OpeningUse
+    shared: SharedDatastore | None = None
+
+    @contextmanager
+    def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Datastore]:
+        opening = partial(self._new_datastore, name, settings, clock)
+        with self.datastores.open(settings, opening, use=self.use) as shared:
+            self.shared = shared
+            yield shared.datastore
+
+    @contextmanager
+    def _new_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[SharedDatastore]:
+        with (
+            self.registry.open_datastore(name, settings, clock) as datastore,
+            self.open_datastores.measured(datastore) as measured,
+            SharedDatastore.of(measured, clock, datastore if isinstance(datastore, ShowsNodeEndpoints) else None).fed(
+                self.log
+            ) as shared,
+            self.open_datastores.caches.used_by(shared),
+        ):
+            yield shared
+
+    def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
+        own = evolve(context, write_stderr=self.write_stderr)
+        if self.shared is not None:
+            shared = self.shared
+            turn = context.turn if shared.turn is None else shared.turn.taken
+            own = evolve(own, queue=shared.queue, cache=shared.cache, turn=turn, memory=shared.memory)
+        return self.registry.open_ipam(name, own)
+
+    def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
+        return self.registry.open_dataplane(name, clock, log, self.namespaces)
+
+    @contextmanager
+    def open_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:
+        shared = self.shared
+        opening = partial(self._new_orchestrator, name, settings, clock)
+        with self.orchestrators.open(settings, opening, use=self.use) as orchestrator:
+            if shared is None or shared.datastore.description.endpoints is not EndpointStorage.PODS:
+                yield orchestrator
+                return
+            follow_node = shared.endpoints.follow_node if shared.endpoints is not None else None
+            yield CachedLookups(
+                orchestrator=orchestrator, datastore=shared.datastore, cache=shared.cache, follow_node=follow_node
+            )
+
+    @contextmanager
+    def _new_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:
+        with (
+            self.registry.open_orchestrator(name, settings, clock) as orchestrator,
+            self.open_datastores.credentials.used_by(orchestrator),
+        ):
+            yield orchestrator
+
+
+def _invocation(request: WireRequest) -> Invocation:
+    identity = PluginIdentity(plugin=Plugin(request.program), version=__version__)
+    return Invocation(identity=identity, environ=request.environ, stdin=lambda: request.stdin)
+
+
+def _reply(output: ProcessOutput, lines: list[bytes]) -> WireReply:
+    return WireReply(
+        exit_status=output.exit_status,
+        stdout=output.stdout.encode(),
+        stderr=b"".join(lines) + output.stderr.encode(),
+    )
+
+
+# --- node token ------------------------------------------------------------------------------------------------------
+
+
+_ACCOUNT = "netplug-cni-plugin"
+_CONFIGURATIONS = "/etc/cni/net.d"
+_RENEW_S = 20.0
+
+
+def find_token_refresh(
+    environ: Mapping[str, str],
+    log: Log,
+    in_pod: RunInContainer = run_here,
+    *,
+    account_folder: str = "",
+    conf_dir: str = "",
+) -> TokenRefresh | None:
+    """What renews the token; None outside a pod, or where ``NETPLUG_MANAGE_CNI`` is ``false``.
+
+    ``in_pod`` does what reads files of the pod; the kubeconfig is the host's. ``account_folder`` has the files of the
+    pod's service account; empty: the usual one. ``conf_dir`` is the folder of the kubeconfig, if that of the host is
+    mounted elsewhere.
+    """
+    if not environ.get("KUBERNETES_SERVICE_HOST") or environ.get("NETPLUG_MANAGE_CNI") == "false":
+        return None
+    # Loads the client of the API server, which no process outside a pod needs for this.
+    from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
+    from netplug_backends.kubernetes.service_account import find_service_account
+
+    clock = SystemClock()
+    folder = account_folder or SERVICE_ACCOUNT_FOLDER
+    account = in_pod(lambda: find_service_account(environ, clock=clock, folder=folder))
+    if account is None:
+        return None
+    file = PluginFile(
+        path=f"{conf_dir or environ.get('CNI_NET_DIR') or _CONFIGURATIONS}/{FILE_NAME}",
+        account=environ.get("NETPLUG_CNI_SERVICE_ACCOUNT") or _ACCOUNT,
+        skips_tls_verification=environ.get("SKIP_TLS_VERIFY") == "true",
+    )
+    return TokenRefresh(
+        renew=partial(_renew, _IssuerOfPod(account, in_pod), HostMachine(), file, clock),
+        find_stamps=lambda: in_pod(account.find_stamps),
+        path=file.path,
+        clock=clock,
+        chance=random,
+        log=log,
+        interval_s=_find_interval_s(environ, log),
+    )
+
+
+@frozen
+class _IssuerOfPod:
+    """An issuer that reads its files in the pod."""
+
+    inner: TokenIssuer
+    in_pod: RunInContainer
+
+    @property
+    def server(self) -> str:
+        return self.inner.server
+
+    def read_certificate_authority(self) -> bytes:
+        return self.in_pod(self.inner.read_certificate_authority)
+
+    def issue(self, account: str, *, deadline: Deadline) -> IssuedToken:
+        return self.in_pod(lambda: self.inner.issue(account, deadline=deadline))
+
+
+def _renew(issuer: TokenIssuer, host: SecretHost, file: PluginFile, clock: SystemClock) -> IssuedToken:
+    return renew_plugin_token(issuer, host, file, deadline=Deadline.after(clock, _RENEW_S))
+
+
+def _find_interval_s(environ: Mapping[str, str], log: Log) -> float | None:
+    """The configured pause; None if there is none, or it is not usable, which is a line of the log."""
+    text = environ.get("CNI_TOKEN_REFRESH_INTERVAL")
+    if not text:
+        return None
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        log(Level.WARNING, "CNI_TOKEN_REFRESH_INTERVAL is not used", cause=str(error))
+        return None
+
+
+# --- node tasks ------------------------------------------------------------------------------------------------------
+
+
+def node_tasks(
+    environ: Mapping[str, str],
+    config_file: str,
+    log: Log,
+    credentials: KnownCredentials,
+    in_container: RunInContainer | None = None,
+) -> tuple[Reconciler, ...]:
+    """The controllers that need no call. ``config_file`` names the datastore of the node; empty: the environment does.
+
+    ``credentials`` gets those that one of them renews. ``in_container`` reads the files of a container that this
+    process has left; None: it has left none.
+    """
+    host, clock, in_pod = HostMachine(), SystemClock(), in_container or run_here
+    registration = NodeRegistration(
+        names=_names(environ),
+        read_datastore=partial(_read_datastore, environ, config_file),
+        open_world=partial(_open_world, host, clock, log),
+        store_release=partial(_store_release, environ, in_pod),
+        host=host,
+        clock=clock,
+        log=log,
+    )
+    refresh = find_token_refresh(environ, log, in_pod)
+    controllers: tuple[Reconciler, ...] = (
+        packet_filter_controller(NftablesFilter(), log=log),
+        *registration.controllers(),
+    )
+    if refresh is None:
+        return controllers
+    credentials.add(refresh.credentials_in_use)
+    return (*controllers, refresh.controller())
+
+
+def _names(environ: Mapping[str, str]) -> NetConf:
+    """The configured name of the node, and the paths of its files: keys of a network configuration, in upper case."""
+    usual = NetConf()
+    return NetConf(
+        nodename=_variable(environ, "NODENAME"),
+        nodename_file=_variable(environ, "NODENAME_FILE") or usual.nodename_file,
+        endpoint_status_dir=_variable(environ, "ENDPOINT_STATUS_DIR") or usual.endpoint_status_dir,
+    )
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(f"NETPLUG_{name}") or environ.get(name, "")
+
+
+def _read_datastore(environ: Mapping[str, str], config_file: str) -> DatastoreSettings | None:
+    """The datastore that the file, or else the environment names; None if neither does.
+
+    Raises:
+        ConfigurationError: it cannot be read or understood, or it names a datastore that ends with this process.
+    """
+    if config_file:
+        from netplug_cli.ctl.session import read_settings  # loads the library that reads YAML
+
+        settings = read_settings(environ, config_file=config_file, default_file="")
+    elif has_datastore(environ):
+        settings = datastore_settings_from_environment(environ)
+    else:
+        return None
+    if settings.type == MEMORY_DATASTORE:
+        raise ConfigurationError("datastore", settings.type, "it ends with this process; name one that stays")
+    return settings
+
+
+@contextmanager
+def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetConf) -> Iterator[NodeWorld]:
+    """A datastore that is opened for one look, and so with the credentials that there are by then."""
+    registry, settings = open_registry(), netconf.datastore
+    open_orchestrator = partial(registry.open_orchestrator, "kubernetes", settings, clock)
+    # Where the datastore is the orchestrator's own, its nodes have their labels.
+    has_labels_elsewhere = netconf.has_orchestrator and not settings.is_kubernetes
+    with registry.open_datastore(settings.type, settings, clock) as datastore:
+        yield NodeWorld(
+            datastore=datastore,
+            host=host,
+            clock=clock,
+            chance=random,
+            log=log,
+            open_orchestrator=open_orchestrator if has_labels_elsewhere else None,
+        )
+
+
+def _store_release(
+    environ: Mapping[str, str],
+    in_pod: RunInContainer,
+    world: NodeWorld,
+    settings: DatastoreSettings,
+    *,
+    has_just_started: bool,
+    account_folder: str = "",
+) -> bool:
+    """Store this release, in a Kubernetes datastore with the account of the pod: the plugin's may not do that.
+
+    ``account_folder`` has the files of the account; empty: the usual one.
+    """
+    release = f"v{__version__}"
+    if not settings.is_kubernetes or not environ.get("KUBERNETES_SERVICE_HOST"):
+        return store_release(world, release, has_just_started=has_just_started)
+    # Loads the client of the API server, which no other process needs for this.
+    from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
+    from netplug_backends.kubernetes.datastore import KubernetesDatastore
+    from netplug_backends.kubernetes.names import CrdMode
+    from netplug_backends.kubernetes.service_account import find_account_client
+
+    def store_in_pod() -> bool:
+        folder = account_folder or SERVICE_ACCOUNT_FOLDER
+        client = find_account_client(environ, clock=world.clock, folder=folder)
+        if client is None:
+            return store_release(world, release, has_just_started=has_just_started)
+        with closing(KubernetesDatastore(client, mode=CrdMode.configured(settings.api_group))) as datastore:
+            return store_release(evolve(world, datastore=datastore), release, has_just_started=has_just_started)
+
+    return in_pod(store_in_pod)
