@@ -1,6 +1,6 @@
 """The log of the core: a flow writes one line for each phase. Rules never log.
 
-``netplug_cli.logs`` writes the lines; the levels are those of the network configuration (spec 2.1, ``log_level``).
+``netplug_cli.logs`` writes the lines; the levels are those of the network configuration (``log_level``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-__all__ = ["Level", "Log", "LogSettings"]
+__all__ = ["CallLog", "Level", "Log", "LogSettings"]
 
 
 class Level(enum.Enum):
@@ -24,7 +24,7 @@ class Level(enum.Enum):
 
 @frozen(kw_only=True)
 class LogSettings:
-    """Which lines are written, and where besides standard error (spec 2.1): to no file without a path.
+    """Which lines are written, and where besides standard error: to no file without a path.
 
     A file of more than ``max_size_mb`` (2**20 bytes each) is rotated. Of the rotated files at most ``max_count`` are
     kept, and none whose last line is older than ``max_age_days``.
@@ -42,4 +42,12 @@ class Log(Protocol):
 
     def __call__(self, level: Level, message: str, /, **fields: object) -> None:
         """Write one line."""
+        ...
+
+
+class CallLog(Log, Protocol):
+    """The log of one call of a runtime. Its configuration says which lines are written, and where."""
+
+    def configure(self, settings: LogSettings) -> None:
+        """Write the lines that the settings ask for, from now on."""
         ...

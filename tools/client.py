@@ -12,8 +12,15 @@ from pathlib import Path
 
 from netplug_backends.host.executables import build_client, built_file
 from netplug_core import __version__
-from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput, run_invocation
-from netplug_core.cni.versions import NEWEST_VERSION, SUPPORTED_VERSIONS
+from netplug_core.cni.dispatch import (
+    NEWEST_VERSION,
+    SUPPORTED_VERSIONS,
+    Invocation,
+    Plugin,
+    PluginIdentity,
+    ProcessOutput,
+    answer_at_once,
+)
 from netplug_core.cni.wire import MAX_BODY_LENGTH
 
 HEADER = Path(__file__).resolve().parents[1] / "netplug_cli" / "cni" / "static" / "versions.h"
@@ -38,9 +45,7 @@ def render_header() -> str:
 def _print(environ: dict[str, str]) -> ProcessOutput:
     identity = PluginIdentity(plugin=Plugin.MAIN, version=__version__)
     invocation = Invocation(identity=identity, environ=environ, stdin=lambda: "{}")
-    return run_invocation(
-        invocation, handlers={}, is_own_namespace=lambda _: False, test_connection=lambda _: None, log=print
-    )
+    return answer_at_once(invocation) or ProcessOutput()
 
 
 def _literal(text: str) -> str:

@@ -29,9 +29,9 @@ from netplug_core.cni.delegation import (
     parse_answer,
     plugin_environment,
 )
+from netplug_core.cni.dispatch import CNICommand
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult
-from netplug_core.cni.versions import CNICommand
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.datastore.transaction import read_pages
 from netplug_core.decoding.tables import find_member

@@ -8,8 +8,7 @@ from netplug_backends.etcdv3.endpoints import MemberSource, StaticMembers
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_core.clock import Clock
 from netplug_core.settings.endpoints import parse_endpoints
-from netplug_core.settings.keys import refuse_endpoints_beside_srv
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings, refuse_endpoints_beside_srv
 
 __all__ = ["client_from_settings", "datastore_from_settings"]
 

@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from netplug_backends.hostlocal.files import NetworkFiles, current_boot
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.cni.versions import ResultFormat, negotiate_version
+from netplug_core.cni.dispatch import ResultFormat, negotiate_version
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable

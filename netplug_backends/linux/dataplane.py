@@ -21,6 +21,8 @@ from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors, NamespaceGone, entered_namespace, is_own_namespace
 from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
+from netplug_core.dataplane.delta import compare_with_plan
+from netplug_core.dataplane.plan import find_node_problems, find_obstacles, refused_setting, require_families
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     DataplaneTimeout,
@@ -89,7 +91,6 @@ class LinuxDataplane:
     def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
         """The differences from the plan, after up to a second in which they may disappear."""
         from netplug_backends.linux.inspection import inspect  # loads pyroute2, which an ADD must not pay for
-        from netplug_core.dataplane.delta import compare_with_plan
 
         settled = deadline.capped(_VERIFY_TIMEOUT_S)
         while True:
@@ -113,19 +114,13 @@ class LinuxDataplane:
 
     def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
         """What settings of this machine keep workloads of these families from, or open to them."""
-        from netplug_core.dataplane.plan import find_node_problems  # an ADD has loaded it; a DEL does without
-
         return find_node_problems(families, attachment.find_sysctl)
 
     def find_obstacles(self, families: tuple[Family, ...], forwarding: Forwarding) -> tuple[str, ...]:
         """Why this machine's kernel and its settings let no workload be attached."""
-        from netplug_core.dataplane.plan import find_obstacles  # only STATUS asks
-
         return find_obstacles(families, forwarding, attachment.HostSettings())
 
     def _attach(self, plan: AttachmentPlan, deadline: Deadline) -> None:
-        from netplug_core.dataplane.plan import require_families  # an ADD has loaded it; a DEL does without
-
         require_families(plan.families, attachment.find_sysctl)
         with ExitStack() as sockets, ExitStack() as undo:
             host_socket = sockets.enter_context(NetlinkSocket.open())
@@ -218,8 +213,6 @@ class LinuxDataplane:
 
     def _refuse(self, setting: Sysctl, where: str, error: OSError) -> None:
         """Raise, or warn, because a setting cannot be written: /proc/sys may be read-only."""
-        from netplug_core.dataplane.plan import refused_setting
-
         value = attachment.find_sysctl(setting.path)
         refused = refused_setting(str(setting), where, value, os.strerror(error.errno or 0))
         if setting.requirement is SysctlRequirement.OPTIONAL or value in setting.also_accepted:

@@ -18,7 +18,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.result import CNIResult
 from netplug_core.errors import NetplugError
 from netplug_core.names import DEFAULT_INTERFACE
-from netplug_core.settings.keys import netconf_path
+from netplug_core.settings.model import netconf_path
 
 __all__ = [
     "API_PORT", "API_URL", "CNI_VERSION", "ETCD_PORT", "ETCD_URL", "IFNAME", "LAB_POOLS", "MAX_PODS",

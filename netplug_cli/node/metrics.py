@@ -33,7 +33,7 @@ from netplug_backends.host.atomic_files import OPEN_FILE_MODE, remove_file, repl
 from netplug_cli.node.calls import AnswerCall, NodeProcessBusy, RefuseCall
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Clock, Deadline
-from netplug_core.cni.versions import CNICommand
+from netplug_core.cni.dispatch import CNICommand
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.log import Log
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished

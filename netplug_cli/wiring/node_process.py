@@ -18,7 +18,7 @@ from netplug_backends.host.placing import RunInContainer, run_here
 from netplug_backends.host.release_records import ReleaseRecordFolder
 from netplug_backends.linux.netns import is_own_namespace
 from netplug_backends.linux.nftables import NftablesFilter
-from netplug_cli.cni.main import answer_call, refuse_call
+from netplug_cli.logs import Logger
 from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
 from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
 from netplug_cli.node.tasks import NodeRegistration, RecordReplay, TokenRefresh, packet_filter_controller
@@ -33,6 +33,7 @@ from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
 from netplug_core.datastore.protocol import Datastore, EndpointStorage, ShowsNodeEndpoints
 from netplug_core.errors import ConfigurationError
+from netplug_core.flows.cni.answer import answer, refuse
 from netplug_core.flows.cni.release_records import replay
 from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_plugin_token
 from netplug_core.flows.node.registration import NodeWorld, store_release
@@ -85,19 +86,20 @@ class NodeCalls:
             with open_cni_world(netconf, log, call, backends) as world:
                 yield evolve(world, replay_time=ReplayTime.BY_TASK)
 
-        output = answer_call(
-            _invocation(request),
-            open_world,
-            open_log_file,
-            is_own_namespace=lambda path: is_own_namespace(path, namespaces),
-            write_line=lines.append,
-        )
+        invocation = _invocation(request)
+        with closing(Logger(invocation.identity.plugin.log_name, open_log_file, lines.append)) as log:
+            output = answer(
+                invocation, open_world, log=log, is_own_namespace=lambda path: is_own_namespace(path, namespaces)
+            )
         return _reply(output, lines)
 
     def refuse(self, request: WireRequest, error: NodeProcessBusy) -> WireReply:
         """The reply to a request that is not served."""
         lines: list[bytes] = []
-        return _reply(refuse_call(_invocation(request), error, open_log_file, write_line=lines.append), lines)
+        invocation = _invocation(request)
+        with closing(Logger(invocation.identity.plugin.log_name, open_log_file, lines.append)) as log:
+            output = refuse(invocation, error, log=log)
+        return _reply(output, lines)
 
     def close(self) -> None:
         """Close the datastores."""

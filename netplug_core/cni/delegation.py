@@ -14,9 +14,9 @@ from typing import ClassVar, Final
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix, unusable_ranges
+from netplug_core.cni.dispatch import CNICommand
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, IPConfig, parse_result
-from netplug_core.cni.versions import CNICommand
 from netplug_core.decoding.codecs import INTEGER, NONEMPTY_STRING, STRING
 from netplug_core.decoding.tables import Decoder, Field, Table, cni_error
 from netplug_core.errors import ConfigurationError, DecodeError, ErrorCode, NetplugError, excerpt, quote

@@ -1,10 +1,8 @@
-"""One invocation from beginning to end: text in, text and an exit status out.
+"""One invocation of an executable, as values: its arguments, variables and input, and its output.
 
-The executables pass the arguments, variables and input of the process, and print the output. This is the one place
-where exceptions become the error object. A call is checked in this order: flags, variables, standard input, JSON,
-name, version, command, namespace. VERSION and ``-v`` are answered first and load nothing else. ``-t`` tests the
-datastore of the configuration on standard input; no variable is looked at. ``--resume`` says that another process began
-the call and did not finish it.
+The executables and the node process make an :class:`Invocation`. VERSION, ``-v`` and the usage are answered here, and
+load nothing else: runtimes call VERSION before every pod. ``netplug_core.flows.cni.answer`` answers all others. The
+versions of the specification are here too, and which commands each has.
 """
 
 from __future__ import annotations
@@ -12,49 +10,154 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import field, frozen
 
-from netplug_core.cni.versions import NEWEST_VERSION, SUPPORTED_VERSIONS, CNICommand, find_version, reported_version
-from netplug_core.errors import (
-    ConnectionTestFailed,
-    DecodeError,
-    NamespaceError,
-    NetplugError,
-    ReadError,
-    UsageError,
-    excerpt,
-)
-
-# Runtimes call VERSION before every pod, so what only the other commands need is imported with them.
-if TYPE_CHECKING:
-    from netplug_core.cni.request import CNIRequest
-    from netplug_core.cni.result import CNIResult
+from netplug_core.errors import DecodeError, IncompatibleVersion, ReadError, excerpt
 
 __all__ = [
-    "RESUME_FLAG",
-    "ConnectionTest",
-    "Handler",
-    "Invocation",
-    "Plugin",
-    "PluginIdentity",
-    "ProcessOutput",
-    "plugin_from_argv0",
-    "run_invocation",
-]
+    "FLAGS", "NEWEST_VERSION", "RESUME_FLAG", "SUPPORTED_VERSIONS", "TEST_FLAG", "CNICommand", "CNIVersion",
+    "Invocation", "Plugin", "PluginIdentity", "ProcessOutput", "ResultFormat", "answer_at_once", "find_version",
+    "negotiate_version", "plugin_from_argv0", "read_stdin", "reported_version", "require_command",
+]  # fmt: skip
 
-Handler: TypeAlias = "Callable[[CNIRequest], CNIResult | None]"
-"""Serves one command. Without a result, success prints nothing."""
 
-ConnectionTest: TypeAlias = "Callable[[Mapping[str, object]], None]"
-"""Returns if the datastore of a network configuration answers and is ready; otherwise raises."""
+# --- versions --------------------------------------------------------------------------------------------------------
+
+
+class CNICommand(enum.Enum):
+    """The command of a call: the value of CNI_COMMAND."""
+
+    ADD = "ADD"
+    DEL = "DEL"
+    CHECK = "CHECK"
+    GC = "GC"
+    STATUS = "STATUS"
+    VERSION = "VERSION"
+
+    __hash__ = object.__hash__  # without a call of the function that enum has
+
+
+class ResultFormat(enum.Enum):
+    """How a result writes its addresses."""
+
+    PER_FAMILY = "one address per family, under ip4 and ip6, each with its own routes"
+    LIST_WITH_VERSION = "a list, each entry with its IP version"
+    LIST = "a list"
+
+
+@frozen(kw_only=True)
+class CNIVersion:
+    """One version of the specification.
+
+    ``has_extended_fields``: interfaces may carry mtu, socketPath and pciID, and routes mtu, advmss, priority, table
+    and scope.
+    """
+
+    text: str
+    commands: frozenset[CNICommand]
+    result_format: ResultFormat
+    has_extended_fields: bool = False
+
+
+_BASE_COMMANDS = frozenset({CNICommand.ADD, CNICommand.DEL, CNICommand.VERSION})
+_COMMANDS_WITH_CHECK = _BASE_COMMANDS | {CNICommand.CHECK}
+_ALL_COMMANDS = frozenset(CNICommand)
+
+SUPPORTED_VERSIONS = (
+    CNIVersion(text="0.1.0", commands=_BASE_COMMANDS, result_format=ResultFormat.PER_FAMILY),
+    CNIVersion(text="0.2.0", commands=_BASE_COMMANDS, result_format=ResultFormat.PER_FAMILY),
+    CNIVersion(text="0.3.0", commands=_BASE_COMMANDS, result_format=ResultFormat.LIST_WITH_VERSION),
+    CNIVersion(text="0.3.1", commands=_BASE_COMMANDS, result_format=ResultFormat.LIST_WITH_VERSION),
+    CNIVersion(text="0.4.0", commands=_COMMANDS_WITH_CHECK, result_format=ResultFormat.LIST_WITH_VERSION),
+    CNIVersion(text="1.0.0", commands=_COMMANDS_WITH_CHECK, result_format=ResultFormat.LIST),
+    CNIVersion(text="1.1.0", commands=_ALL_COMMANDS, result_format=ResultFormat.LIST, has_extended_fields=True),
+)
+"""Every version supported, the oldest first. Source: CNI specification, "Released versions"."""
+
+NEWEST_VERSION = SUPPORTED_VERSIONS[-1]
+"""The version of an answer if the configuration names none."""
+
+_BY_TEXT = {version.text: version for version in SUPPORTED_VERSIONS}
+
+# A configuration without a cniVersion is served as the first version. Answers to it have always said 0.2.0, which
+# has the same shape.
+_VERSION_WHEN_ABSENT = SUPPORTED_VERSIONS[0]
+_REPORTED_WHEN_ABSENT = "0.2.0"
+
+
+def find_version(text: str) -> CNIVersion | None:
+    """The row of a version, or None when it is not supported."""
+    return _BY_TEXT.get(text)
+
+
+def negotiate_version(requested: str) -> CNIVersion:
+    """The version that serves a configuration; an empty ``cniVersion`` means it has none.
+
+    Raises:
+        IncompatibleVersion: it is not one of ours.
+    """
+    if not requested:
+        return _VERSION_WHEN_ABSENT
+    version = find_version(requested)
+    if version is None:
+        supported = ", ".join(_BY_TEXT)
+        raise IncompatibleVersion(
+            "incompatible CNI versions", f'config is "{excerpt(requested)}", plugin supports [{supported}]'
+        )
+    return version
+
+
+def require_command(version: CNIVersion, command: CNICommand) -> None:
+    """Refuse a command that a version does not have.
+
+    Raises:
+        IncompatibleVersion: naming the first version that has it.
+    """
+    if command in version.commands:
+        return
+    first = next(row.text for row in SUPPORTED_VERSIONS if command in row.commands)
+    raise IncompatibleVersion(
+        f"config version does not allow {command.value}",
+        f'config is "{version.text}", {command.value} needs {first} or later',
+    )
+
+
+def reported_version(configured: object) -> str:
+    """The ``cniVersion`` that an answer carries, even if the value under that key is not a version.
+
+    A version is repeated even when it is not supported, so that the runtime recognises its own; what is no
+    version at all is answered with the newest.
+    """
+    if configured is None or configured == "":
+        return _REPORTED_WHEN_ABSENT
+    if isinstance(configured, str) and (configured in _BY_TEXT or _is_version(configured)):
+        return configured
+    return NEWEST_VERSION.text
+
+
+def _is_version(text: str) -> bool:
+    parts = text.split(".")
+    return len(parts) == len(NEWEST_VERSION.text.split(".")) and all(_is_plain_number(part) for part in parts)
+
+
+def _is_plain_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
+
+
+# --- dispatch --------------------------------------------------------------------------------------------------------
+
 
 RESUME_FLAG = "--resume"
 """The argument of a call that another process began."""
 
-_VERSION_FLAG, _TEST_FLAG = "-v", "-t"
-_FLAGS = (_VERSION_FLAG, _TEST_FLAG, RESUME_FLAG)
+TEST_FLAG = "-t"
+"""The argument that tests the datastore of the configuration on standard input; no variable is looked at."""
+
+_VERSION_FLAG = "-v"
+
+FLAGS = (_VERSION_FLAG, TEST_FLAG, RESUME_FLAG)
+"""The arguments that are accepted."""
 
 
 class Plugin(enum.Enum):
@@ -62,6 +165,11 @@ class Plugin(enum.Enum):
 
     MAIN = "netplug"
     IPAM = "netplug-ipam"
+
+    @property
+    def log_name(self) -> str:
+        """How the lines of its log name it."""
+        return "cni-plugin" if self is Plugin.MAIN else "ipam"
 
 
 @frozen(kw_only=True)
@@ -103,70 +211,19 @@ def plugin_from_argv0(argv0: str) -> Plugin:
     return Plugin.IPAM if argv0.rpartition("/")[2].removesuffix("-standalone") == Plugin.IPAM.value else Plugin.MAIN
 
 
-def run_invocation(
-    invocation: Invocation,
-    *,
-    handlers: Mapping[CNICommand, Handler],
-    is_own_namespace: Callable[[str], bool],
-    test_connection: ConnectionTest,
-    log: Callable[[str], None],
-) -> ProcessOutput:
-    """The output for an invocation. Exceptions of a handler become an error object.
-
-    ``handlers`` has one entry for each command except VERSION. ``is_own_namespace`` is whether a path is the network
-    namespace of this process; it is false for a path that cannot be opened. ``test_connection`` serves the flag
-    ``-t``. ``log`` writes the text of a call that failed, at the level of errors, and must not raise.
-    """
-    netconf: Mapping[str, object] = {}
-    version = NEWEST_VERSION.text
-    try:
-        output = _answer_without_request(invocation)
-        if output is not None:
-            return output
-        from netplug_core.cni.request import decode_netconf, make_request, parse_environment
-
-        # The test of the connection is made by an installer, which has no container and sets no variables.
-        environment = None if _TEST_FLAG in invocation.flags else parse_environment(invocation.environ)
-        text = _read_stdin(invocation.stdin)
-        netconf = decode_netconf(text)
-        version = reported_version(netconf.get("cniVersion"))
-        if environment is None:
-            return _answer_test(netconf, test_connection)
-        request = make_request(
-            environment,
-            netconf_text=text,
-            netconf_mapping=netconf,
-            environ=invocation.environ,
-            is_resumed=RESUME_FLAG in invocation.flags,
-        )
-        _refuse_own_namespace(request, is_own_namespace)
-        return _success_output(handlers[request.command](request), version)
-    except Exception as error:  # noqa: BLE001  for any exception the runtime gets one error object
-        return _error_output(error, netconf_mapping=netconf, version=version, log=log)
-
-
-def _answer_without_request(invocation: Invocation) -> ProcessOutput | None:
-    unknown = [flag for flag in invocation.flags if flag not in _FLAGS]
-    if unknown:
-        accepted = f"{', '.join(_FLAGS)} are accepted"
-        raise UsageError("failed to parse CLI flags", f'unknown argument "{excerpt(unknown[0])}"; {accepted}')
+def answer_at_once(invocation: Invocation) -> ProcessOutput | None:
+    """The output for VERSION, ``-v`` and a call without any variable of CNI; None: the rest has to be judged first."""
+    if any(flag not in FLAGS for flag in invocation.flags):
+        return None
     if _VERSION_FLAG in invocation.flags:
         return ProcessOutput(stdout=f"{invocation.identity.version}\n")
-    if _TEST_FLAG in invocation.flags:
+    if TEST_FLAG in invocation.flags:
         return None
     if not any(name.startswith("CNI_") for name in invocation.environ):
         return ProcessOutput(stderr=_usage_text(invocation.identity))
     if invocation.environ.get("CNI_COMMAND") == CNICommand.VERSION.value:
         return ProcessOutput(stdout=_version_output(_requested_version(invocation.stdin)))
     return None
-
-
-def _answer_test(netconf: Mapping[str, object], test_connection: ConnectionTest) -> ProcessOutput:
-    try:
-        test_connection(netconf)
-    except NetplugError as error:
-        raise ConnectionTestFailed("data store connection failed", str(error)) from None
-    return ProcessOutput()
 
 
 def _usage_text(identity: PluginIdentity) -> str:
@@ -185,14 +242,20 @@ def _version_output(cni_version: str) -> str:
 def _requested_version(stdin: Callable[[], str | bytes]) -> str:
     # Old runtimes send no input with VERSION, so no input is no error here.
     try:
-        document: object = json.loads(_read_stdin(stdin))
+        document: object = json.loads(read_stdin(stdin))
     except (ReadError, DecodeError, ValueError, RecursionError):
         return NEWEST_VERSION.text
     version = document.get("cniVersion") if isinstance(document, dict) else None
     return version if isinstance(version, str) and find_version(version) else NEWEST_VERSION.text
 
 
-def _read_stdin(stdin: Callable[[], str | bytes]) -> str:
+def read_stdin(stdin: Callable[[], str | bytes]) -> str:
+    """All of standard input.
+
+    Raises:
+        ReadError: it cannot be read.
+        DecodeError: it is not UTF-8.
+    """
     try:
         text = stdin()
     except OSError as error:
@@ -203,28 +266,3 @@ def _read_stdin(stdin: Callable[[], str | bytes]) -> str:
         return text.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("standard input", f"is not UTF-8: {error.reason} at byte {error.start}") from None
-
-
-def _refuse_own_namespace(request: CNIRequest, is_own_namespace: Callable[[str], bool]) -> None:
-    if request.command is not CNICommand.ADD or request.has_netns_override:
-        return
-    if is_own_namespace(request.netns):
-        raise NamespaceError("plugin's netns and netns from CNI_NETNS should not be the same")
-
-
-def _success_output(result: CNIResult | None, version: str) -> ProcessOutput:
-    if result is None:
-        return ProcessOutput()
-    from netplug_core.cni.result import render_result
-
-    return ProcessOutput(stdout=render_result(result, version))
-
-
-def _error_output(
-    error: Exception, *, netconf_mapping: Mapping[str, object], version: str, log: Callable[[str], None]
-) -> ProcessOutput:
-    from netplug_core.cni.errors import collect_secrets, describe_error, render_error
-
-    failure = describe_error(error, secrets=collect_secrets(netconf_mapping))
-    log(failure.log_text)
-    return ProcessOutput(stdout=render_error(failure, version), exit_status=1)

@@ -15,7 +15,7 @@ from typing import NoReturn
 from attrs import field, frozen
 
 from netplug_core.addressing import Address
-from netplug_core.cni.versions import CNICommand, negotiate_version, reported_version, require_command
+from netplug_core.cni.dispatch import CNICommand, negotiate_version, reported_version, require_command
 from netplug_core.decoding.codecs import STRING
 from netplug_core.decoding.tables import Decoder, Field, Table, cni_error
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError, excerpt, quote

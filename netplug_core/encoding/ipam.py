@@ -16,8 +16,7 @@ from typing import TypeVar, cast
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
 from netplug_core.errors import quote
-from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs, Row, row
-from netplug_core.ipam.model.block import BLOCK, FULL, RESERVED_HANDLE, Block
+from netplug_core.ipam.model.block import BLOCK, FULL, RESERVED_HANDLE, Attribute, Attributes, Block, Pairs, Row, row
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
 from netplug_core.records import Kind, ValueCondition
 

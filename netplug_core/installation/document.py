@@ -40,7 +40,7 @@ from netplug_core.decoding.tables import (
     find_member,
 )
 from netplug_core.errors import ConfigurationError, excerpt, quote
-from netplug_core.netconf.codecs import GATE
+from netplug_core.netconf.load import GATE
 from netplug_core.resources.codec import METADATA_TABLES
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,

@@ -12,9 +12,8 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.dispatch import Plugin, ResultFormat, negotiate_version
 from netplug_core.cni.request import CNICommand, CNIEnvironment, make_request
-from netplug_core.cni.versions import ResultFormat, negotiate_version
 from netplug_core.dataplane.plan import find_mtu_problem
 from netplug_core.decoding.codecs import NONEMPTY_STRING, OBJECT
 from netplug_core.decoding.members import find_at, with_member

@@ -27,7 +27,7 @@ from netplug_core.netconf.annotations import (
     AnnotatedPod,
     PodAnnotations,
 )
-from netplug_core.netconf.codecs import parse_mac
+from netplug_core.netconf.load import parse_mac
 from netplug_core.netconf.model import (
     BLOCK_IPAM,
     HOST_LOCAL_IPAM,

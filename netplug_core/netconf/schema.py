@@ -12,15 +12,20 @@ from typing import Final, cast
 
 from attrs import NOTHING, AttrsInstance, fields_dict, frozen
 
-from netplug_core.cni.versions import SUPPORTED_VERSIONS
+from netplug_core.cni.dispatch import SUPPORTED_VERSIONS
 from netplug_core.decoding.codecs import Codec, exactly
 from netplug_core.decoding.tables import Decoder, ListOf, Table, find_member
 from netplug_core.ipam.hostlocal.settings import settings_decoder
 from netplug_core.netconf.descriptions import DESCRIPTIONS
 from netplug_core.netconf.load import KEYS_OF_IPAM, LoadPurpose, netconf_decoder
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM
-from netplug_core.settings.keys import DEPRECATED_KEYS, KUBERNETES_NETCONF_KEYS
-from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, SQLITE_DATASTORE
+from netplug_core.settings.model import (
+    DEPRECATED_KEYS,
+    ETCD_DATASTORE,
+    KUBERNETES_DATASTORE,
+    KUBERNETES_NETCONF_KEYS,
+    SQLITE_DATASTORE,
+)
 
 __all__ = ["CONFIGURATION_FILE", "configuration_schema", "find_unknown_keys", "list_schema"]
 

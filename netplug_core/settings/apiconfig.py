@@ -25,20 +25,18 @@ from netplug_core.decoding.tables import (
 )
 from netplug_core.errors import REDACTED, ConfigurationError, NetplugError
 from netplug_core.names import API_VERSION
-from netplug_core.settings.keys import (
+from netplug_core.settings.model import (
     ANNOTATION_PREFIX,
+    ETCD_DATASTORE,
+    KUBERNETES_DATASTORE,
     LOCATION_VARIABLES,
+    MAX_REQUEST_RATE,
+    DatastoreSettings,
+    KubernetesAccess,
     Setting,
     SettingType,
     settings_tables,
     with_endpoints,
-)
-from netplug_core.settings.model import (
-    ETCD_DATASTORE,
-    KUBERNETES_DATASTORE,
-    MAX_REQUEST_RATE,
-    DatastoreSettings,
-    KubernetesAccess,
 )
 
 __all__ = ["API_CONFIG_KIND", "datastore_settings_from_environment", "datastore_settings_from_file", "has_datastore"]

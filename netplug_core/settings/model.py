@@ -1,25 +1,37 @@
-"""Which datastore, and how to reach it: the values that backends read.
+"""The settings of a datastore: their value, and the name of each.
 
-The plugin makes them from its network configuration (``keys``), the tool and the daemons from the environment
-or from a file (``apiconfig``). An empty text or tuple means not set.
+A setting has a name in the network configuration, in the tool's file and in the environment. ``netconf`` and
+``apiconfig`` read these tables. The rules between settings are the same for all three: endpoints go before SRV records,
+and those before the deprecated parts of one endpoint.
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, cast
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
-from netplug_core.errors import redacted_repr
-from netplug_core.names import RESOURCE_DOMAIN
+from netplug_core.decoding.codecs import STRING, STRING_MAP, Codec, Refused, checked, exactly, number_in
+from netplug_core.decoding.tables import Field, Finish, Table
+from netplug_core.errors import ConfigurationError, redact_url_credentials, redacted_repr
+from netplug_core.names import RESOURCE_DOMAIN, is_dns_subdomain
 
 __all__ = [
-    "DEFAULT_ANNOTATION_PREFIX", "DEFAULT_ETCD_AUTHORITY", "DEFAULT_ETCD_ENDPOINT", "DEFAULT_SQLITE_PATH",
-    "ETCD_DATASTORE", "KUBERNETES_DATASTORE", "MAX_REQUEST_RATE", "MEMORY_DATASTORE", "SQLITE_DATASTORE",
-    "DatastoreSettings", "KubernetesAccess", "MissingFile",
+    "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "DEFAULT_ANNOTATION_PREFIX",
+    "DEFAULT_ETCD_AUTHORITY", "DEFAULT_ETCD_ENDPOINT", "DEFAULT_SQLITE_PATH", "DEPRECATED_KEYS", "ETCD_DATASTORE",
+    "KUBERNETES_DATASTORE", "KUBERNETES_NETCONF_KEYS", "LOCATION_VARIABLES", "MAX_REQUEST_RATE", "MEMORY_DATASTORE",
+    "SECRET_SETTINGS", "SETTING_VARIABLES", "SQLITE_DATASTORE", "DatastoreSettings", "KubernetesAccess",
+    "MissingFile", "Setting", "SettingType", "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv",
+    "settings_tables", "with_endpoints",
 ]  # fmt: skip
+
+
+# --- model -----------------------------------------------------------------------------------------------------------
+
 
 DEFAULT_ANNOTATION_PREFIX = f"cni.{RESOURCE_DOMAIN}"
 DEFAULT_ETCD_AUTHORITY = "127.0.0.1:2379"
@@ -137,3 +149,242 @@ class DatastoreSettings:
     def is_kubernetes(self) -> bool:
         """Whether the records are the orchestrator's own objects, its nodes and pods among them."""
         return self.type == KUBERNETES_DATASTORE
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+_ETCD_KEYS = ("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
+              "etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file")  # fmt: skip
+KUBERNETES_NETCONF_KEYS: Final = ("kubernetes", "netplug_api_group", "qps", "burst")
+"""The keys of a network configuration that say how to reach the Kubernetes API."""
+
+DATASTORE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    ETCD_DATASTORE: _ETCD_KEYS,
+    SQLITE_DATASTORE: ("sqlite_path",),
+    KUBERNETES_DATASTORE: (*KUBERNETES_NETCONF_KEYS, "annotation_prefix"),
+}
+"""The keys of a network configuration that lead to each of netplug's own datastores."""
+
+ALL_DATASTORE_KEYS: Final = (*(key for keys in DATASTORE_KEYS.values() for key in keys), "datastore_options")
+"""The keys that lead to a datastore; a backend that is not netplug's own may use any of them."""
+
+DEPRECATED_KEYS: Final[Mapping[str, str]] = {
+    "etcd_authority": "etcd_endpoints",
+    "etcd_scheme": "etcd_endpoints",
+    "policy.k8s_api_root": "kubernetes.k8s_api_root",
+    "policy.k8s_auth_token": "kubernetes.kubeconfig",
+    "policy.k8s_client_certificate": "kubernetes.kubeconfig",
+    "policy.k8s_client_key": "kubernetes.kubeconfig",
+    "policy.k8s_certificate_authority": "kubernetes.kubeconfig",
+}
+"""The keys of a network configuration that still work, and the key to use in place of each."""
+
+
+class SettingType(enum.Enum):
+    """What a setting's value is; each source spells it in its own way."""
+
+    TEXT = enum.auto()
+    FLAG = enum.auto()
+    REQUEST_RATE = enum.auto()
+    ANNOTATION_PREFIX = enum.auto()
+    OPTIONS = enum.auto()
+
+
+@frozen
+class Setting:
+    """The names of one setting. An empty name: it does not exist there.
+
+    Texts of several lines are in the file only, and the deprecated parts of one endpoint never in the file.
+    """
+
+    file: str
+    variable: str
+    netconf: str | tuple[str, ...] = ""
+    type: SettingType = SettingType.TEXT
+    deprecated_netconf: tuple[str, ...] = ()
+
+
+_SETTINGS: Final = {
+    "type": Setting("datastoreType", "DATASTORE_TYPE", "datastore_type"),
+    "sqlite_path": Setting("sqlitePath", "SQLITE_PATH", "sqlite_path"),
+    "etcd_endpoints": Setting("etcdEndpoints", "ETCD_ENDPOINTS", "etcd_endpoints"),
+    "etcd_discovery_srv": Setting("etcdDiscoverySrv", "ETCD_DISCOVERY_SRV", "etcd_discovery_srv"),
+    "etcd_scheme": Setting("", "ETCD_SCHEME", "etcd_scheme"),
+    "etcd_authority": Setting("", "ETCD_AUTHORITY", "etcd_authority"),
+    "etcd_key_file": Setting("etcdKeyFile", "ETCD_KEY_FILE", "etcd_key_file"),
+    "etcd_cert_file": Setting("etcdCertFile", "ETCD_CERT_FILE", "etcd_cert_file"),
+    "etcd_ca_cert_file": Setting("etcdCACertFile", "ETCD_CA_CERT_FILE", "etcd_ca_cert_file"),
+    "etcd_key": Setting("etcdKey", ""),
+    "etcd_cert": Setting("etcdCert", ""),
+    "etcd_ca_cert": Setting("etcdCACert", ""),
+    "etcd_username": Setting("etcdUsername", "ETCD_USERNAME"),
+    "etcd_password": Setting("etcdPassword", "ETCD_PASSWORD"),
+    "api_group": Setting("netplugAPIGroup", "NETPLUG_API_GROUP", "netplug_api_group"),
+    "annotation_prefix": Setting(
+        "annotationPrefix", "ANNOTATION_PREFIX", "annotation_prefix", SettingType.ANNOTATION_PREFIX
+    ),
+    "qps": Setting("k8sClientQPS", "K8S_CLIENT_QPS", "qps", SettingType.REQUEST_RATE),
+    "burst": Setting("k8sClientBurst", "K8S_CLIENT_BURST", "burst", SettingType.REQUEST_RATE),
+    "options": Setting("datastoreOptions", "DATASTORE_OPTIONS", "datastore_options", SettingType.OPTIONS),
+}
+_KUBERNETES_SETTINGS: Final = {
+    "kubeconfig": Setting("kubeconfig", "KUBECONFIG", ("kubernetes", "kubeconfig")),
+    "kubeconfig_inline": Setting("kubeconfigInline", ""),
+    "context": Setting("k8sCurrentContext", "K8S_CURRENT_CONTEXT"),
+    "api_root": Setting(
+        "k8sAPIEndpoint",
+        "K8S_API_ENDPOINT",
+        ("kubernetes", "k8s_api_root"),
+        deprecated_netconf=("policy", "k8s_api_root"),
+    ),
+    "node_name": Setting("", "", ("kubernetes", "node_name")),
+    "token": Setting("k8sAPIToken", "K8S_API_TOKEN", ("policy", "k8s_auth_token")),
+    "certificate": Setting("k8sCertFile", "K8S_CERT_FILE", ("policy", "k8s_client_certificate")),
+    "key": Setting("k8sKeyFile", "K8S_KEY_FILE", ("policy", "k8s_client_key")),
+    "certificate_authority": Setting("k8sCAFile", "K8S_CA_FILE", ("policy", "k8s_certificate_authority")),
+    "skips_tls_verification": Setting(
+        "k8sInsecureSkipTLSVerify", "K8S_INSECURE_SKIP_TLS_VERIFY", type=SettingType.FLAG
+    ),
+    "uses_pod_cidr": Setting("usePodCIDR", "USE_POD_CIDR", type=SettingType.FLAG),
+}
+
+
+_LOCATIONS: Final = ("type", "sqlite_path", "etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "kubeconfig",
+                     "api_root")  # fmt: skip
+
+LOCATION_VARIABLES: Final = tuple(
+    setting.variable for name, setting in {**_SETTINGS, **_KUBERNETES_SETTINGS}.items() if name in _LOCATIONS
+)
+"""The environment variables that say which datastore, or where it is."""
+
+
+SETTING_VARIABLES: Final = tuple(
+    setting.variable for setting in (*_SETTINGS.values(), *_KUBERNETES_SETTINGS.values()) if setting.variable
+)
+"""The environment variables of all settings."""
+
+
+def _names_of(setting: Setting) -> tuple[str, ...]:
+    path = (setting.netconf,) if isinstance(setting.netconf, str) else setting.netconf
+    return tuple(name for name in (setting.file, setting.variable, path[-1], *setting.deprecated_netconf[-1:]) if name)
+
+
+SECRET_SETTINGS: Final = frozenset(
+    name
+    for cls, settings in ((DatastoreSettings, _SETTINGS), (KubernetesAccess, _KUBERNETES_SETTINGS))
+    for attribute in fields(cls)
+    if attribute.repr is False
+    for name in _names_of(settings[attribute.name])
+)
+"""The names, in every source, of the settings whose values are never shown."""
+
+
+def netconf_path(variable: str) -> tuple[str, ...]:
+    """The members of a network configuration that lead to the setting of an environment variable."""
+    settings = (*_SETTINGS.values(), *_KUBERNETES_SETTINGS.values())
+    path = next(setting.netconf for setting in settings if setting.variable == variable)
+    return (path,) if isinstance(path, str) else path
+
+
+# --- codecs -----------------------------------------------------------------------------------------------------
+
+
+_DNS_LABEL: Final = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+ANNOTATION_PREFIX: Final = checked(
+    STRING,
+    is_dns_subdomain,
+    f"a DNS name such as {DEFAULT_ANNOTATION_PREFIX} is expected",
+    schema={"pattern": exactly(rf"|{_DNS_LABEL}(?:\.{_DNS_LABEL})*")},
+)
+_NETCONF_RATE: Final = number_in(0, MAX_REQUEST_RATE, f"a number from 0 to {MAX_REQUEST_RATE} is expected")
+_NETCONF_CODECS: Final = {
+    SettingType.TEXT: STRING,
+    SettingType.REQUEST_RATE: _NETCONF_RATE,
+    SettingType.ANNOTATION_PREFIX: ANNOTATION_PREFIX,
+    SettingType.OPTIONS: STRING_MAP,
+}
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _netconf_field(setting: Setting) -> Field | None:
+    if not setting.netconf:
+        return None
+    old = setting.deprecated_netconf
+    return Field(
+        setting.netconf,
+        _NETCONF_CODECS[setting.type],
+        alternatives=(Field(old, Codec(_read_deprecated_api_root, schema=STRING.schema)),) if old else (),
+        is_unset_if_empty=True,
+    )
+
+
+def _read_deprecated_api_root(value: object) -> str:
+    return cast("str", STRING.decode(value)).partition("/api/")[0]
+
+
+def settings_tables(field_of: Callable[[Setting], Field | None], finish: Finish) -> tuple[Table[object], ...]:
+    """The tables of one source. ``field_of`` is None for a setting that the source does not have."""
+    fields = {name: line for name, setting in _SETTINGS.items() if (line := field_of(setting))}
+    access = {name: line for name, setting in _KUBERNETES_SETTINGS.items() if (line := field_of(setting))}
+    return (
+        Table(cls=DatastoreSettings, fields={**fields, "kubernetes": Field((), KubernetesAccess)}, finish=finish),
+        Table(cls=KubernetesAccess, fields=access, is_partial=True),
+    )
+
+
+def netconf_tables(*, is_strict: bool) -> tuple[Table[object], ...]:
+    """The settings in a network configuration. If it is not strict, endpoints win over SRV records."""
+    return settings_tables(_netconf_field, partial(_finish_netconf, is_strict=is_strict))
+
+
+def _finish_netconf(values: dict[str, object], keys: Mapping[str, str], *, is_strict: bool) -> dict[str, object]:
+    datastore = values.setdefault("type", ETCD_DATASTORE)
+    if values.get("etcd_endpoints") and not (is_strict and datastore == ETCD_DATASTORE):
+        values.pop("etcd_discovery_srv", None)
+    path = str(values.get("sqlite_path", "/"))
+    if datastore == SQLITE_DATASTORE and not path.startswith("/"):
+        # Runtimes start plugins in their own working directory. A teardown that reads a file there would find nothing,
+        # and leave held every address that is recorded in the right file.
+        raise Refused("an absolute path is expected", value=path, path=".sqlite_path")
+    return with_endpoints(values, keys, key_prefix="")
+
+
+def with_endpoints(values: dict[str, object], keys: Mapping[str, str], *, key_prefix: str) -> dict[str, object]:
+    """Settings with the endpoints of etcd: the list, else none if SRV records name them, else the deprecated parts.
+
+    ``keys`` are the keys that the values were read from; errors name them with the prefix.
+    """
+    listed = str(values.pop("etcd_endpoints", ""))
+    parts = {name: str(values.pop(name)) for name in ("etcd_scheme", "etcd_authority") if name in values}
+    srv = values.get("etcd_discovery_srv")
+    if listed and srv:
+        # An endpoint may contain a password, so the error shows the domain.
+        both = _one_way(keys["etcd_endpoints"], keys["etcd_discovery_srv"])
+        raise Refused(both, value=redact_url_credentials(srv), path=f".{keys['etcd_discovery_srv']}")
+    if listed:
+        values["etcd_endpoints"] = tuple(part for part in map(str.strip, listed.split(",")) if part)
+    elif srv:
+        values["etcd_endpoints"] = ()
+    elif parts:
+        scheme, authority = parts.get("etcd_scheme", "http"), parts.get("etcd_authority", DEFAULT_ETCD_AUTHORITY)
+        values["etcd_endpoints"] = (f"{scheme}://{authority}",)
+    if parts and not listed:
+        values["etcd_endpoints_source"] = " and ".join(f"{key_prefix}{keys[name]}" for name in parts)
+    return values
+
+
+def _one_way(endpoints: str, srv: str) -> str:
+    return f'multiple discovery or bootstrap options specified, use either "{endpoints}" or "{srv}"'
+
+
+def refuse_endpoints_beside_srv(endpoints: tuple[str, ...], srv: str, where: str) -> None:
+    """Refuse endpoints of etcd beside a domain whose SRV records name them (spec 2.1).
+
+    Raises:
+        ConfigurationError: neither is empty.
+    """
+    if endpoints and srv:
+        raise ConfigurationError(where, redact_url_credentials(srv), _one_way("etcdEndpoints", "etcdDiscoverySrv"))

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from attrs import define, field
 
 from netplug_core.cni.errors import HIDDEN, SECRET_WORDS, hide
-from netplug_core.settings.keys import SECRET_SETTINGS
+from netplug_core.settings.model import SECRET_SETTINGS
 
 __all__ = ["Redactor", "is_secret_name"]
 

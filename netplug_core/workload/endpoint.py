@@ -1,6 +1,7 @@
-"""The WorkloadEndpoint of a call, and its writes in the commit that assigns or releases its addresses.
+"""The names and the WorkloadEndpoint of a call, and its writes in the commit that assigns or releases its addresses.
 
-``flows.cni`` hands these writes to an IPAM. Nothing here reads or writes a datastore.
+Every name of a workload is worked out here, once: handle, endpoint, interface, MAC. ``flows.cni`` hands the
+writes to an IPAM. Nothing here reads or writes a datastore.
 """
 
 from __future__ import annotations
@@ -8,28 +9,148 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import NetplugError, RequestError
 from netplug_core.ipam.allocation.request import Assignment
-from netplug_core.ipam.model.block import block_query
+from netplug_core.ipam.model.block import Pairs, block_query
 from netplug_core.ipam.model.handle import handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
-from netplug_core.names import DEFAULT_INTERFACE, endpoint_labels
-from netplug_core.records import Create, Delete, Get, NeedMore, Snapshot, Update, Write
+from netplug_core.names import (
+    DEFAULT_INTERFACE,
+    KUBERNETES_ORCHESTRATOR,
+    HostInterfaceAlias,
+    WorkloadEndpointIdentifiers,
+    container_mac,
+    endpoint_labels,
+    former_host_interface_name,
+    handle_id,
+    host_interface_alias,
+    host_interface_name,
+    orchestrator_of,
+    workload_endpoint_name,
+)
+from netplug_core.records import Create, Delete, Get, Key, NeedMore, Snapshot, Update, Write
 from netplug_core.resources.metadata import Labels, Metadata
-from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.workload.identity import WorkloadIdentity
+from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 
 if TYPE_CHECKING:
-    from netplug_core.workload.pod import PodDetails  # a container without a pod does without
+    from netplug_core.workload.pod import PodDetails
 
 __all__ = [
-    "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodReplaced", "build_endpoint", "endpoint_delete",
-    "endpoint_upsert", "find_former_container", "find_replaced", "has_endpoint",
+    "DEFAULT_NAMESPACE", "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodReplaced", "WorkloadIdentity",
+    "build_endpoint", "endpoint_delete", "endpoint_upsert", "find_former_container", "find_replaced", "has_endpoint",
 ]  # fmt: skip
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+DEFAULT_NAMESPACE = "default"
+"""The namespace of the endpoints of containers that no orchestrator named."""
+
+
+def _orchestrator(of: WorkloadIdentity) -> str:
+    return orchestrator_of(pod_namespace=of.pod_namespace, pod=of.pod)
+
+
+def _namespace(of: WorkloadIdentity) -> str:
+    return of.pod_namespace if of.is_pod else DEFAULT_NAMESPACE
+
+
+def _handle(of: WorkloadIdentity) -> str:
+    return handle_id(of.network, of.container_id, of.interface)
+
+
+def _host_interface(of: WorkloadIdentity) -> str:
+    return host_interface_name(
+        pod_namespace=of.pod_namespace, pod=of.pod, container_id=of.container_id, ifname=of.interface
+    )
+
+
+def _host_interface_alias(of: WorkloadIdentity) -> HostInterfaceAlias:
+    return host_interface_alias(
+        network=of.network,
+        container_id=of.container_id,
+        ifname=of.interface,
+        pod_namespace=of.pod_namespace,
+        pod=of.pod,
+    )
+
+
+def _mac(of: WorkloadIdentity) -> str:
+    return container_mac(of.handle)
+
+
+def _endpoint_key(of: WorkloadIdentity) -> Key[WorkloadEndpoint]:
+    name = workload_endpoint_name(
+        WorkloadEndpointIdentifiers(
+            node=of.node,
+            orchestrator=of.orchestrator,
+            pod=of.pod if of.is_pod else "",
+            container_id=of.container_id,
+            endpoint=of.interface,
+        )
+    )
+    return WORKLOAD_ENDPOINT.key(of.namespace, name)
+
+
+@frozen(kw_only=True)
+class WorkloadIdentity:
+    """One interface of one container on one network, with every name that follows from it, worked out once.
+
+    ``pod`` and ``pod_namespace`` are empty unless the runtime named both; texts are as the runtime gave them.
+    ``pod_uid`` is empty unless the runtime named it.
+    ``orchestrator`` is ``k8s`` for a pod and ``cni`` for a container that no orchestrator named; ``namespace`` is that
+    of the endpoint. The addresses are held under ``handle``; ``host_interface`` is the name of the host end, and
+    ``host_interface_alias`` says whose it is. ``mac`` is the hardware address of the container's end, and
+    ``endpoint_key`` is where the endpoint is stored.
+
+    Raises:
+        InvalidName: the endpoint has no name, because the node, the container or the interface is empty.
+    """
+
+    node: str
+    network: str
+    container_id: str
+    interface: str
+    pod: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = ""
+    orchestrator: str = field(init=False, eq=False, default=Factory(_orchestrator, takes_self=True))
+    namespace: str = field(init=False, eq=False, default=Factory(_namespace, takes_self=True))
+    handle: str = field(init=False, eq=False, default=Factory(_handle, takes_self=True))
+    host_interface: str = field(init=False, eq=False, default=Factory(_host_interface, takes_self=True))
+    host_interface_alias: HostInterfaceAlias = field(
+        init=False, eq=False, default=Factory(_host_interface_alias, takes_self=True)
+    )
+    mac: str = field(init=False, eq=False, default=Factory(_mac, takes_self=True))
+    endpoint_key: Key[WorkloadEndpoint] = field(init=False, eq=False, default=Factory(_endpoint_key, takes_self=True))
+
+    @property
+    def former_host_interface(self) -> str:
+        """The name of the host end if a version of netplug that wrote no aliases made it."""
+        return former_host_interface_name(
+            pod_namespace=self.pod_namespace, pod=self.pod, container_id=self.container_id, ifname=self.interface
+        )
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether the runtime named a pod."""
+        return self.orchestrator == KUBERNETES_ORCHESTRATOR
+
+    @property
+    def allocation_attributes(self) -> Pairs:
+        """What is stored with the addresses, besides the node and the time: GC and DEL compare these."""
+        pairs = [("container", self.container_id), ("interface", self.interface), ("network", self.network)]
+        if self.is_pod:
+            pairs += [("namespace", self.pod_namespace), ("pod", self.pod)]
+        return tuple(sorted(pairs))
+
+
+# --- endpoint --------------------------------------------------------------------------------------------------------
 
 
 @frozen(kw_only=True)

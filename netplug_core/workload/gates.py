@@ -16,7 +16,7 @@ from netplug_core.decoding.codecs import PREFIX, STRING
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error
 from netplug_core.errors import REDACTED, NetplugError, Unavailable, quote
 from netplug_core.names import endpoint_status_file_name
-from netplug_core.workload.identity import WorkloadIdentity
+from netplug_core.workload.endpoint import WorkloadIdentity
 
 __all__ = [
     "GATES_S", "PROBE_INTERVAL_S", "PROBE_S", "EndpointStatus", "Gate", "GateNotReady", "ProbeResult",

@@ -233,7 +233,7 @@ class CNINodeHarness:
         plugin: Plugin = Plugin.MAIN,
         **changes: object,
     ) -> CNIResult | None:
-        """Serve a call as ``netplug_cli.cni.main`` does; ``changes`` are made to the configuration."""
+        """Serve a call as ``netplug_core.flows.cni.answer`` does; ``changes`` are made to the configuration."""
         return self._serve(plugin, *self.make_call(command, container, plugin, **changes))
 
     def resume(

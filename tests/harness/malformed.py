@@ -11,11 +11,11 @@ from attrs import frozen
 from hypothesis import strategies as st
 
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
-from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput, run_invocation
+from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult
-from netplug_core.cni.versions import CNICommand
 from netplug_core.decoding.codecs import is_utf8
+from netplug_core.flows.cni.answer import run_invocation
 from netplug_core.netconf.annotations import ANNOTATIONS
 from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import HOST_LOCAL_IPAM
@@ -172,23 +172,23 @@ def serve(
             environ=environ,
             stdin=lambda: call.stdin,
         ),
-        handlers={CNICommand(name): partial(_handle, node, call.plugin, name, folder) for name in FLOWS[call.plugin]},
+        serve=partial(_handle, node, call.plugin, folder),
         is_own_namespace=lambda _path: False,
         test_connection=lambda _netconf: None,
         log=lines.append,
     )
 
 
-def _handle(node: CNINodeHarness, plugin: Plugin, command: str, folder: Path, request: CNIRequest) -> CNIResult | None:
+def _handle(node: CNINodeHarness, plugin: Plugin, folder: Path, request: CNIRequest) -> CNIResult | None:
     mapping = dict(request.netconf_mapping)
     ipam = mapping.get("ipam")
     if isinstance(ipam, dict) and ipam.get("type") == HOST_LOCAL_IPAM:
         mapping["ipam"] = {**ipam, "dataDir": str(folder)}
-    netconf = load(mapping, plugin, LoadPurpose.of(CNICommand(command)))
+    netconf = load(mapping, plugin, LoadPurpose.of(request.command))
     opened = node.open_host_local(netconf) if netconf.ipam.type == HOST_LOCAL_IPAM else None
     if netconf.ipam.is_delegated and plugin is Plugin.MAIN:
         opened = node.open_delegated(request, netconf)
-    return FLOWS[plugin][command](node.open_world(netconf.ipam_lock_file, opened), request, netconf)
+    return FLOWS[plugin][request.command.value](node.open_world(netconf.ipam_lock_file, opened), request, netconf)
 
 
 def state_of(node: CNINodeHarness, folder: Path) -> object:

@@ -22,6 +22,7 @@ from netplug_cli.wiring.node_process import NodeCalls
 from netplug_core import __version__
 from netplug_core.cni.wire import WireReply, WireRequest
 from tests.harness.waiting import wait_until
+from tests.harness.walk import Walk, is_step, modules_of, recorded
 
 __all__ = ["count_calls"]
 
@@ -50,23 +51,32 @@ def count_calls(work: Callable[[], WireReply]) -> int:
 
 
 def main(conf: str, variables: Mapping[str, str]) -> dict[str, int]:
-    """The counts of an ADD and a DEL of one attachment, when everything that is kept between calls is there."""
+    """The counts of an ADD and a DEL of one attachment, when everything that is kept between calls is there.
+
+    Beside them, of one more ADD: ``modules``, how many it enters; ``crossings``, how often it goes from room to room.
+    """
     clock, metrics = SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     namespace = os.open(variables["CNI_NETNS"], os.O_RDONLY)
     with closing(NodeCalls(Logger("node", open_log_file), datastores)) as calls:
         answer = metrics.measured(calls.answer)
 
-        def count(command: str) -> int:
+        def request_of(command: str) -> WireRequest:
             environ = {**variables, "CNI_COMMAND": command}
-            request = WireRequest(program="netplug", environ=environ, stdin=conf.encode())
-            return count_calls(lambda: answer(request, namespace))
+            return WireRequest(program="netplug", environ=environ, stdin=conf.encode())
+
+        def count(command: str) -> int:
+            return count_calls(lambda: answer(request_of(command), namespace))
 
         for command in ("ADD", "DEL") * 2:
             count(command)
         wait_until(lambda: bool(datastores.caches.ages()), "the process follows what people change")
         counts = [(count("ADD"), count("DEL")) for _ in range(_ROUNDS)]
-    return dict(zip(("ADD", "DEL"), map(min, zip(*counts, strict=True)), strict=True))
+        walk = Walk(is_step=is_step, is_callback=lambda _name: False, backends=("netplug_backends.",))
+        with recorded(walk):
+            answer(request_of("ADD"), namespace)
+    found = dict(zip(("ADD", "DEL"), map(min, zip(*counts, strict=True)), strict=True))
+    return found | {"modules": len(modules_of(walk)), "crossings": walk.crossings}
 
 
 if __name__ == "__main__":

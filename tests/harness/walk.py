@@ -12,7 +12,31 @@ from types import FrameType
 from attrs import define, field, frozen
 
 PACKAGES = ("netplug_cli.", "netplug_core.", "netplug_backends.")
-BACKENDS = ("netplug_backends.memory", "netplug_core.testing")
+MEMORY_BACKENDS = ("netplug_backends.memory", "netplug_core.testing")
+
+
+FLAT = ("addressing", "clock", "errors", "keys", "locks", "log", "names", "records")
+IDENTITY = (
+    *("_orchestrator", "_namespace", "_handle", "_host_interface", "_host_interface_alias", "_mac", "_endpoint_key"),
+    "WorkloadIdentity.",
+)
+"""The names of a workload, which are values."""
+
+NO_STEPS = (
+    *(f"netplug_core.{name}." for name in FLAT),
+    "netplug_cli.logs.",
+    "netplug_core.datastore.protocol.",
+    "netplug_core.decoding.",
+    "netplug_core.ipam.model.",
+    "netplug_core.netconf.model.",
+    "netplug_core.resources.",
+    "netplug_core.settings.",
+    "netplug_core.cni.request.CNIRequest.",
+    "netplug_core.dataplane.protocol.AttachmentPlan.",
+    "netplug_core.flows.locks.",  # a lock is taken before what it guards, and released after it
+    "netplug_core.ipam.allocation.request.",
+    *(f"netplug_core.workload.endpoint.{name}" for name in IDENTITY),
+)
 
 
 @frozen
@@ -33,17 +57,19 @@ class Walk:
 
     ``is_step`` is whether a function, with its module, is a step of the walk; what is none is in its caller's room.
     ``is_callback`` is whether it was handed over to be called. Its own calls are a walk of their own, so it may enter
-    a room that is at work around it.
+    a room that is at work around it. What ``backends`` do, packages or modules, is left out. ``crossings`` counts the
+    calls from one room into another.
     """
 
     is_step: Callable[[str], bool]
     is_callback: Callable[[str], bool]
+    backends: tuple[str, ...] = MEMORY_BACKENDS
     entered: dict[str, str] = field(factory=dict)
     cycles: list[Crossing] = field(factory=list)
     returns: list[Crossing] = field(factory=list)
     callbacks: set[str] = field(factory=set)
     _rooms: list[tuple[str, bool]] = field(factory=list)
-    _entries: int = 0
+    crossings: int = 0
     _left_at: dict[str, int] = field(factory=dict)
     _frames: list[FrameType] = field(factory=list)
     _backend_depth: int = 0
@@ -65,9 +91,9 @@ class Walk:
     def _cross(self, crossing: Crossing) -> None:
         if crossing.room in self._at_work():
             self.cycles.append(crossing)
-        elif not self._is_at_work(crossing.room) and self._left_at.get(crossing.room, self._entries) < self._entries:
+        elif not self._is_at_work(crossing.room) and self._left_at.get(crossing.room, self.crossings) < self.crossings:
             self.returns.append(crossing)
-        self._entries += 1
+        self.crossings += 1
 
     def _at_work(self) -> set[str]:
         """The rooms at work since the last callback began."""
@@ -85,14 +111,14 @@ class Walk:
         """The function that was called last returns."""
         room, is_callback = self._rooms.pop()
         if not is_callback and not self._is_at_work(room):
-            self._left_at[room] = self._entries
+            self._left_at[room] = self.crossings
 
     def record(self, frame: FrameType, event: str, _argument: object) -> None:
         """A profile function of :func:`sys.setprofile`. What a backend does behind its interface is left out."""
         if event not in ("call", "return"):
             return
         name, code = frame.f_globals.get("__name__", ""), frame.f_code
-        if name.startswith(BACKENDS):
+        if name.startswith(self.backends):
             self._backend_depth += 1 if event == "call" else -1
         # Comprehensions and generated methods have names or files in angle brackets; class bodies are not optimized.
         is_named = not code.co_name.startswith("<") and not code.co_filename.startswith("<")
@@ -114,3 +140,13 @@ def recorded(walk: Walk) -> Iterator[None]:
         yield
     finally:
         setprofile(None)
+
+
+def is_step(function: str) -> bool:
+    """Whether a call of a function is a step from room to room."""
+    return not function.startswith(NO_STEPS)
+
+
+def modules_of(walk: Walk) -> set[str]:
+    """The modules that were entered, without the flat ones of the core, which are the vocabulary of all others."""
+    return set(walk.entered) - {f"netplug_core.{name}" for name in FLAT}

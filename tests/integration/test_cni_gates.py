@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from netplug_core.addressing import Address
+from netplug_core.workload.endpoint import WorkloadIdentity
 from netplug_core.workload.gates import EndpointStatus, render_status
-from netplug_core.workload.identity import WorkloadIdentity
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 from tests.harness.processes import gate_server
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until

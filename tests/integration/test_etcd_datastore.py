@@ -18,7 +18,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
-from netplug_core.ipam.allocation.block_listing import overlap_queries
+from netplug_core.ipam.allocation.acquire import overlap_queries
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle, affinity_key, handle_key
 from netplug_core.names import InvalidName

@@ -13,8 +13,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.model.attributes import Attribute
-from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.block import BLOCK, Attribute, Block
 from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.records import Create, Get, Kind, List, Malformed, Update
 from netplug_core.resources.codec import from_mapping

@@ -14,7 +14,7 @@ import pytest
 import netplug_cli
 from netplug_backends.host.executables import build_client
 from netplug_core import __version__
-from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput, run_invocation
+from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput, answer_at_once
 from netplug_core.cni.wire import HEADER_LENGTH, parse_body
 from netplug_core.errors import Unavailable
 from tests.harness.clients import InstalledClient, install_python_client, install_static_client
@@ -64,15 +64,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> InstalledClient:
 
 def python_answer(environ: dict[str, str], stdin: bytes, name: str = "netplug") -> ProcessOutput:
     """What the standalone program prints."""
-    return run_invocation(
-        Invocation(
-            identity=PluginIdentity(plugin=Plugin(name), version=__version__), environ=environ, stdin=lambda: stdin
-        ),
-        handlers={},
-        is_own_namespace=lambda _: False,
-        test_connection=lambda _: None,
-        log=lambda _: None,
-    )
+    identity = PluginIdentity(plugin=Plugin(name), version=__version__)
+    output = answer_at_once(Invocation(identity=identity, environ=environ, stdin=lambda: stdin))
+    assert output is not None
+    return output
 
 
 @pytest.mark.parametrize("stdin", CONFIGURATIONS, ids=range(len(CONFIGURATIONS)))

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Family
+from netplug_core.cni.dispatch import SUPPORTED_VERSIONS, CNIVersion, ResultFormat
 from netplug_core.cni.result import (
     CNIInterface,
     CNIResult,
@@ -23,7 +24,6 @@ from netplug_core.cni.result import (
     parse_result,
     render_result,
 )
-from netplug_core.cni.versions import SUPPORTED_VERSIONS, CNIVersion, ResultFormat
 from netplug_core.ipam.allocation.request import DNS
 from netplug_core.testing.strategies import addresses, families, prefixes
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.ctl.documents import read_manifests
-from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, run_invocation
+from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity
 from netplug_core.cni.request import CNIRequest
-from netplug_core.cni.versions import CNICommand
 from netplug_core.errors import NetplugError, excerpt, quote
+from netplug_core.flows.cni.answer import run_invocation
 from netplug_core.netconf.load import load
 from netplug_core.resources.manifest import manifest_from_mapping
 from netplug_core.resources.validation import validate_resource
@@ -117,7 +117,7 @@ def message_of_call(environ: Mapping[str, str], netconf: object, flags: tuple[st
             environ=environ,
             stdin=lambda: json.dumps(netconf),
         ),
-        handlers=dict.fromkeys(CNICommand, read),
+        serve=read,
         is_own_namespace=lambda _path: False,
         test_connection=test_connection,
         log=logged.append,

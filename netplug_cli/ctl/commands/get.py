@@ -135,8 +135,6 @@ def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOp
 
 
 def _watch(session: Session, request: _GetRequest, output: OutputFormat) -> int:
-    from netplug_core.flows.resources.read import Selection
-
     if request.kind is None:
         raise click.UsageError("--watch follows resources of one KIND; several are named.")
     keys = None if request.keys is None else frozenset(request.keys)

@@ -37,7 +37,7 @@ from netplug_core.flows.resources.read import read_utilization, with_defaults
 from netplug_core.records import Malformed
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import KINDS, ResourceKind
-from netplug_core.settings.keys import SETTING_VARIABLES
+from netplug_core.settings.model import SETTING_VARIABLES
 from netplug_core.support.bundle import Bundle, DocumentsPart, Limits, MissingPart, Part, PartState, TextPart, assemble
 from netplug_core.support.redaction import Redactor, is_secret_name
 

@@ -52,6 +52,7 @@ from netplug_core.flows.cni.call import (
     wanted_of,
     workload_of,
 )
+from netplug_core.flows.cni.pods import address_request_of_pod, hold_back, release_former_containers, wait_for_gates
 from netplug_core.flows.cni.release_records import finish_own, has_own, release_request_of, replay_after_call
 from netplug_core.flows.locks import ADD_LOCK_S, AttachmentBusy
 from netplug_core.flows.world import CNIWorld
@@ -64,12 +65,12 @@ from netplug_core.workload.endpoint import (
     NO_OPTIONS,
     EndpointOptions,
     NewObjectMetadata,
+    WorkloadIdentity,
     build_endpoint,
     endpoint_delete,
     endpoint_upsert,
     find_former_container,
 )
-from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["DATAPLANE_S", "DeletedMeanwhile", "add", "assign_addresses"]
 
@@ -121,16 +122,12 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
 def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
     """Return when the readiness gates are ready, before anything is read or changed."""
     if netconf.readiness_gates:
-        from netplug_core.flows.cni.pods import wait_for_gates  # few configurations have some
-
         wait_for_gates(world, netconf.readiness_gates)
 
 
 def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult) -> None:
     """Hold the pod's start back until its policy is programmed, if the configuration says for how long."""
     if call.netconf.policy_setup_timeout_s:
-        from netplug_core.flows.cni.pods import hold_back  # few configurations do
-
         hold_back(world, call, tuple(ip.address for ip in result.ips))
 
 
@@ -151,7 +148,6 @@ def _address_request(world: CNIWorld, request: CNIRequest, call: AttachmentCall)
             assign=assign_request_of(call.workload, wanted_of(netconf, requested)),
             options=_options_of_container(call, requested.mac),
         )
-    from netplug_core.flows.cni.pods import address_request_of_pod  # a plain container does without
 
     return address_request_of_pod(world, call, requested)
 
@@ -264,7 +260,6 @@ def _assign(world: CNIWorld, call: AttachmentCall, wanted: AddressRequest, upser
     except AllocationError as error:
         if not wanted.names_addresses or error.error_code is not ErrorCode.ADDRESS_TAKEN:
             raise
-        from netplug_core.flows.cni.pods import release_former_containers  # most calls do without
 
         if not release_former_containers(world, call):
             raise

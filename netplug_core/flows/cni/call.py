@@ -11,6 +11,8 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
+from netplug_core.cni.result import parse_resolv_conf
+from netplug_core.dataplane.plan import find_mtu_problem
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NetplugError, Unavailable
 from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S
@@ -33,10 +35,10 @@ from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR, require_node_name
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, MAX_MTU, NetConf, Requested, RuntimeParameters
+from netplug_core.netconf.precedence import find_requested
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.metadata import Labels
-from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions, endpoint_delete
-from netplug_core.workload.identity import WorkloadIdentity
+from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions, WorkloadIdentity, endpoint_delete
 
 if TYPE_CHECKING:
     from netplug_core.workload.pod import PodDetails
@@ -339,8 +341,6 @@ def require_mtu(world: CNIWorld, netconf: NetConf, families: Iterable[Family]) -
     Raises:
         ConfigurationError: it is too small; the key or the file that has it is named.
     """
-    from netplug_core.dataplane.plan import find_mtu_problem  # an ADD loads it anyway
-
     mtu = mtu_of(world, netconf)
     if problem := find_mtu_problem(mtu, families):
         where = "network configuration.mtu" if netconf.mtu else f"MTU file {netconf.mtu_file}"
@@ -361,7 +361,6 @@ def dns_of(world: CNIWorld, netconf: NetConf) -> DNS:
     path = netconf.ipam.resolv_conf
     if not path:
         return NO_DNS
-    from netplug_core.cni.result import parse_resolv_conf
 
     try:
         text = world.host.find_text(path)
@@ -404,7 +403,6 @@ def requested_of(request: CNIRequest, netconf: NetConf, *, has_interface: bool) 
     """
     if request.args.address is None and not request.args.mac and netconf.runtime == _NO_PARAMETERS:
         return _NOTHING_REQUESTED
-    from netplug_core.netconf.precedence import find_requested  # most calls do without
 
     return find_requested(request.args, netconf, has_interface=has_interface)
 

@@ -21,8 +21,13 @@ from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import Get
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.workload.endpoint import EndpointOptions, NewObjectMetadata, build_endpoint, has_endpoint
-from netplug_core.workload.identity import WorkloadIdentity
+from netplug_core.workload.endpoint import (
+    EndpointOptions,
+    NewObjectMetadata,
+    WorkloadIdentity,
+    build_endpoint,
+    has_endpoint,
+)
 
 __all__ = ["CHECK_S", "AddressesNotHeld", "AttachmentDiffers", "EndpointDiffers", "check", "check_addresses"]
 

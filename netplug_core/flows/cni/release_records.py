@@ -47,7 +47,7 @@ from netplug_core.flows.world import CNIWorld, RecordFiles, ReplayTime
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
-from netplug_core.workload.identity import WorkloadIdentity
+from netplug_core.workload.endpoint import WorkloadIdentity
 
 __all__ = [
     "ORPHANED_AFTER_NS", "POSTPONED", "REPLAY_S", "REPORT_EVERY_NS", "ReleaseRecord", "finish_own", "forget_own",

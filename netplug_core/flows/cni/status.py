@@ -28,6 +28,7 @@ from netplug_core.flows.cni.call import (
     require_supported,
     wanted_of,
 )
+from netplug_core.flows.cni.pods import require_ready_gates
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import BLOCK_IPAM, NetConf
@@ -58,8 +59,6 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         if netconf.datastore.is_kubernetes:
             _require_node(world, node_of(world, netconf), deadline)
         if netconf.readiness_gates:
-            from netplug_core.flows.cni.pods import require_ready_gates  # few configurations have some
-
             require_ready_gates(world, netconf.readiness_gates)
     _require_host(world, netconf, families)
     _require_connectivity(world, netconf)

@@ -19,6 +19,7 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.transaction import Transaction, Transactor, read_pages
 from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.release import PartRelease, allocations, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import (
@@ -32,6 +33,7 @@ from netplug_core.ipam.allocation.request import (
 )
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path, is_within, raise_if_within
 from netplug_core.ipam.model.handle import Handle, handle_query
+from netplug_core.ipam.outcome.refusals import CommitFull
 from netplug_core.ipam.outcome.trace import left_out
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.locks import AttemptLocks, no_lock
@@ -106,8 +108,6 @@ class BlockIPAM:
 
         A request that accepts fewer addresses takes several where they lie in more blocks than one commit changes.
         """
-        from netplug_core.ipam.allocation.decide import decide, queries  # a DEL does without
-
         handle = None if request.handle is None else handle_query(request.handle)
         record, locks = _CommitRecord(self._is_ordered, handle), AttemptLocks(turn=self.turn, lock=self.lock)
         draw = _drawn_once(self.chance)
@@ -196,12 +196,9 @@ class BlockIPAM:
         """Release addresses without a handle that failed attempts assigned: no later release could name them."""
         if not unreleased:
             return
-        from netplug_core.flows.ipam.addresses import release_addresses
 
         with suppress(NetplugError):  # the call is answered already; the attributes of what is left name its owner
-            release_addresses(
-                self.datastore, unreleased, pace=self._pace(Deadline.after(self.clock, CLEANUP_TIMEOUT_S))
-            )
+            self._release_items(unreleased, Deadline.after(self.clock, CLEANUP_TIMEOUT_S))
 
     def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
         """Release what the handle holds and delete the endpoint, in one commit; a handle of many blocks takes several.
@@ -219,16 +216,16 @@ class BlockIPAM:
             freed.update(part.addresses)
         for item in request.addresses:
             if item.address not in freed:  # one by one: an address that is another's by now must not keep others held
-                freed.update(self._release_item(item, deadline))
+                freed.update(self._release_items((item,), deadline))
         for error in damaged:
             if error is not None:
                 raise error
         return Released(addresses=tuple(sorted(freed)))
 
-    def _release_item(self, item: ReleaseItem, deadline: Deadline) -> tuple[Address, ...]:
-        from netplug_core.flows.ipam.addresses import release_addresses
+    def _release_items(self, items: Sequence[ReleaseItem], deadline: Deadline) -> tuple[Address, ...]:
+        from netplug_core.flows.ipam.addresses import release_addresses  # a flow, which few calls need
 
-        return release_addresses(self.datastore, (item,), pace=self._pace(deadline)).released
+        return release_addresses(self.datastore, items, pace=self._pace(deadline)).released
 
     def _release_part(
         self, request: ReleaseRequest, endpoint: EndpointWrites, deadline: Deadline, after: Prefix | None
@@ -276,7 +273,6 @@ class BlockIPAM:
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> tuple[Family, ...]:
         """Decide an assignment without committing it."""
-        from netplug_core.ipam.allocation.decide import decide, queries
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
             wanted = evolve(request, shortfall=Shortfall.REFUSE)
@@ -292,8 +288,7 @@ class BlockIPAM:
         All blocks are read, page by page: a node may hold addresses in blocks of other nodes. Attachments in a block
         that cannot be read are left for a later call.
         """
-        from netplug_core.datastore.transaction import read_pages
-        from netplug_core.ipam.gc.candidates import attachments
+        from netplug_core.ipam.gc.candidates import attachments  # the collector's rules, which only GC needs
 
         blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline, malformed=[]))
         return attachments(blocks, node=node, network=network)
@@ -329,6 +324,7 @@ class BlockIPAM:
         transaction = Transaction(self.datastore, pace, READINESS_GATE, self.cache, assume_absent, record, turn=turn)
         if self.queue is None:
             return transaction
+
         from netplug_core.datastore.batch import BatchTransactor  # a process that serves one call does without
 
         return BatchTransactor(self.queue, transaction)
@@ -415,7 +411,6 @@ def _is_cut_by_commit(assignment: Assignment) -> bool:
     """Whether the same request gets more addresses by another commit."""
     if not assignment.shortfalls:
         return False
-    from netplug_core.ipam.outcome.refusals import CommitFull
 
     return any(isinstance(shortfall, CommitFull) for shortfall in assignment.shortfalls)
 

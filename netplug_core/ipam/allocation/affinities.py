@@ -14,8 +14,7 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.ipam.allocation.acquire import OwnBlocks, find_own_blocks
-from netplug_core.ipam.allocation.block_listing import find_overlap, overlap_queries
+from netplug_core.ipam.allocation.acquire import OwnBlocks, find_overlap, find_own_blocks, overlap_queries
 from netplug_core.ipam.allocation.context import (
     CONFIGURATION,
     POOLS,

@@ -23,14 +23,16 @@ from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation.acquire import (
     PROBE_COUNT,
+    ListedBlocks,
     PoolPrefix,
     acquire_each,
     blocks_in_order,
     claim_free,
+    list_blocks,
+    list_claims,
     nearby_blocks,
     start_position,
 )
-from netplug_core.ipam.allocation.block_listing import ListedBlocks, list_blocks, list_claims
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
 from netplug_core.ipam.allocation.pools import block_positions

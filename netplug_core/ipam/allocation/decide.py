@@ -17,6 +17,7 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire_nearby, find_own_blocks
+from netplug_core.ipam.allocation.borrow import acquire_elsewhere
 from netplug_core.ipam.allocation.context import (
     CONFIGURATION,
     POOLS,
@@ -41,8 +42,18 @@ from netplug_core.ipam.allocation.request import (
     Shortfall,
     Wanted,
 )
+from netplug_core.ipam.allocation.specific import allocate_specific
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import AFFINITY, Handle, affinities_query, handle_key, handle_query
+from netplug_core.ipam.outcome.refusals import (
+    AddressShortfall,
+    CommitFull,
+    NoPoolQualifies,
+    NoPoolServes,
+    PoolUnknown,
+    is_shortfall,
+    naming,
+)
 from netplug_core.ipam.outcome.trace import UNJUDGED, AllocationRule, PoolTrace, RecordTrace, RuleTrace
 from netplug_core.records import (
     ABSENT,
@@ -114,7 +125,6 @@ def decide(
 def _allocate(context: AllocationContext, wanted: Wanted) -> FamilyOutcome | NeedMore:
     if isinstance(wanted, Automatic):
         return _allocate_automatic(context, wanted)
-    from netplug_core.ipam.allocation.specific import allocate_specific
 
     return allocate_specific(context, wanted)
 
@@ -127,8 +137,6 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         return FamilyOutcome(held=held[:total], trace=entries)
     choice = choose(context.pools, context.request, wanted, context.labels)
     if isinstance(choice, NetplugError):
-        from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes
-
         seen = _passed_over(choice.seen) if isinstance(choice, NoPoolServes | NoPoolQualifies) else ()
         return FamilyOutcome(held=held, trace=(*entries, *seen), refusal=_with_registration(context, choice))
     own = find_own_blocks(context, wanted.family, choice.pools)
@@ -176,12 +184,8 @@ def acquire_missing(
     """Take what the claimant's own blocks lack from others; why that is not enough, or what to read first."""
     refusal: AllocationError | NeedMore | None = acquire_nearby(allocation, wanted, pools, pending)
     if refusal is None and allocation.missing:
-        from netplug_core.ipam.allocation.borrow import acquire_elsewhere  # most requests do without
-
         refusal = acquire_elsewhere(allocation, wanted, pools)
     if refusal is None and allocation.postponed:
-        from netplug_core.ipam.outcome.refusals import CommitFull
-
         found = allocation.wanted - allocation.postponed
         return CommitFull(wanted.family, found, allocation.wanted, tuple(allocation.trace))
     return refusal
@@ -200,8 +204,6 @@ def _uses_own_blocks_only(allocation: FamilyAllocation, own: OwnBlocks) -> bool:
 
 def _with_registration(context: AllocationContext, refusal: NetplugError) -> NetplugError:
     """The refusal; where no pool selects the node, it also says whether the node is registered at all."""
-    from netplug_core.ipam.outcome.refusals import NoPoolServes
-
     is_missing = context.has_read_node and context.node is None and context.labels is not None
     if isinstance(refusal, NoPoolServes) and is_missing:
         return evolve(refusal, is_registered=False)
@@ -221,8 +223,6 @@ def _passed_over(trace: Iterable[TraceEntry]) -> tuple[RecordTrace | PoolTrace, 
 
 def _naming(context: AllocationContext, refusal: NetplugError, passed_over: Sequence[TraceEntry]) -> NetplugError:
     """The refusal, which names what was passed over; where it is a named pool that cannot be read, its own error."""
-    from netplug_core.ipam.outcome.refusals import PoolUnknown, naming
-
     if isinstance(refusal, PoolUnknown):
         key = ippool_key(refusal.entry)
         damaged = (error for error in context.snapshot.malformed(POOLS) if error.subject == key)
@@ -242,7 +242,6 @@ def _refusal(request: AssignRequest, outcomes: list[FamilyOutcome]) -> NetplugEr
     refusals = [outcome.refusal for outcome in outcomes if outcome.refusal is not None]
     if not refusals:
         return None
-    from netplug_core.ipam.outcome.refusals import AddressShortfall, is_shortfall
 
     if request.shortfall is Shortfall.REFUSE:
         first = refusals[0]

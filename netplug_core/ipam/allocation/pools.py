@@ -20,12 +20,23 @@ from netplug_core.clock import SECOND_NS
 from netplug_core.errors import ConfigurationError, NetplugError, excerpt
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
 from netplug_core.ipam.model.block import Allocation, Block
+from netplug_core.ipam.outcome.refusals import (
+    AddressOutside,
+    AddressWrongUse,
+    NoPoolQualifies,
+    NoPoolServes,
+    PoolRefused,
+    PoolUnknown,
+    UseMissing,
+)
 from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace, RecordTrace
 from netplug_core.records import Delete, Get, Malformed, Record, Snapshot, Update, Write
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.metadata import Metadata
+from netplug_core.selectors.evaluation import matches
+from netplug_core.selectors.grammar import SelectorError, parse
 
 if TYPE_CHECKING:
     from netplug_core.selectors.grammar import Selector
@@ -319,8 +330,6 @@ def choose(
     be read does not serve either, and stops no other.
     """
     if request.use is None:
-        from netplug_core.ipam.outcome.refusals import UseMissing
-
         return UseMissing()
     if wanted.pools:
         return _named(pools, request, request.use, wanted)
@@ -339,7 +348,6 @@ def choose(
     seen = tuple(looked)
     if serving:
         return Choice(pools=tuple(serving), seen=seen)
-    from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes
 
     if any(trace.outcome in _UNQUALIFIED for trace in seen):
         return NoPoolQualifies(request.use, seen)
@@ -348,8 +356,6 @@ def choose(
 
 def pool_of_address(pools: Pools, wanted: Specific, use: AllowedUse | None) -> Record[IPPool] | NetplugError:
     """The first enabled pool, by name, that an address lies in: its selectors, mode and reservations are not judged."""
-    from netplug_core.ipam.outcome.refusals import AddressOutside, AddressWrongUse
-
     named: list[str] = []
     for entry in wanted.pools:
         found = _resolve(pools, entry, wanted.family)
@@ -393,8 +399,6 @@ def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automa
         if older is not None and trace.outcome is PoolOutcome.SERVES:
             trace = evolve(trace, outcome=PoolOutcome.OVERLAPS, detail=older)
         if trace.outcome is not PoolOutcome.SERVES:
-            from netplug_core.ipam.outcome.refusals import NoPoolQualifies, PoolRefused
-
             return NoPoolQualifies(use, (trace,)) if trace.outcome in _UNQUALIFIED else PoolRefused(entry, trace)
         chosen[found.key.name] = found
         seen.append(trace)
@@ -414,7 +418,6 @@ def _resolve(pools: Pools, entry: str, family: Family) -> Record[IPPool] | Netpl
         for record in pools:
             if record.value.spec.prefix == prefix:
                 return record
-    from netplug_core.ipam.outcome.refusals import PoolUnknown
 
     return PoolUnknown(entry, _labels(pools))
 
@@ -490,14 +493,11 @@ def _qualified(pool: IPPool, request: AssignRequest, use: AllowedUse) -> tuple[P
 def _matches(pool: Record[IPPool], field: str, text: str, labels: Mapping[str, str]) -> bool:
     if text in _SELECTS_ALL:
         return True
-    from netplug_core.selectors.evaluation import matches
 
     return matches(_parsed(pool, field, text), labels)
 
 
 def _parsed(pool: Record[IPPool], field: str, text: str) -> Selector:
-    from netplug_core.selectors.grammar import SelectorError, parse
-
     try:
         return parse(text)
     except SelectorError as error:

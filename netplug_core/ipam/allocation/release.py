@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ConfigurationError
-from netplug_core.ipam.allocation.block_listing import all_blocks
+from netplug_core.ipam.allocation.acquire import all_blocks, find_overlap
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.pools import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, ReleaseRequest
@@ -170,8 +170,6 @@ def _is_pending(affinity: Record[Affinity] | None) -> bool:
 
 
 def _find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
-    from netplug_core.ipam.allocation.block_listing import find_overlap  # most releases create no block
-
     return find_overlap(snapshot, prefix)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.ipam.allocation.block_listing import find_overlap
+from netplug_core.ipam.allocation.acquire import find_overlap
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyOutcome, held_addresses, link_reserved
 from netplug_core.ipam.allocation.ownership import Purpose
 from netplug_core.ipam.allocation.pools import pool_of_address

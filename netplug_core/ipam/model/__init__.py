@@ -1,1 +1,1 @@
-"""What is stored: block, affinity, handle, attributes, and their invariants."""
+"""What is stored: block, affinity, handle, and their invariants."""

@@ -29,8 +29,7 @@ from netplug_core.ipam.gc.model import (
     ScanTime,
     StoreView,
 )
-from netplug_core.ipam.model.attributes import Attribute
-from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Block, block_key
+from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import (
     AFFINITY,
     HANDLE,

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from netplug_cli.cni.main import _FLOWS, _load_flow
 from netplug_cli.wiring.cni import main
 from netplug_core import __version__
-from netplug_core.cni.dispatch import Plugin
-from netplug_core.cni.versions import CNICommand
+from netplug_core.cni.dispatch import CNICommand, Plugin
 from netplug_core.flows.cni import add, check, delete, gc, status
+from netplug_core.flows.cni.answer import FLOWS, find_flow
 from tests.harness.waiting import EMERGENCY_STOP_S
 
 CALL = {
@@ -86,9 +85,9 @@ def runtime(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
 def test_each_command_has_its_flow(
     command: CNICommand, flow: Callable[..., object], ipam_flow: Callable[..., object]
 ) -> None:
-    assert _load_flow(Plugin.MAIN, command) is flow
-    assert _load_flow(Plugin.IPAM, command) is ipam_flow
-    assert set(_FLOWS[Plugin.MAIN]) == set(_FLOWS[Plugin.IPAM]) == set(CNICommand) - {CNICommand.VERSION}
+    assert find_flow(Plugin.MAIN, command) is flow
+    assert find_flow(Plugin.IPAM, command) is ipam_flow
+    assert set(FLOWS[Plugin.MAIN]) == set(FLOWS[Plugin.IPAM]) == set(CNICommand) - {CNICommand.VERSION}
 
 
 @pytest.mark.parametrize("name", ["netplug", "netplug-ipam"])
@@ -236,4 +235,4 @@ def test_a_command_loads_its_own_flow_only() -> None:
     )
     loaded = done.stderr.splitlines()[-1].split()
     flows = [name for name in loaded if name.startswith("netplug_core.flows.cni.")]
-    assert flows == ["netplug_core.flows.cni.call", "netplug_core.flows.cni.status"]
+    assert flows == [f"netplug_core.flows.cni.{name}" for name in ("answer", "call", "pods", "status")]

@@ -21,8 +21,7 @@ from netplug_core.records import Create, Kind, List
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import get_kind
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.workload.endpoint import endpoint_delete
-from netplug_core.workload.identity import WorkloadIdentity
+from netplug_core.workload.endpoint import WorkloadIdentity, endpoint_delete
 from tests.harness.lab import LabHarness
 
 CLUSTER = ExternalServers(kind=StoreKind.KUBERNETES, environment=(("KUBECONFIG", "/k"),), addresses=())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.cni.versions import (
+from netplug_core.cni.dispatch import (
     NEWEST_VERSION,
     SUPPORTED_VERSIONS,
     CNICommand,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.cni.dispatch import Plugin
-from netplug_core.cni.versions import CNICommand
+from netplug_core.cni.dispatch import CNICommand, Plugin
 from netplug_core.errors import ConfigurationError, DecodeError, NetplugError
 from netplug_core.log import Level, LogSettings
 from netplug_core.netconf.load import LoadPurpose, load

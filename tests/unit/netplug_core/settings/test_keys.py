@@ -4,11 +4,13 @@ import pytest
 
 from netplug_core.decoding.tables import Decoder, cni_error
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.settings.keys import netconf_path, netconf_tables, refuse_endpoints_beside_srv
 from netplug_core.settings.model import (
     DEFAULT_ETCD_ENDPOINT,
     DatastoreSettings,
     KubernetesAccess,
+    netconf_path,
+    netconf_tables,
+    refuse_endpoints_beside_srv,
 )
 
 TOKEN, PASSWORD = "t0ken", "passw0rd"

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from netplug_core.settings.keys import SECRET_SETTINGS, SETTING_VARIABLES
+from netplug_core.settings.model import SECRET_SETTINGS, SETTING_VARIABLES
 from netplug_core.support.redaction import Redactor, is_secret_name
 
 SECRET = "pl4nted secret/with=signs"  # noqa: S105  # searched for

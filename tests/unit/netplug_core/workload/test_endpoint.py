@@ -15,12 +15,12 @@ from netplug_core.workload.endpoint import (
     EndpointOptions,
     NewObjectMetadata,
     PodReplaced,
+    WorkloadIdentity,
     build_endpoint,
     endpoint_delete,
     endpoint_upsert,
     has_endpoint,
 )
-from netplug_core.workload.identity import WorkloadIdentity
 from netplug_core.workload.pod import PodDetails
 
 POD = WorkloadIdentity(

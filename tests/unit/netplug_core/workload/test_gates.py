@@ -7,6 +7,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Address
 from netplug_core.names import container_mac
+from netplug_core.workload.endpoint import WorkloadIdentity
 from netplug_core.workload.gates import (
     EndpointStatus,
     ProbeResult,
@@ -16,7 +17,6 @@ from netplug_core.workload.gates import (
     render_status,
     status_file_of,
 )
-from netplug_core.workload.identity import WorkloadIdentity
 
 WORKLOAD = WorkloadIdentity(
     node="node-1", network="net1", container_id="c1", interface="eth0", pod="test-pod-1", pod_namespace="test"

@@ -12,8 +12,8 @@ from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import UnhealthyStatus
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
+from netplug_core.workload.endpoint import WorkloadIdentity
 from netplug_core.workload.gates import EndpointStatus, GateNotReady, ProbeResult, render_status, status_file_of
-from netplug_core.workload.identity import WorkloadIdentity
 from tests.harness.cni_node import (
     DEFAULT_CONTAINER,
     DUAL_STACK,

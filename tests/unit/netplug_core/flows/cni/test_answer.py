@@ -15,11 +15,11 @@ from netplug_core.cni.dispatch import (
     PluginIdentity,
     ProcessOutput,
     plugin_from_argv0,
-    run_invocation,
 )
-from netplug_core.cni.request import CNICommand, CNIRequest
+from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, IPConfig
 from netplug_core.errors import NamespaceError, Unavailable
+from netplug_core.flows.cni.answer import run_invocation
 
 SUPPORTED = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 CONFIG = '{"name": "net1", "cniVersion": "1.0.0", "type": "netplug"}'
@@ -74,7 +74,7 @@ class DispatchHarness:
     def run(self, invocation: Invocation) -> ProcessOutput:
         return run_invocation(
             invocation,
-            handlers={command: self.handle for command in CNICommand if command is not CNICommand.VERSION},
+            serve=self.handle,
             is_own_namespace=self.is_own_namespace,
             test_connection=self.test_connection,
             log=self.logged.append,
@@ -239,10 +239,10 @@ def test_version_answers_without_standard_input(harness: DispatchHarness) -> Non
 def test_version_imports_little() -> None:
     script = (
         "import sys\n"
-        "from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, run_invocation\n"
+        "from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, answer_at_once\n"
         "identity = PluginIdentity(plugin=Plugin.MAIN, version='1')\n"
         "invocation = Invocation(identity=identity, environ={'CNI_COMMAND': 'VERSION'}, stdin=lambda: '{}')\n"
-        "reply = run_invocation(invocation, handlers={}, is_own_namespace=bool, test_connection=print, log=print)\n"
+        "reply = answer_at_once(invocation)\n"
         "assert reply.exit_status == 0\n"
         "print(*sorted(sys.modules))\n"
     )
@@ -251,7 +251,6 @@ def test_version_imports_little() -> None:
         "netplug_core",
         "netplug_core.cni",
         "netplug_core.cni.dispatch",
-        "netplug_core.cni.versions",
         "netplug_core.errors",
     ]
     assert {"cattrs", "logging", "ipaddress", "traceback", "subprocess", "socket"}.isdisjoint(loaded)
