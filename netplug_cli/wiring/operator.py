@@ -95,10 +95,6 @@ def _settings(options: OperatorArguments, environ: Mapping[str, str]) -> Operato
     )
 
 
-if __name__ == "__main__":
-    main()
-
-
 # --- operator pools --------------------------------------------------------------------------------------------------
 
 
@@ -256,3 +252,7 @@ def _watched(shipped: Shipped) -> Iterator[ObjectCollection]:
         names.setdefault((ref.api_version, ref.plural, ref.namespace), set()).add(ref.name)
     for (version, plural, namespace), found in names.items():
         yield collection_of(version, plural, namespace=namespace, names=found)
+
+
+if __name__ == "__main__":
+    main()

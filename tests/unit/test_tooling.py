@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import re
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,10 +36,9 @@ def modules() -> list[tuple[str, Path]]:
     ]
 
 
-def functions(path: Path) -> Iterator[Function]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, Function):
-            yield node
+@cache
+def functions(path: Path) -> tuple[Function, ...]:
+    return tuple(node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, Function))
 
 
 def lines_of(function: Function) -> int:
@@ -68,6 +67,12 @@ def test_no_function_is_longer_than_a_screen() -> None:
 def test_no_function_takes_more_parameters_than_fit_in_a_head() -> None:
     counts = {f"{name}:{f.lineno} {f.name}": parameters_of(f) for name, path in modules() for f in functions(path)}
     assert {name: count for name, count in counts.items() if count > PARAMETERS} == {}
+
+
+def test_a_module_that_is_run_ends_with_that() -> None:
+    """What stands below is not defined yet where `python -m` runs the module."""
+    texts = {name: path.read_text().partition('\nif __name__ == "__main__":\n')[2] for name, path in modules()}
+    assert [name for name, text in texts.items() if re.search(r"^\S", text, re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
