@@ -54,7 +54,16 @@ CROWDS = {"test_cni_race", "test_outage_drill"}
 """Modules whose tests run a hundred processes at once in a deep run: one after another then, beside those of the second
 API server, which some of them need."""
 
-SHARED_SETUP = {"test_bundle", "test_install", "test_method_cache", "test_node_service", "test_site"}
+SHARED_SETUP = {
+    "test_bundle",
+    "test_install",
+    "test_manifests",
+    "test_method_cache",
+    "test_node_service",
+    "test_site",
+    "test_tooling",
+    "test_your_own_backend",
+}
 """Modules whose tests share what takes seconds to make: each worker that runs one of them would make it again."""
 
 OWN_SERVERS = {"test_lab"}

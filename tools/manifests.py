@@ -83,9 +83,8 @@ def render_schema(schema: Mapping[str, object]) -> str:
     return JSON_HEAD + json.dumps(schema, indent=2).removeprefix("{\n") + "\n"
 
 
-def write(folder: Path) -> Iterator[str]:
-    """Make a folder hold the manifests, and none of a kind that is gone; yields a line for each change."""
-    wanted = dict(render_manifests())
+def write(folder: Path, wanted: Mapping[str, str]) -> Iterator[str]:
+    """Make a folder hold these files, and no manifest of a kind that is gone; yields a line for each change."""
     files = (path for path in sorted(folder.rglob("*.*")) if path.is_file())
     present = {str(path.relative_to(folder)): path.read_text() for path in files}
     for name, text in wanted.items():
@@ -100,5 +99,5 @@ def write(folder: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for change in write(MANIFESTS):
+    for change in write(MANIFESTS, dict(render_manifests())):
         print(change)

@@ -30,7 +30,7 @@ COLLECTOR_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 2)
 # For the suite's own settings. It draws so many short examples and so many long ones, after its plain checks.
 CONFORMANCE_EXAMPLES = _ALL if IS_DEEP else _ALL // 2
 # An example is a whole cluster of threads, which takes a tenth of a second and more.
-CONTENTION_EXAMPLES = settings(max_examples=_ALL // 6 if IS_DEEP else 5)
+CONTENTION_EXAMPLES = settings(max_examples=_ALL // 6 if IS_DEEP else 2)
 # An example is some forty looks of an operator at a cluster.
 CONVERSION_EXAMPLES = settings(max_examples=_ALL // 5)
 # On a real server a step costs milliseconds; on an API server each write is a request of its own.
