@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Each worker would compile every test again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test unit property integration faults nightly churn lint bench manifests man site dist images constraints clean
+.PHONY: help demo test unit property integration faults nightly cluster-test churn lint bench manifests man site dist images constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
@@ -30,13 +30,16 @@ other_apiservers := kube-apiserver-v1.35.4
 of_etcd = $(wildcard tests/integration/test_etcd_*.py) tests/integration/test_every_datastore.py
 of_apiserver = $(wildcard tests/integration/test_kubernetes_*.py) tests/integration/test_every_datastore.py \
     tests/integration/test_admission.py tests/integration/test_install_cluster.py tests/integration/test_operator.py
+of_cluster = $(addsuffix -v1.36.3,kube-apiserver kubectl kubelet kube-controller-manager kube-scheduler)
 step = @printf '==> %s\n'
 # The rule is in tests/conftest.py.
 missed = $(if $(filter 1 true,$(shell echo '$(CI)' | tr A-Z a-z)),fail: CI=$(CI) allows no skip,are skipped)
-servers = @tools/servers || printf '%s\n' 'tests that need what is missing $(missed)'
+# The first time servers are built while those tests run that need none (tests/harness/servers/binaries.py waits).
+beside_servers = @{ tools/servers || printf '%s\n' 'tests that need what is missing $(missed)'; } & \
+    failed=0; $(1) || failed=$$?; wait; exit $$failed
 
 help:                   ## this list
-	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
 
 # The servers of the other datastores come with what development takes.
 demo:                   ## a node and pods with real addresses, shown and taken down again; DATASTORE=etcdv3, kubernetes
@@ -45,9 +48,8 @@ demo:                   ## a node and pods with real addresses, shown and taken 
 
 test:                   ## every test, and the branch coverage of each package
 	@tools/prepare dev
-	$(servers)
 	$(step) 'pytest: unit, property, integration, with branch coverage'
-	@$(parallel) --cov --cov-report= --durations=15
+	$(call beside_servers,$(parallel) --cov --cov-report= --durations=15)
 	$(step) 'coverage: netplug_core is complete; netplug_backends and netplug_cli are above 90 %'
 	@$(call coverage,netplug_core,100)
 	@$(call coverage,netplug_backends,90)
@@ -60,9 +62,8 @@ unit property:          ## one folder of tests, without coverage
 
 integration:            ## the tests on real kernels and real servers
 	@tools/prepare dev
-	$(servers)
 	$(step) 'pytest: integration'
-	@$(parallel) tests/integration
+	$(call beside_servers,$(parallel) tests/integration)
 
 faults:                 ## every fault at every write of every operation of the allocator
 	@tools/prepare dev
@@ -71,7 +72,7 @@ faults:                 ## every fault at every write of every operation of the 
 
 # Each part of the night is a target of its own: what failed can be run again alone.
 nights := nightly-unit nightly-faults nightly-integration nightly-stress nightly-node $(addprefix nightly-,$(other_etcds)) \
-    $(addprefix nightly-,$(other_apiservers)) nightly-dist
+    $(addprefix nightly-,$(other_apiservers)) nightly-dist cluster-test
 .PHONY: $(nights)
 deep = NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel)
 
@@ -90,7 +91,7 @@ nightly-faults:
 
 nightly-integration:
 	$(step) 'pytest: integration, deep'
-	@$(deep) tests/integration -m 'not stress'
+	@$(deep) tests/integration -m 'not stress and not cluster'
 
 # One test at a time: what waits for a server in others would wait for the processor.
 nightly-stress:
@@ -101,9 +102,15 @@ nightly-node:
 	$(step) 'pytest: the calls of a runtime, served by a node process'
 	@NETPLUG_SERVED_BY=node-process $(parallel) tests/integration
 
+cluster-test:           ## what needs a whole cluster of nodes, or its scale; one test at a time
+	@tools/prepare dev --night
+	@tools/servers $(of_cluster)
+	$(step) 'pytest: whole clusters'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/integration -m cluster
+
 churn:                  ## 100,000 attachments come and go through one node process on etcd
 	@tools/prepare dev
-	$(servers)
+	@tools/servers
 	$(step) 'pytest: 100,000 attachments'
 	@NETPLUG_HYPOTHESIS_PROFILE=nightly NETPLUG_CHURN_ROUNDS=2000 $(python) -m pytest tests/integration/test_node_process_churn.py \
 	    -m etcd

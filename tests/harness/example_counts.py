@@ -26,16 +26,16 @@ _ALL = settings().max_examples
 
 # A step is many calls, and each is checked.
 ALLOCATOR_EXAMPLES = settings(max_examples=_ALL // 4 if IS_DEEP else max(8, _ALL // 5))
-COLLECTOR_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 2)
+COLLECTOR_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 4)
 # For the suite's own settings. It draws so many short examples and so many long ones, after its plain checks.
-CONFORMANCE_EXAMPLES = _ALL if IS_DEEP else _ALL // 2
+CONFORMANCE_EXAMPLES = _ALL if IS_DEEP else _ALL // 4
 # An example is a whole cluster of threads, which takes a tenth of a second and more.
 CONTENTION_EXAMPLES = settings(max_examples=_ALL // 6 if IS_DEEP else 2)
 # An example is some forty looks of an operator at a cluster.
 CONVERSION_EXAMPLES = settings(max_examples=_ALL // 5)
 # On a real server a step costs milliseconds; on an API server each write is a request of its own.
-ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 10)
-APISERVER_EXAMPLES = settings(max_examples=_ALL // 20 if IS_DEEP else 5)
+ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 6)
+APISERVER_EXAMPLES = settings(max_examples=_ALL // 20 if IS_DEEP else 3)
 # An example makes a folder with a few files.
 FILES = settings(max_examples=2_000 if IS_DEEP else 150)
 # A call within this process takes some milliseconds, one of the installed executables a tenth of a second.

@@ -37,7 +37,7 @@ from tests.harness.waiting import wait_until
 from tools.charts.files import DEFINITION_CHARTS
 from tools.manifests import MANIFESTS
 
-pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.stress]
+pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.cluster]
 
 REPLICAS = 4
 OWN_POOL, FLANNELS = "10.65.0.0/16", "10.244.0.0/16"

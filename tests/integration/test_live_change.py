@@ -19,7 +19,7 @@ from tests.harness.runtimes.from_empty import CONF, EmptyCluster, open_empty_clu
 from tests.harness.tool_user import ToolUser
 from tools.images.build import REFERENCE
 
-pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.stress]
+pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.cluster]
 
 NODES = ("node-1", "node-2")
 OTHER_CONF, OTHER_BIN = "/etc/cni/other.d", "/opt/cni/other"

@@ -24,7 +24,7 @@ from tests.harness.servers.binaries import find_kubernetes_program
 from tests.harness.servers.kube_objects import open_store
 from tests.harness.waiting import wait_until
 
-pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.stress]
+pytestmark = [pytest.mark.netns, pytest.mark.runtimes, pytest.mark.cluster]
 
 PAGE = "docs/quickstart-kubernetes.md"
 PULLED = "docker.io/library/busybox:1"

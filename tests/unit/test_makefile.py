@@ -4,9 +4,12 @@ import os
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from tests.harness.servers import binaries
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
@@ -39,6 +42,33 @@ def test_where_a_server_cannot_be_made_it_says_what_becomes_of_the_tests(
     tmp_path: Path, target: str, ci: str, outcome: str
 ) -> None:
     assert f"'tests that need what is missing {outcome}'" in made(tmp_path, "-n", target, ci=ci).stdout
+
+
+def test_what_needs_a_server_waits_while_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "_SERVERS", tmp_path)
+    building = subprocess.Popen(
+        ["flock", str(tmp_path / ".lock"), "sh", "-c", "echo locked; read go; touch etcd-new; chmod +x etcd-new"],
+        cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert building.stdin is not None
+    assert building.stdout is not None
+    assert building.stdout.readline() == "locked\n"
+    monkeypatch.setenv("NETPLUG_ETCD", "etcd-new")
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(binaries.find_etcd_binary)
+        building.communicate("go\n")
+        assert found.result() == str(tmp_path / "etcd-new")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_tests_run_beside_the_build_and_their_outcome_counts(checkout: Path, code: int) -> None:
+    """Also where no server could be made."""
+    for name, exit_code in (("tools/servers", 1), (".venv/bin/python", code)):
+        (checkout / name).write_text(f"#!/bin/sh\necho ran {name}\nexit {exit_code}\n")
+        (checkout / name).chmod(0o700)
+    ended = made(checkout, "integration")
+    assert ended.returncode == 2 * code
+    assert {"ran tools/servers", "ran .venv/bin/python"} <= set(ended.stdout.splitlines())
 
 
 STEPS = ["ruff format --check .", "ruff check .", "mypy --strict", "pyright", "lint-imports", "python -m sphinx"]

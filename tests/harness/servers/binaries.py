@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,8 +59,16 @@ def find_helm() -> str:
 def _in_servers(name: str) -> str:
     path = _SERVERS / name  # the name itself where it is absolute
     if not os.access(path, os.X_OK):
+        _wait_for_build()
+    if not os.access(path, os.X_OK):
         pytest.skip(f"{path} is missing: make it with tools/servers {path.name}")
     return str(path)
+
+
+def _wait_for_build() -> None:
+    """Wait while ``tools/servers`` makes programs; it holds a lock meanwhile."""
+    with suppress(FileNotFoundError), (_SERVERS / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def _distributed_etcd() -> str:
