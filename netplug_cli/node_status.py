@@ -120,4 +120,4 @@ def _decoder() -> Decoder:
         Table(cls=CallFigures, fields=calls),
         Table(cls=NodeDatastore, fields=datastore),
     )
-    return Decoder(tables, document_error)
+    return Decoder(document_error, tables=tables)

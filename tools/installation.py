@@ -1,6 +1,6 @@
 """`python -m tools.installation` writes the table of fields in docs/installation.md, between its two marks.
 
-Paths and values are those of the schema, the texts those of ``netplug_core.installation.schema``.
+Paths and values are those of the schema, the texts those of the members.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from netplug_core.decoding.tables import Schema
-from netplug_core.installation.schema import field_schemas, find_field_text
+from netplug_core.decoding.tables import Schema, collect_members
+from netplug_core.installation.schema import field_schemas
+from netplug_core.resources.installation import InstallationSpec
 from tools.pages import replace_between
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "installation.md"
@@ -26,11 +27,11 @@ def render_page(text: str) -> str:
 
 def _rows() -> Iterator[str]:
     """A row for each field that has a value of its own; the second place of the CNI settings is left out."""
-    for path, schema in field_schemas().items():
-        text = find_field_text(path)
+    members, schemas = collect_members(InstallationSpec), field_schemas()
+    for path, one in members.items():
         is_second_place = path == "cni" or path.startswith("cni.")
-        if not is_second_place and (text.default or text.ends_up_in):
-            yield f"| `{path}` | {_values(schema)} | {text.default} | {text.effect} | {text.ends_up_in} |\n"
+        if not is_second_place and (one.default or one.ends_up_in):
+            yield f"| `{path}` | {_values(schemas[path])} | {one.default} | {one.text} | {one.ends_up_in} |\n"
 
 
 def _values(schema: Schema) -> str:

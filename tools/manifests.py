@@ -1,8 +1,8 @@
 """`make manifests` writes netplug_cli/manifests anew.
 
-CRDs, rights and static manifests are made from the tables of ``netplug_backends.kubernetes``, the JSON Schemas of the
-network configuration from those of ``netplug_core.netconf``, systemd units from ``netplug_backends.host.services``,
-charts from ``tools.charts``.
+CRDs are made from the members that the kinds declare, rights and static manifests by ``netplug_backends.kubernetes``,
+the JSON Schemas of the network configuration from the tables of ``netplug_core.netconf``, systemd units from
+``netplug_backends.host.services``, charts from ``tools.charts``.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def _decoder() -> Decoder:
         Table(cls=_Server, fields={"host": Field("host", NONEMPTY_STRING), "port": Field("port", INTEGER)}),
         Table(cls=_Pod, fields={"name": Field("name", NONEMPTY_STRING), "result": Field("result", OBJECT)}),
     )
-    return Decoder(tables, cni_error)
+    return Decoder(cni_error, tables=tables)
 
 
 # --- folder ----------------------------------------------------------------------------------------------------------

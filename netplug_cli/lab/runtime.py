@@ -136,7 +136,7 @@ def _decoder() -> Decoder:
         "cni_version": Field("cniVersion", NONEMPTY_STRING),
         "plugins": Field("plugins", ListOf(OBJECT)),
     }
-    return Decoder((Table(cls=Conflist, fields=fields),), cni_error)
+    return Decoder(cni_error, tables=(Table(cls=Conflist, fields=fields),))
 
 
 # --- runtime ---------------------------------------------------------------------------------------------------------

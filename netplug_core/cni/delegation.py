@@ -214,7 +214,7 @@ def _decoder() -> Decoder:
         "message": Field("msg", NONEMPTY_STRING, is_required=True),
         "details": Field("details", STRING),
     }
-    return Decoder((Table(cls=_ErrorObject, fields=fields),), cni_error)
+    return Decoder(cni_error, tables=(Table(cls=_ErrorObject, fields=fields),))
 
 
 def _find_document(stdout: bytes) -> object:

@@ -156,7 +156,7 @@ class _Header:
 @cache
 def _decoder() -> Decoder:
     fields = {"name": Field("name", STRING), "cni_version": Field("cniVersion", STRING)}
-    return Decoder((Table(cls=_Header, fields=fields),), cni_error)
+    return Decoder(cni_error, tables=(Table(cls=_Header, fields=fields),))
 
 
 def parse_environment(environ: Mapping[str, str]) -> CNIEnvironment:

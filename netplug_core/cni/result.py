@@ -399,4 +399,4 @@ _TABLES: Final[tuple[Table[object], ...]] = (
 
 @cache
 def _decoder() -> Decoder:
-    return Decoder(_TABLES, cni_error)
+    return Decoder(cni_error, tables=_TABLES)

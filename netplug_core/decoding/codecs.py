@@ -8,20 +8,21 @@ text says what was expected. Null never reaches a decoder, except for a member t
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import format_time, parse_time
 from netplug_core.errors import quote
 
 __all__ = [
-    "ADDRESS", "BOOLEAN", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT", "PREFIX",
-    "REQUESTED_ADDRESS", "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType", "Refused",
-    "WrongType", "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8", "is_utf8_without_nul",
-    "number_in", "unchanged",
+    "ADDRESS", "BOOLEAN", "HTTP_URL", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT",
+    "PREFIX", "REQUESTED_ADDRESS", "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType",
+    "Refused", "WrongType", "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8",
+    "is_utf8_without_nul", "limited", "number_in", "unchanged",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=enum.Enum)
@@ -137,6 +138,11 @@ def checked(
         return decoded
 
     return Codec(decode, codec.encode, schema={**codec.schema, **(schema or {})})
+
+
+def limited(codec: Codec, **limits: object) -> Codec:
+    """A codec whose schema says more about its values; what reads them, or a rule of the kind, refuses the others."""
+    return evolve(codec, schema={**codec.schema, **limits})
 
 
 def exactly(pattern: str) -> str:
@@ -283,6 +289,10 @@ def _prefix(value: object) -> Prefix:
     return prefix
 
 
+def _is_url(text: str) -> bool:
+    return re.fullmatch(_HTTP_URL, text) is not None
+
+
 def _map_of(decode: Callable[[object], str]) -> Callable[[object], tuple[tuple[str, str], ...]]:
     def decode_map(value: object) -> tuple[tuple[str, str], ...]:
         if not isinstance(value, Mapping):
@@ -315,6 +325,21 @@ STRING: Final = Codec(_string, schema={"type": "string", "pattern": "^[^\\u0000]
 """A text that can be given to the operating system; other texts are refused."""
 
 NONEMPTY_STRING: Final = Codec(_nonempty_string, schema={**STRING.schema, "minLength": 1})
+# Reader and schema have one pattern, so that they agree: user and password, host, port and the rest. No space and no
+# control character is in it.
+_HTTP_URL: Final = (
+    r"[Hh][Tt][Tt][Pp][Ss]?://(?:[^/?#\s\u0000-\u001f\u007f]*@)?"
+    r"(?:\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]\s\u0000-\u001f\u007f]+)"
+    r"(?::(?:0*(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?)?"
+    r"(?:[/?#][^\s\u0000-\u001f\u007f]*)?"
+)
+HTTP_URL: Final = checked(
+    STRING,
+    _is_url,
+    "an http or https URL with a host is expected",
+    is_empty_accepted=False,
+    schema={"pattern": exactly(_HTTP_URL)},
+)
 STRING_MAP: Final = Codec(
     lambda value: dict(_map_of(_string)(value)),
     schema={"type": "object", "propertyNames": STRING.schema, "additionalProperties": STRING.schema},
@@ -324,7 +349,7 @@ BOOLEAN: Final = Codec(_boolean, schema={"type": "boolean"})
 
 INTEGER: Final = Codec(_integer, schema={"type": "integer"})
 UINT32: Final = Codec(_uint32)
-NONNEGATIVE_INTEGER: Final = Codec(_nonnegative_integer)
+NONNEGATIVE_INTEGER: Final = Codec(_nonnegative_integer, schema={"type": "integer", "format": "int64", "minimum": 0})
 OBJECT: Final = Codec(_object, schema={"type": "object"})
 """An object as it is, which another program or another table reads."""
 

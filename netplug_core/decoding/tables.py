@@ -1,8 +1,11 @@
-"""Tables of which member of a JSON object is which attribute of a class; their reader, their schema and the errors.
+"""Which member of a JSON object is which attribute of a class: its declaration, the reader, the schema, the errors.
+
+A class says it at its attributes: ``field(metadata=member("ipipMTU", MTU, "the MTU of the tunnel"))``. A class that has
+other members on another wire has a ``Table`` for each wire in place of that.
 
 A room makes one ``Decoder`` for each wire it reads. The converter behind it is cattrs' plain one, with a hook factory
-for classes that have a table. It interprets the table and compiles nothing: a function generated for each class costs
-a call of the plugin more than all its decoding. An error is in the words of resource or of CNI documents.
+for classes that have members. It interprets them and compiles nothing: a function generated for each class costs a call
+of the plugin more than all its decoding. An error is in the words of resource or of CNI documents.
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
-from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen
+from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen, has
 
-from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, is_utf8, unchanged
+from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, enum_codec, is_utf8, unchanged
 from netplug_core.errors import (
     REDACTED,
     ConfigurationError,
@@ -30,17 +33,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Decoder", "DocumentOrigin", "Field", "Finish", "ListOf", "MalformedField", "Schema", "Table", "UnknownField",
-    "UnknownKeys", "Unreadable", "cni_error", "collect_fields", "document_error", "find_member", "find_object",
-    "path_in_document", "table_schema",
+    "UnknownKeys", "Unreadable", "cni_error", "collect_fields", "collect_members", "declared_table", "document_error",
+    "find_member", "find_object", "json_object", "member", "object_schema", "path_in_document",
 ]  # fmt: skip
 
 
-# --- tables and their reader ------------------------------------------------------------------------------------------
+# --- members ----------------------------------------------------------------------------------------------------------
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+_MEMBER: Final = "member"
+_OBJECT: Final = "__json_object__"
 _UNKNOWN: Final = "unknown_json"
 Decode = Callable[[object], object]
 Finish = Callable[[dict[str, object], Mapping[str, str]], dict[str, object]]
@@ -65,7 +71,7 @@ class UnknownKeys(Refused):
 
 @frozen
 class ListOf:
-    """A list, as a tuple of values of one codec or class."""
+    """A list, as a tuple of values of one codec, enumeration or class with members."""
 
     item: Codec | ListOf | type
 
@@ -78,21 +84,37 @@ class Field:
 
     ``alternatives`` are members that are read in its place if it is absent. ``is_unset_if_empty``: an empty value
     counts as absent too. ``is_always_written``: also if it is the default. ``is_users``: false for what users may not
-    set; it is ignored in a document of theirs.
+    set; it is ignored in a document of theirs. ``written`` is the property that is written in place of the attribute.
+
+    ``text`` says what it is for. ``limits`` are what a schema says beside that and the codec. ``default`` and
+    ``ends_up_in`` are further texts of a page: what holds if it is absent, and what is made of it.
     """
 
     key: str | tuple[str, ...]
     codec: Codec | ListOf | type
+    text: str = ""
+    default: str = ""
+    ends_up_in: str = ""
     alternatives: tuple[Field, ...] = field(default=(), kw_only=True)
     is_required: bool = field(default=False, kw_only=True)
     is_unset_if_empty: bool = field(default=False, kw_only=True)
     is_always_written: bool = field(default=False, kw_only=True)
     is_users: bool = field(default=True, kw_only=True)
+    written: str = field(default="", kw_only=True)
+    limits: Mapping[str, object] = field(factory=dict, kw_only=True, eq=False, repr=False)
 
     @property
     def path(self) -> tuple[str, ...]:
         """The names that lead to the member."""
         return (self.key,) if isinstance(self.key, str) else self.key
+
+
+def _metadata_with(make: Callable[P, Field]) -> Callable[P, dict[str, object]]:
+    return lambda *args, **kwargs: {_MEMBER: make(*args, **kwargs)}
+
+
+member: Final = _metadata_with(Field)
+"""The metadata of an attribute that is a member; the arguments are those of ``Field``."""
 
 
 def find_member(members: Mapping[str, object], *names: str) -> object:
@@ -134,31 +156,80 @@ class Table(Generic[T_co]):
     finish: Finish | None = None
 
 
+def json_object(
+    *,
+    ignored: tuple[str, ...] = (),
+    ignored_from_users: tuple[str, ...] = (),
+    ignored_if_stored: tuple[str, ...] = (),
+    keeps_unknown: bool = False,
+    is_partial: bool = False,
+    finish: Finish | None = None,
+) -> Callable[[type[T]], type[T]]:
+    """Says of a class that declares its members what a ``Table`` says of the whole object."""
+
+    def declare(cls: type[T]) -> type[T]:
+        table = Table(
+            cls=cls,
+            fields=_declared_fields(cls),
+            ignored=ignored,
+            ignored_from_users=ignored_from_users,
+            ignored_if_stored=ignored_if_stored,
+            keeps_unknown=keeps_unknown,
+            is_partial=is_partial,
+            finish=finish,
+        )
+        setattr(cls, _OBJECT, table)
+        return cls
+
+    return declare
+
+
+def declared_table(cls: type) -> Table[object]:
+    """The members that a class declares at its attributes, in their order."""
+    return cls.__dict__.get(_OBJECT) or Table(cls=cls, fields=_declared_fields(cls))
+
+
+def _declared_fields(cls: type) -> dict[str, Field]:
+    attributes = fields_dict(cls) if has(cls) else {}
+    return {name: one.metadata[_MEMBER] for name, one in attributes.items() if _MEMBER in one.metadata}
+
+
+# --- the reader -------------------------------------------------------------------------------------------------------
+
+
 @frozen
 class Decoder:
-    """Reads and writes the classes of some tables.
+    """Reads and writes the classes of some tables, and the classes that declare their members.
 
     ``error`` makes the error from what was refused and from the name of the document. Without an ``origin`` unknown
     members are ignored. ``defaults_if_refused``: a value outside its set counts as not set.
     """
 
-    tables: tuple[Table[object], ...]
     error: Callable[[Refused, str], NetplugError]
     origin: DocumentOrigin | None = None
+    tables: tuple[Table[object], ...] = ()
     defaults_if_refused: bool = False
     _converter: BaseConverter = field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         from cattrs import BaseConverter  # heavy; a command that decodes nothing does not load it
 
-        converter, tables = BaseConverter(), {table.cls: table for table in self.tables}
+        converter = BaseConverter()
         converter.register_structure_hook_factory(
-            tables.__contains__, lambda cls: _ObjectReader(self, tables, cls, converter).structure
+            self._has_members, lambda cls: _ObjectReader(self, cls, converter).structure
         )
         converter.register_unstructure_hook_factory(
-            tables.__contains__, lambda cls: _object_writer(tables[cls], converter)
+            self._has_members, lambda cls: _object_writer(self.table_of(cls), converter)
         )
+        converter.register_structure_hook_factory(_is_enum, _enum_reader)
         object.__setattr__(self, "_converter", converter)
+
+    def table_of(self, cls: type) -> Table[object]:
+        """The members of a class on this wire."""
+        return next((table for table in self.tables if table.cls is cls), None) or declared_table(cls)
+
+    def _has_members(self, cls: type) -> bool:
+        return bool(self.table_of(cls).fields)
 
     def decode(self, value: object, cls: type[T], where: str) -> T:
         """The value of a class that a JSON object stands for; ``where`` names the document in errors."""
@@ -216,10 +287,8 @@ class _ObjectReader:
 
     __slots__ = ("_decoder", "_keeps_unknown", "_known", "_lines", "_table")
 
-    def __init__(
-        self, decoder: Decoder, tables: Mapping[type, Table[object]], cls: type, converter: BaseConverter
-    ) -> None:
-        self._decoder, self._table = decoder, tables[cls]
+    def __init__(self, decoder: Decoder, cls: type, converter: BaseConverter) -> None:
+        self._decoder, self._table = decoder, decoder.table_of(cls)
         attributes = _attributes(self._table)
         is_stored = decoder.origin is DocumentOrigin.DATASTORE
         rows = (
@@ -231,7 +300,7 @@ class _ObjectReader:
             if line.is_users or is_stored
         )
         self._lines = tuple((_name_of_optional(line), line) for line in rows)
-        self._known = _known_keys(self._table, tables)
+        self._known = _known_keys(self._table, decoder)
         self._known.update(self._table.ignored_if_stored if is_stored else self._table.ignored_from_users)
         self._keeps_unknown = _UNKNOWN in attributes and (is_stored or self._table.keeps_unknown)
 
@@ -301,20 +370,20 @@ def _attributes(table: Table[object]) -> Mapping[str, Attribute[object]]:
     return fields_dict(cast("type[AttrsInstance]", table.cls))
 
 
-def _known_keys(table: Table[object], tables: Mapping[type, Table[object]]) -> set[str]:
+def _known_keys(table: Table[object], decoder: Decoder) -> set[str]:
     known = set(table.ignored)
     for line in table.fields.values():
         for one in (line, *line.alternatives):
             if one.path:
                 known.add(one.path[0])
             else:  # only an object is read in place of its own members
-                known |= _known_keys(tables[cast("type", one.codec)], tables)
+                known |= _known_keys(decoder.table_of(cast("type", one.codec)), decoder)
     return known
 
 
 def _row(name: str, line: Field, attribute: Attribute[object] | None, decode: Decode) -> _Row:
     is_required = line.is_required or (attribute is not None and attribute.default is NOTHING)
-    is_single_value, show = isinstance(line.codec, Codec), _show_function(attribute)
+    is_single_value, show = isinstance(line.codec, Codec) or _is_enum(line.codec), _show_function(attribute)
     return _Row(name, line.path, decode, is_required, line.is_unset_if_empty, is_single_value, show)
 
 
@@ -326,6 +395,15 @@ def _decode_function(codec: Codec | ListOf | type, converter: BaseConverter, *, 
             return _list_decode_function(_decode_function(codec.item, converter, is_stored=is_stored))
     hook = converter.get_structure_hook(codec)
     return lambda value: hook({} if value is None else value, codec)
+
+
+def _is_enum(cls: object) -> bool:
+    return isinstance(cls, type) and issubclass(cls, enum.Enum)
+
+
+def _enum_reader(cls: type[enum.Enum]) -> Callable[[object, object], object]:
+    decode = enum_codec(cls).decode
+    return lambda value, _: decode(value)
 
 
 def _list_decode_function(decode: Decode) -> Decode:
@@ -347,7 +425,7 @@ def _object_writer(table: Table[object], converter: BaseConverter) -> Callable[[
     attributes = _attributes(table)
     rows = tuple(
         (
-            name,
+            line.written or name,
             line.path[0],
             _encode_function(line.codec, converter),
             NOTHING if line.is_always_written else attributes[name].default,
@@ -396,9 +474,29 @@ def _located(error: ValueError, path: str, value: object) -> Refused:
 Schema: TypeAlias = dict[str, object]
 
 
-def table_schema(cls: type, tables: Iterable[Table[object]], describe: Callable[[str], str]) -> Schema:
-    """The schema of a class. ``describe`` has the text of a field, by its path; ``[]`` stands behind a list."""
-    return _object_of(cls, "", {table.cls: table for table in tables}, describe)
+def object_schema(cls: type) -> Schema:
+    """The schema of a class that declares its members."""
+    table = declared_table(cls)
+    members: dict[str, Schema] = {}
+    required = []
+    for attribute, line in table.fields.items():
+        (name,) = line.path
+        members[name] = _value_of(line.codec) | ({"description": line.text} if line.text else {}) | dict(line.limits)
+        if _is_required(table, attribute):
+            required.append(name)
+    return {"type": "object", "properties": members, **({"required": required} if required else {})}
+
+
+def collect_members(cls: type, path: str = "") -> dict[str, Field]:
+    """Each member of a class that declares them, by its path; ``[]`` stands behind a list."""
+    found: dict[str, Field] = {}
+    for line in declared_table(cls).fields.values():
+        here, codec = f"{path}.{line.path[0]}".removeprefix("."), line.codec
+        found[here] = line
+        if isinstance(codec, ListOf):
+            here, codec = f"{here}[]", codec.item
+        found |= collect_members(codec, here) if isinstance(codec, type) else {}
+    return found
 
 
 def collect_fields(schema: Schema, path: str = "") -> dict[str, Schema]:
@@ -412,32 +510,17 @@ def collect_fields(schema: Schema, path: str = "") -> dict[str, Schema]:
     return found
 
 
-def _object_of(cls: type, path: str, tables: dict[type, Table[object]], describe: Callable[[str], str]) -> Schema:
-    table = tables[cls]
-    members: dict[str, Schema] = {}
-    required = []
-    for attribute, line in table.fields.items():
-        (name,) = line.path
-        here = f"{path}.{name}".removeprefix(".")
-        members[name] = _value_of(line.codec, here, tables, describe) | {"description": describe(here)}
-        if _is_required(table, attribute):
-            required.append(name)
-    return {"type": "object", "properties": members, **({"required": required} if required else {})}
-
-
 def _is_required(table: Table[object], attribute: str) -> bool:
     return fields_dict(cast("type[AttrsInstance]", table.cls))[attribute].default is NOTHING
 
 
-def _value_of(
-    codec: Codec | ListOf | type, path: str, tables: dict[type, Table[object]], describe: Callable[[str], str]
-) -> Schema:
+def _value_of(codec: Codec | ListOf | type) -> Schema:
     match codec:
         case Codec():
             return dict(codec.schema)
         case ListOf():
-            return {"type": "array", "items": _value_of(codec.item, f"{path}[]", tables, describe)}
-    return _object_of(codec, path, tables, describe)
+            return {"type": "array", "items": _value_of(codec.item)}
+    return dict(enum_codec(codec).schema) if issubclass(codec, enum.Enum) else object_schema(codec)
 
 
 # --- the errors -------------------------------------------------------------------------------------------------------

@@ -191,7 +191,8 @@ def _member(entry: Mapping[str, object], name: str, codec: Codec) -> object:
 
 
 _DECODER = Decoder(
-    (
+    document_error,
+    tables=(
         Table(
             cls=HandleRef,
             fields=fields_of(NONEMPTY_TEXT, id="id", revision="revision") | fields_of(TEXT, uid="uid"),
@@ -207,5 +208,4 @@ _DECODER = Decoder(
             },
         ),
     ),
-    document_error,
 )

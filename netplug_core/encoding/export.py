@@ -203,7 +203,9 @@ class _EndLine:
 _RESOURCES = frozenset(row.kind for row in KINDS)
 _KIND = Field("kind", TEXT, is_required=True)
 _DECODER = Decoder(
-    (
+    document_error,
+    DocumentOrigin.USER,
+    tables=(
         Table(
             cls=_HeaderLine,
             fields={
@@ -224,6 +226,4 @@ _DECODER = Decoder(
         ),
         Table(cls=_EndLine, fields={"kind": _KIND, "records": Field("records", NONNEGATIVE_INTEGER, is_required=True)}),
     ),
-    document_error,
-    DocumentOrigin.USER,
 )

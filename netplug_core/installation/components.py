@@ -1,52 +1,174 @@
-"""APIServer, FlowLogAPI and FlowLogViewer as JSON objects: the tables of their members, the reader, the schemas.
+"""The components beside an Installation: APIServer, FlowLogAPI and FlowLogViewer, their reader and their schemas.
 
-The definitions of the kinds and the schemas of the chart's values are made from the same tables.
+The definitions of the kinds and the schemas of the chart's values are made from the members. They are no kinds of the
+datastore, so they are not in ``kinds``.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from attrs import field, frozen
 
-from netplug_core.decoding.codecs import INTEGER, TEXT, TEXT_MAP, Codec, Refused, enum_codec
+from netplug_core.decoding.codecs import INTEGER, TEXT, TEXT_MAP, Codec, Refused
 from netplug_core.decoding.tables import (
     Decoder,
     DocumentOrigin,
-    Field,
     ListOf,
     Schema,
-    Table,
-    collect_fields,
     find_member,
-    table_schema,
+    json_object,
+    member,
+    object_schema,
 )
 from netplug_core.installation.document import InvalidInstallation, ProblemClass, document_problem
 from netplug_core.installation.schema import custom_resource
-from netplug_core.resources.codec import METADATA_TABLES
 from netplug_core.resources.fields import MAX_PORT, PORT, find_label_problems
-from netplug_core.resources.installation import (
-    COMPONENT_NAME,
-    INSTALLATION_API_VERSION,
-    MAX_TOLERATIONS,
-    APIServerSpec,
-    Component,
-    ComponentDeployment,
-    ComponentKind,
-    ComponentSpec,
-    FlowLogAPISpec,
-    FlowLogViewerSpec,
-    Switch,
-    TaintEffect,
-    Toleration,
-    TolerationOperator,
-)
+from netplug_core.resources.installation import INSTALLATION_API_VERSION, Switch
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["component_schema", "component_spec_schema", "find_component_kind", "read_component", "unserved_text"]
+__all__ = [
+    "COMPONENT_NAME", "MAX_TOLERATIONS", "APIServerSpec", "Component", "ComponentDeployment", "ComponentKind",
+    "ComponentSpec", "FlowLogAPISpec", "FlowLogViewerSpec", "TaintEffect", "Toleration", "TolerationOperator",
+    "component_schema", "component_spec_schema", "find_component_kind", "read_component", "unserved_text",
+]  # fmt: skip
+
+
+# --- the kinds --------------------------------------------------------------------------------------------------------
+
+
+COMPONENT_NAME: Final = "default"
+MAX_TOLERATIONS: Final = 32
+
+
+_SECONDS: Final = Codec(INTEGER.decode, schema={**INTEGER.schema, "format": "int64"})
+
+
+def _read_port(value: object) -> object:
+    """A number, or the text of one, as many charts write it."""
+    return PORT.decode(int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,5}", value, re.ASCII) else value)
+
+
+_COMPONENT_PORT: Final = Codec(
+    _read_port,
+    schema={"x-kubernetes-int-or-string": True, "minimum": 1, "maximum": MAX_PORT, "pattern": "^[0-9]{1,5}$"},
+)
+
+
+def _check_deployment(values: dict[str, object], _: object) -> dict[str, object]:
+    labels = cast("tuple[tuple[str, str], ...]", values.get("node_selector", ()))
+    for problem in find_label_problems(".nodeSelector", labels):
+        raise Refused(f"labels that nodes can have: {problem.reason}", value=problem.value, path=problem.field)
+    count = len(cast("tuple[Toleration, ...]", values.get("tolerations", ())))
+    if count > MAX_TOLERATIONS:
+        raise Refused(f"at most {MAX_TOLERATIONS} tolerations", value=f"{count} of them", path=".tolerations")
+    return values
+
+
+class ComponentKind(enum.Enum):
+    """A kind, by its name in documents."""
+
+    API_SERVER = "APIServer"
+    FLOW_LOG_API = "FlowLogAPI"
+    FLOW_LOG_VIEWER = "FlowLogViewer"
+
+
+class TolerationOperator(enum.Enum):
+    """How a toleration compares its key."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class TaintEffect(enum.Enum):
+    """What a taint of a node does to pods."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@frozen(kw_only=True)
+class Toleration:
+    """Taints of nodes that a pod may run in spite of, as Kubernetes has them. Without an effect: every effect."""
+
+    # fmt: off
+    key: str = field(default="", metadata=member("key", TEXT, "the key of the taint; without it, every taint"))
+    operator: TolerationOperator | None = field(default=None, metadata=member("operator", TolerationOperator,
+        "how the key is compared; Equal unless given"))
+    value: str = field(default="", metadata=member("value", TEXT, "the value of the taint, with Equal"))
+    effect: TaintEffect | None = field(default=None, metadata=member("effect", TaintEffect,
+        "the effect of the taint; without it, every effect"))
+    toleration_s: int | None = field(default=None, metadata=member("tolerationSeconds", _SECONDS,
+        "how long a taint with NoExecute is tolerated; without it, for ever"))
+    # fmt: on
+
+
+@json_object(finish=_check_deployment)
+@frozen(kw_only=True)
+class ComponentDeployment:
+    """On which nodes the pods of a component may run."""
+
+    # fmt: off
+    node_selector: tuple[tuple[str, str], ...] = field(default=(), metadata=member("nodeSelector", TEXT_MAP,
+        "labels that a node must have"))
+    tolerations: tuple[Toleration, ...] = field(default=(), metadata=member("tolerations", ListOf(Toleration),
+        "taints of nodes that the pods may run in spite of", limits={"maxItems": MAX_TOLERATIONS}))
+    # fmt: on
+
+
+@frozen(kw_only=True)
+class APIServerSpec:
+    """``spec`` of the server that offers ``projectnetplug.org/v3`` in front of the v1 definitions."""
+
+    # fmt: off
+    deployment: ComponentDeployment = field(default=ComponentDeployment(), metadata=member("deployment",
+        ComponentDeployment, "where the pods of the component run"))
+    # fmt: on
+
+
+@frozen(kw_only=True)
+class FlowLogAPISpec:
+    """``spec`` of the server that collects flow logs from the nodes."""
+
+    # fmt: off
+    deployment: ComponentDeployment = field(default=ComponentDeployment(), metadata=member("deployment",
+        ComponentDeployment, "where the pods of the component run"))
+    metrics_port: int | None = field(default=None, metadata=member("metricsPort", _COMPONENT_PORT,
+        "the port at which the server offers metrics; without it, none"))
+    # fmt: on
+
+
+@frozen(kw_only=True)
+class FlowLogViewerSpec:
+    """``spec`` of the viewer of flow logs. With ``notifications`` it asks a server of the project for news."""
+
+    # fmt: off
+    deployment: ComponentDeployment = field(default=ComponentDeployment(), metadata=member("deployment",
+        ComponentDeployment, "where the pods of the component run"))
+    notifications: Switch | None = field(default=None, metadata=member("notifications", Switch,
+        "whether the viewer asks a server of the project for news; Disabled unless given"))
+    # fmt: on
+
+
+ComponentSpec: TypeAlias = APIServerSpec | FlowLogAPISpec | FlowLogViewerSpec
+
+
+@frozen(kw_only=True)
+class Component:
+    """A component as it was written."""
+
+    kind: ComponentKind
+    metadata: Metadata
+    spec: ComponentSpec
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
 
 _SPECS: Final[Mapping[ComponentKind, type[ComponentSpec]]] = {
     ComponentKind.API_SERVER: APIServerSpec,
@@ -65,18 +187,6 @@ _UNSERVED: Final[Mapping[ComponentKind, str]] = {
     ),
     ComponentKind.FLOW_LOG_API: "nothing in this release collects flow logs; this object has no effect",
     ComponentKind.FLOW_LOG_VIEWER: "nothing in this release shows flow logs; this object has no effect",
-}
-_TEXTS: Final = {
-    "deployment": "where the pods of the component run",
-    "deployment.nodeSelector": "labels that a node must have",
-    "deployment.tolerations": "taints of nodes that the pods may run in spite of",
-    "deployment.tolerations[].key": "the key of the taint; without it, every taint",
-    "deployment.tolerations[].operator": "how the key is compared; Equal unless given",
-    "deployment.tolerations[].value": "the value of the taint, with Equal",
-    "deployment.tolerations[].effect": "the effect of the taint; without it, every effect",
-    "deployment.tolerations[].tolerationSeconds": "how long a taint with NoExecute is tolerated; without it, for ever",
-    "metricsPort": "the port at which the server offers metrics; without it, none",
-    "notifications": "whether the viewer asks a server of the project for news; Disabled unless given",
 }
 
 
@@ -122,36 +232,38 @@ def component_schema(kind: ComponentKind) -> Schema:
 
 def component_spec_schema(kind: ComponentKind) -> Schema:
     """The schema of ``spec``."""
-    spec = table_schema(_SPECS[kind], _SPEC_TABLES, _TEXTS.__getitem__)
-    collect_fields(spec)["deployment.tolerations"]["maxItems"] = MAX_TOLERATIONS
-    return spec
+    return object_schema(_SPECS[kind])
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
+# --- documents --------------------------------------------------------------------------------------------------------
 
 
+@json_object(is_partial=True)
 @frozen(kw_only=True)
 class _Header:
-    api_version: str = ""
-    name: str = ""
+    api_version: str = field(default="", metadata=member("apiVersion", TEXT))
+    name: str = field(default="", metadata=member(("metadata", "name"), TEXT))
 
 
+@json_object(ignored=("kind", "apiVersion"), ignored_from_users=("status",))
 @frozen(kw_only=True)
 class _APIServer:
-    metadata: Metadata
-    spec: APIServerSpec = field(factory=APIServerSpec)
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: APIServerSpec = field(factory=APIServerSpec, metadata=member("spec", APIServerSpec))
 
 
+@json_object(ignored=("kind", "apiVersion"), ignored_from_users=("status",))
 @frozen(kw_only=True)
 class _FlowLogAPI:
-    metadata: Metadata
-    spec: FlowLogAPISpec = field(factory=FlowLogAPISpec)
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: FlowLogAPISpec = field(factory=FlowLogAPISpec, metadata=member("spec", FlowLogAPISpec))
 
 
+@json_object(ignored=("kind", "apiVersion"), ignored_from_users=("status",))
 @frozen(kw_only=True)
 class _FlowLogViewer:
-    metadata: Metadata
-    spec: FlowLogViewerSpec = field(factory=FlowLogViewerSpec)
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: FlowLogViewerSpec = field(factory=FlowLogViewerSpec, metadata=member("spec", FlowLogViewerSpec))
 
 
 _Document = _APIServer | _FlowLogAPI | _FlowLogViewer
@@ -161,73 +273,7 @@ _DOCUMENTS: Final[Mapping[ComponentKind, type[_Document]]] = {
     ComponentKind.FLOW_LOG_VIEWER: _FlowLogViewer,
 }
 
-_SECONDS: Final = Codec(INTEGER.decode, schema={**INTEGER.schema, "format": "int64"})
-
-
-def _read_port(value: object) -> object:
-    """A number, or the text of one, as many charts write it."""
-    return PORT.decode(int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,5}", value, re.ASCII) else value)
-
-
-_PORT: Final = Codec(
-    _read_port,
-    schema={"x-kubernetes-int-or-string": True, "minimum": 1, "maximum": MAX_PORT, "pattern": "^[0-9]{1,5}$"},
-)
-
-
-def _check_deployment(values: dict[str, object], _: object) -> dict[str, object]:
-    labels = cast("tuple[tuple[str, str], ...]", values.get("node_selector", ()))
-    for problem in find_label_problems(".nodeSelector", labels):
-        raise Refused(f"labels that nodes can have: {problem.reason}", value=problem.value, path=problem.field)
-    count = len(cast("tuple[Toleration, ...]", values.get("tolerations", ())))
-    if count > MAX_TOLERATIONS:
-        raise Refused(f"at most {MAX_TOLERATIONS} tolerations", value=f"{count} of them", path=".tolerations")
-    return values
-
-
-_DEPLOYMENT: Final = Field("deployment", ComponentDeployment)
-_SPEC_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(cls=APIServerSpec, fields={"deployment": _DEPLOYMENT}),
-    Table(cls=FlowLogAPISpec, fields={"deployment": _DEPLOYMENT, "metrics_port": Field("metricsPort", _PORT)}),
-    Table(
-        cls=FlowLogViewerSpec,
-        fields={"deployment": _DEPLOYMENT, "notifications": Field("notifications", enum_codec(Switch))},
-    ),
-    Table(
-        cls=ComponentDeployment,
-        fields={
-            "node_selector": Field("nodeSelector", TEXT_MAP),
-            "tolerations": Field("tolerations", ListOf(Toleration)),
-        },
-        finish=_check_deployment,
-    ),
-    Table(
-        cls=Toleration,
-        fields={
-            "key": Field("key", TEXT),
-            "operator": Field("operator", enum_codec(TolerationOperator)),
-            "value": Field("value", TEXT),
-            "effect": Field("effect", enum_codec(TaintEffect)),
-            "toleration_s": Field("tolerationSeconds", _SECONDS),
-        },
-    ),
-)
-
 
 @cache
 def _decoder() -> Decoder:
-    header = Table(
-        cls=_Header,
-        fields={"api_version": Field("apiVersion", TEXT), "name": Field(("metadata", "name"), TEXT)},
-        is_partial=True,
-    )
-    documents = (
-        Table(
-            cls=document,
-            fields={"metadata": Field("metadata", Metadata), "spec": Field("spec", _SPECS[kind])},
-            ignored=("kind", "apiVersion"),
-            ignored_from_users=("status",),
-        )
-        for kind, document in _DOCUMENTS.items()
-    )
-    return Decoder((*METADATA_TABLES, header, *documents, *_SPEC_TABLES), document_problem, DocumentOrigin.USER)
+    return Decoder(document_problem, DocumentOrigin.USER)

@@ -11,74 +11,45 @@ import enum
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
-from attrs import evolve, fields, frozen
+from attrs import evolve, field, fields, frozen
 
 from netplug_core.decoding.codecs import (
-    BOOLEAN,
-    INTEGER,
-    NONEMPTY_TEXT,
-    OBJECT,
     TEXT,
-    TEXT_MAP,
-    Codec,
     Refused,
     WrongType,
-    enum_codec,
 )
 from netplug_core.decoding.members import RespelledMember, find_steps, take_respelled, without_member
 from netplug_core.decoding.tables import (
     Decoder,
     DocumentOrigin,
-    Field,
-    ListOf,
-    Table,
     UnknownKeys,
     Unreadable,
-    fields_of,
     find_member,
+    json_object,
+    member,
 )
 from netplug_core.errors import ConfigurationError, excerpt, quote
-from netplug_core.netconf.load import GATE
-from netplug_core.resources.codec import METADATA_TABLES
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_KIND,
     INSTALLATION_NAME,
     OVERLAY_NAME,
-    AddressDetection,
     CNIFeatures,
     CNISettings,
-    ContainerResources,
-    ImagePullPolicy,
-    ImagePullSecret,
     Installation,
-    InstallationPool,
     InstallationSpec,
     InstallMode,
     IPAMSettings,
-    KubernetesAddress,
-    KubernetesProvider,
-    LinuxDataplane,
     Logging,
     LogSettings,
-    LogSeverity,
-    MultiInterfaceMode,
     NetworkSettings,
-    NodeUpdate,
-    PodInterfaceType,
-    PoolEncapsulation,
-    RollingUpdate,
     SpecVersion,
-    Switch,
-    Sysctl,
 )
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode
-from netplug_core.resources.metadata import Metadata
 
 __all__ = [
-    "INSTALLATION_TABLES", "CNIType", "IPAMType", "InstallationDocument", "InvalidInstallation", "ProblemClass",
+    "CNIType", "IPAMType", "InstallationDocument", "InvalidInstallation", "ProblemClass",
     "Selected", "Selection", "document_problem", "find_selection_problems", "is_installation", "overlaid",
     "read_installation", "select", "write_spec",
 ]  # fmt: skip
@@ -170,7 +141,6 @@ def _class_of(refused: Refused) -> ProblemClass:
 _MAX_PROBLEMS: Final = 100
 """Members that cannot be read, of one document, that are named."""
 
-_MIN_INT32, _MAX_INT32 = -(2**31), 2**31 - 1
 _RESPELLED: Final = (("spec", "cni", "type"), ("spec", "cni", "ipam", "type"), ("spec", "cni", "ipam", "plugin"))
 
 
@@ -260,200 +230,19 @@ def _path_before(path: str, steps: Sequence[str | int], removed: Sequence[tuple[
     return re.sub(r"\[[0-9]+\]", lambda _: f"[{next(positions)}]", path)
 
 
+@json_object(is_partial=True)
 @frozen(kw_only=True)
 class _Header:
     """What is read of a document before it is an Installation."""
 
-    kind: str = ""
-    api_version: str = ""
-    name: str = ""
+    kind: str = field(default="", metadata=member("kind", TEXT))
+    api_version: str = field(default="", metadata=member("apiVersion", TEXT))
+    name: str = field(default="", metadata=member(("metadata", "name"), TEXT))
 
 
 @cache
 def _decoder() -> Decoder:
-    return Decoder((*METADATA_TABLES, _HEADER, *INSTALLATION_TABLES), document_problem, DocumentOrigin.USER)
-
-
-def _read_count_or_share(value: object) -> int | str:
-    """A number of nodes, or a share of them. Source: the API of Kubernetes, RollingUpdateDaemonSet."""
-    accepted = "a whole number of at least 0, or a percentage up to 100% as text"
-    if isinstance(value, str) and _PERCENTAGE.fullmatch(value):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(accepted)
-    if not 0 <= value <= _MAX_INT32:
-        raise Refused(accepted)
-    return value
-
-
-def _read_int32(value: object) -> int:
-    number = cast("int", INTEGER.decode(value))
-    if not _MIN_INT32 <= number <= _MAX_INT32:
-        raise Refused("a whole number of 32 bits")
-    return number
-
-
-def _read_text_or_number(value: object) -> str:
-    """A text; a number is its decimal text, as in the pods of Kubernetes."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = NONEMPTY_TEXT.decode(str(value) if is_number else value)
-    return cast("str", text)
-
-
-def _read_quantities(value: object) -> tuple[tuple[str, str], ...]:
-    """Amounts of resources. Source: the API of Kubernetes, Quantity, whose JSON is a text or a number."""
-    quantities: list[tuple[str, str]] = []
-    for name, amount in cast("Mapping[object, object]", OBJECT.decode(value)).items():
-        text = amount if isinstance(amount, bool | str) else str(amount)
-        if not isinstance(name, str) or not isinstance(text, str) or not _QUANTITY.fullmatch(text):
-            raise Refused("a quantity such as 100m, 1 or 96Mi", value=amount, path=f"[{name}]")
-        quantities.append((name, text))
-    return tuple(sorted(quantities))
-
-
-_PERCENTAGE: Final = re.compile(r"(?:100|[0-9]{1,2})%", re.ASCII)
-_QUANTITY: Final = re.compile(
-    r"([0-9]{1,18}(\.[0-9]{0,9})?|\.[0-9]{1,9})([kMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", re.ASCII
-)
-_QUANTITIES: Final = Codec(
-    _read_quantities,
-    TEXT_MAP.encode,
-    schema={
-        "type": "object",
-        "additionalProperties": {"x-kubernetes-int-or-string": True, "pattern": f"^{_QUANTITY.pattern}$"},
-    },
-)
-_TEXT_OR_NUMBER: Final = Codec(_read_text_or_number, schema={"x-kubernetes-int-or-string": True})
-_URL: Final = Codec(GATE.decode, schema={"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#]"})
-# An API server before Kubernetes 1.36 judges no number by its format alone.
-_INT32: Final = Codec(
-    _read_int32, schema={"type": "integer", "format": "int32", "minimum": _MIN_INT32, "maximum": _MAX_INT32}
-)
-_COUNT_OR_SHARE: Final = Codec(
-    _read_count_or_share,
-    schema={"x-kubernetes-int-or-string": True, "minimum": 0, "pattern": f"^{_PERCENTAGE.pattern}$"},
-)
-_SWITCH: Final = enum_codec(Switch)
-
-_HEADER: Final = Table(
-    cls=_Header,
-    fields={**fields_of(TEXT, kind="kind", api_version="apiVersion"), "name": Field(("metadata", "name"), TEXT)},
-    is_partial=True,
-)
-
-_POOL: Final = Table(
-    cls=InstallationPool,
-    fields={
-        **fields_of(TEXT, cidr="cidr", name="name"),
-        "encapsulation": Field("encapsulation", enum_codec(PoolEncapsulation)),
-        "nat_outgoing": Field("natOutgoing", _SWITCH),
-        "node_selector": Field("nodeSelector", TEXT),
-        "block_size": Field("blockSize", _INT32),
-        "is_bgp_export_disabled": Field("disableBGPExport", BOOLEAN),
-        "is_new_allocation_disabled": Field("disableNewAllocations", BOOLEAN),
-        "allowed_uses": Field("allowedUses", ListOf(enum_codec(AllowedUse))),
-        "assignment_mode": Field("assignmentMode", enum_codec(AssignmentMode)),
-    },
-)
-
-INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(
-        cls=Installation,
-        fields={"metadata": Field("metadata", Metadata), "spec": Field("spec", InstallationSpec)},
-        ignored=("kind", "apiVersion"),
-        ignored_from_users=("status",),
-    ),
-    Table(
-        cls=InstallationSpec,
-        fields={
-            "network": Field("netplugNetwork", NetworkSettings),
-            "cni": Field("cni", CNISettings),
-            "logging": Field("logging", Logging),
-            "provider": Field("kubernetesProvider", enum_codec(KubernetesProvider)),
-            **fields_of(TEXT, registry="registry", image_path="imagePath", image_prefix="imagePrefix"),
-            "image_pull_secrets": Field("imagePullSecrets", ListOf(ImagePullSecret)),
-            "image_pull_policy": Field("imagePullPolicy", enum_codec(ImagePullPolicy)),
-            "control_plane_replicas": Field("controlPlaneReplicas", _INT32),
-            "control_plane_node_selector": Field("controlPlaneNodeSelector", TEXT_MAP),
-            **fields_of(TEXT, flex_volume_path="flexVolumePath", kubelet_volume_plugin_path="kubeletVolumePluginPath"),
-            "node_update": Field("nodeUpdateStrategy", NodeUpdate),
-            "node_resources": Field("nodeResources", ContainerResources),
-        },
-    ),
-    Table(
-        cls=NetworkSettings,
-        fields={
-            "cni": Field("cni", CNISettings),
-            "pools": Field("ipPools", ListOf(InstallationPool)),
-            "policy_setup_timeout_s": Field("linuxPolicySetupTimeoutSeconds", _INT32),
-            "bgp": Field("bgp", _SWITCH),
-            "mtu": Field("mtu", _INT32),
-            "ipv4_detection": Field("nodeAddressAutodetectionV4", AddressDetection),
-            "ipv6_detection": Field("nodeAddressAutodetectionV6", AddressDetection),
-            "host_ports": Field("hostPorts", _SWITCH),
-            "container_ip_forwarding": Field("containerIPForwarding", _SWITCH),
-            "linux_dataplane": Field("linuxDataplane", enum_codec(LinuxDataplane)),
-            "multi_interface_mode": Field("multiInterfaceMode", enum_codec(MultiInterfaceMode)),
-            "pod_interface_type": Field("linuxPodInterfaceType", enum_codec(PodInterfaceType)),
-            "sysctls": Field("sysctl", ListOf(Sysctl)),
-            "features": Field("cniFeatures", CNIFeatures),
-            "readiness_gates": Field("readinessGates", ListOf(_URL)),
-        },
-    ),
-    _POOL,
-    Table(
-        cls=CNISettings,
-        fields={
-            "type": Field("type", TEXT),
-            "ipam": Field("ipam", IPAMSettings),
-            "spec_version": Field("specVersion", enum_codec(SpecVersion)),
-            **fields_of(TEXT, bin_dir="binDir", conf_dir="confDir"),
-            "install_mode": Field("installMode", enum_codec(InstallMode)),
-        },
-    ),
-    Table(cls=IPAMSettings, fields=fields_of(TEXT, type="type", plugin="plugin")),
-    Table(
-        cls=AddressDetection,
-        fields={
-            "is_first_found": Field("firstFound", BOOLEAN),
-            "kubernetes": Field("kubernetes", enum_codec(KubernetesAddress)),
-            **fields_of(TEXT, interface="interface", skip_interface="skipInterface", can_reach="canReach"),
-            "cidrs": Field("cidrs", ListOf(TEXT)),
-        },
-    ),
-    Table(cls=Sysctl, fields={"key": Field("key", NONEMPTY_TEXT), "value": Field("value", _TEXT_OR_NUMBER)}),
-    Table(
-        cls=CNIFeatures,
-        fields=fields_of(
-            _SWITCH,
-            ip_addrs_no_ipam="ipAddrsNoIpam",
-            floating_ips="floatingIPs",
-            allowed_source_prefixes="allowedSourcePrefixes",
-        ),
-    ),
-    Table(cls=Logging, fields={"cni": Field("cni", LogSettings)}),
-    Table(
-        cls=LogSettings,
-        fields={
-            "severity": Field("logSeverity", enum_codec(LogSeverity)),
-            "max_size": Field("logFileMaxSize", TEXT),
-            **{
-                name: Field(key, _INT32)
-                for name, key in (("max_age_days", "logFileMaxAgeDays"), ("max_count", "logFileMaxCount"))
-            },
-        },
-    ),
-    Table(cls=ImagePullSecret, fields=fields_of(NONEMPTY_TEXT, name="name")),
-    Table(
-        cls=NodeUpdate, fields={"type": Field("type", TEXT), "rolling_update": Field("rollingUpdate", RollingUpdate)}
-    ),
-    Table(
-        cls=RollingUpdate,
-        fields=fields_of(_COUNT_OR_SHARE, max_unavailable="maxUnavailable", max_surge="maxSurge"),
-    ),
-    Table(cls=ContainerResources, fields=fields_of(_QUANTITIES, requests="requests", limits="limits")),
-)
-"""The members of an Installation; the definition of the kind is made from them too."""
+    return Decoder(document_problem, DocumentOrigin.USER)
 
 
 # --- the CNI plugin and its IPAM --------------------------------------------------------------------------------------

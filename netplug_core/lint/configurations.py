@@ -84,11 +84,11 @@ class _List:
 
 
 _LIST_DECODER: Final = Decoder(
-    (
+    cni_error,
+    tables=(
         Table(cls=_List, fields={"plugins": Field("plugins", ListOf(OBJECT))}),
         Table(cls=_Plugin, fields={"type": Field("type", NONEMPTY_STRING)}),
     ),
-    cni_error,
 )
 
 

@@ -157,7 +157,7 @@ _TABLE: Final = Table(
 def read_kubernetes_object(document: Document) -> KubernetesObject | Finding:
     """The object of Kubernetes that a document is, or why it cannot be read."""
     try:
-        found = Decoder((_TABLE,), document_error).decode(document.mapping, KubernetesObject, document.source)
+        found = Decoder(document_error, tables=(_TABLE,)).decode(document.mapping, KubernetesObject, document.source)
     except ConfigurationError as error:
         return malformed_finding(document, error)
     return evolve(found, template=_find_template(document.mapping))

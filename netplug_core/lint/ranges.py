@@ -72,14 +72,14 @@ def _read_destination(value: object) -> Prefix | None:
 
 
 _DECODER: Final = Decoder(
-    (
+    document_error,
+    tables=(
         Table(cls=_Routes, fields={"routes": Field("routes", ListOf(HostRoute))}),
         Table(
             cls=HostRoute,
             fields={"destination": Field("dst", Codec(_read_destination)), "device": Field("dev", STRING)},
         ),
     ),
-    document_error,
 )
 
 

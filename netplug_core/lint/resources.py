@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.tables import UnknownField, find_member
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.components import read_component
+from netplug_core.installation.components import ComponentKind, read_component
 from netplug_core.installation.document import (
     InstallationDocument,
     InvalidInstallation,
@@ -42,7 +42,7 @@ from netplug_core.netconf.annotations import (
     parse_annotations,
 )
 from netplug_core.orchestrator.model import PodName
-from netplug_core.resources.installation import INSTALLATION_NAME, ComponentKind
+from netplug_core.resources.installation import INSTALLATION_NAME
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import Resource, UnknownKind, key_of

@@ -20,6 +20,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import CNICommand, Plugin
 from netplug_core.decoding.codecs import (
     BOOLEAN,
+    HTTP_URL,
     INTEGER,
     NONEMPTY_STRING,
     OBJECT,
@@ -29,7 +30,6 @@ from netplug_core.decoding.codecs import (
     Codec,
     Refused,
     WrongType,
-    checked,
     choice_of,
     exactly,
     number_in,
@@ -63,7 +63,7 @@ from netplug_core.settings.model import (
 )
 
 __all__ = [
-    "AT_LEAST_ZERO", "BOOLEAN_OR_TEXT", "DATAPLANE_TYPE", "DEVICE_TYPE", "GATE", "KEYS_OF_IPAM", "LABEL_NAME",
+    "AT_LEAST_ZERO", "BOOLEAN_OR_TEXT", "DATAPLANE_TYPE", "DEVICE_TYPE", "KEYS_OF_IPAM", "LABEL_NAME",
     "LABEL_VALUE", "LEVEL", "MAC", "MAC_ACCEPTED", "MTU", "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE",
     "STRING_BOOLEAN", "LoadPurpose", "load", "netconf_decoder", "parse_mac",
 ]  # fmt: skip
@@ -79,15 +79,6 @@ _LEVELS: Final = {
     "INFO": Level.INFO,
     "DEBUG": Level.DEBUG,
 }
-
-# Loader and schema have one pattern, so that they agree: user and password, host, port and the rest. No space and no
-# control character is in it.
-_HTTP_URL: Final = (
-    r"[Hh][Tt][Tt][Pp][Ss]?://(?:[^/?#\s\u0000-\u001f\u007f]*@)?"
-    r"(?:\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]\s\u0000-\u001f\u007f]+)"
-    r"(?::(?:0*(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?)?"
-    r"(?:[/?#][^\s\u0000-\u001f\u007f]*)?"
-)
 
 
 _NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
@@ -128,10 +119,6 @@ def _read_queues(value: object) -> int:
     if queues > MAX_QUEUES:
         raise Refused(f"at most {MAX_QUEUES} are possible")
     return queues
-
-
-def _is_url(text: str) -> bool:
-    return re.fullmatch(_HTTP_URL, text) is not None
 
 
 def _read_route(value: object) -> Prefix | None:
@@ -239,13 +226,6 @@ QUEUES: Final = Codec(_read_queues, schema={"type": "integer", "maximum": MAX_QU
 ROUTE: Final = Codec(_read_route, schema={"type": "object", "properties": {"dst": {"type": ["string", "null"]}}})
 AT_LEAST_ZERO: Final = number_in(0, None, "a number of at least 0 is expected")
 MTU: Final = number_in(0, MAX_MTU, f"a number from 0 to {MAX_MTU} is expected")
-GATE: Final = checked(
-    STRING,
-    _is_url,
-    "an http or https URL with a host is expected",
-    is_empty_accepted=False,
-    schema={"pattern": exactly(_HTTP_URL)},
-)
 POLICY_TYPE: Final = choice_of(("k8s",), '"k8s" is the one policy type there is')
 DEVICE_TYPE: Final = choice_of(("veth",), 'supported: "veth"; "netkit" comes with a later release')
 DATAPLANE_TYPE: Final = choice_of(
@@ -495,7 +475,7 @@ def netconf_decoder(purpose: LoadPurpose) -> tuple[Decoder, tuple[type, ...]]:
     """The decoder of a configuration, and the classes that are read from its one object."""
     is_strict = purpose is LoadPurpose.SETUP
     tables = (*_TABLES, _ipam_table(is_strict=is_strict), *netconf_tables(is_strict=is_strict))
-    return Decoder(tables, cni_error, defaults_if_refused=not is_strict), (_TopLevel, NetConf)
+    return Decoder(cni_error, tables=tables, defaults_if_refused=not is_strict), (_TopLevel, NetConf)
 
 
 def _text(key: str) -> Field:
@@ -546,7 +526,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "container_settings": Field("container_settings", ContainerSettings),
             "feature_control": Field("feature_control", FeatureControl),
             "policy_type": Field(("policy", "type"), POLICY_TYPE),
-            "readiness_gates": Field("readiness_gates", ListOf(GATE)),
+            "readiness_gates": Field("readiness_gates", ListOf(HTTP_URL)),
             "num_queues": Field("num_queues", QUEUES),
             "mtu": Field("mtu", MTU),
             "mtu_file": _text("mtu_file"),

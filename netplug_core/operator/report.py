@@ -8,9 +8,9 @@ from typing import Final
 from attrs import evolve, frozen
 
 from netplug_core.decoding.tables import find_member
-from netplug_core.installation.components import unserved_text
+from netplug_core.installation.components import COMPONENT_NAME, ComponentKind, unserved_text
 from netplug_core.operator.state import Json, ObjectRef, find_text, is_being_deleted
-from netplug_core.resources.installation import COMPONENT_NAME, INSTALLATION_API_VERSION, ComponentKind
+from netplug_core.resources.installation import INSTALLATION_API_VERSION
 
 __all__ = [
     "COMPONENT_REFS", "CONDITIONS", "ContainerFailure", "Reason", "Report", "Rollout", "condition_values",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.decoding.codecs import BOOLEAN, TEXT, Codec, enum_codec
-from netplug_core.decoding.tables import Field, ListOf, Table, fields_of
+from netplug_core.decoding.codecs import BOOLEAN, TEXT, Codec
+from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import is_resource_name
 from netplug_core.records import Kind
 from netplug_core.resources.fields import (
@@ -26,14 +26,44 @@ from netplug_core.resources.fields import (
     validate_selector,
     validate_word,
 )
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "BGP_CONFIGURATION", "BGP_CONFIGURATION_TEXTS", "BGP_PEER", "BGP_PEER_TEXTS", "BGP_TABLES", "COMMUNITY_PATTERN",
+    "BGP_CONFIGURATION", "BGP_PEER", "COMMUNITY_PATTERN",
     "DEFAULT_ONLY", "IGNORED_INTERFACE_PATTERN", "SECRET_KEY_PATTERN", "AdvertisedPrefix", "BGPConfiguration",
     "BGPConfigurationSpec", "BGPPassword", "BGPPeer", "BGPPeerSpec", "BindMode", "Community", "NextHopMode",
     "SecretKeyReference", "ServiceRange", "SourceAddress", "validate_bgp_configuration", "validate_bgp_peer",
 ]  # fmt: skip
+
+
+# --- values of members ------------------------------------------------------------------------------------------------
+
+
+_MAX_AS_NUMBER: Final = 2**32 - 1
+_HALF_BITS: Final = 16
+_DOTTED: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})")
+_PLAIN: Final = re.compile(r"[0-9]{1,10}")
+
+
+def _read_as_number(value: object) -> int:
+    """A number, or a text: the number, or its halves of 16 bits with a dot between (RFC 5396)."""
+    number = 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and _PLAIN.fullmatch(value):
+        number = int(value)
+    elif isinstance(value, str) and (halves := _DOTTED.fullmatch(value)):
+        high, low = map(int, halves.groups())
+        number = (high << _HALF_BITS) + low if low >> _HALF_BITS == 0 else 0
+    if not 1 <= number <= _MAX_AS_NUMBER:
+        raise ValueError(f"an AS number from 1 to {_MAX_AS_NUMBER}, or a text such as '1.10'")
+    return number
+
+
+_AS_NUMBER: Final = Codec(
+    _read_as_number, schema={"type": "integer", "format": "int64", "minimum": 1, "maximum": _MAX_AS_NUMBER}
+)
+_MAX_BYTE: Final = 255
 
 
 # --- BGPConfiguration -------------------------------------------------------------------------------------------------
@@ -50,8 +80,8 @@ class BindMode(enum.Enum):
 class SecretKeyReference:
     """A member of a Secret, in the namespace of the node process."""
 
-    name: str
-    key: str
+    name: str = field(metadata=member("name", TEXT, "the Secret"))
+    key: str = field(metadata=member("key", TEXT, "the member"))
     unknown_json: str = ""
 
 
@@ -59,7 +89,10 @@ class SecretKeyReference:
 class BGPPassword:
     """Where the password of a session is kept. Resources never hold it."""
 
-    secret: SecretKeyReference
+    # fmt: off
+    secret: SecretKeyReference = field(metadata=member("secretKeyRef", SecretKeyReference,
+        "the member of a Secret that holds it"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -67,7 +100,7 @@ class BGPPassword:
 class ServiceRange:
     """A range of Services' addresses that is advertised."""
 
-    prefix: Prefix
+    prefix: Prefix = field(metadata=member("cidr", CIDR, "one range"))
     unknown_json: str = ""
 
 
@@ -75,8 +108,11 @@ class ServiceRange:
 class Community:
     """A BGP community by a name of the cluster's own."""
 
-    name: str
-    value: str
+    # fmt: off
+    name: str = field(metadata=member("name", TEXT, "the name"))
+    value: str = field(metadata=member("value", TEXT,
+        "two numbers of 16 bits (65001:100), or three of 32 bits (65001:100:3)"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -84,8 +120,11 @@ class Community:
 class AdvertisedPrefix:
     """The communities, by name or value, with which routes within a prefix are advertised."""
 
-    prefix: Prefix
-    communities: tuple[str, ...] = ()
+    # fmt: off
+    prefix: Prefix = field(metadata=member("cidr", CIDR, "the prefix"))
+    communities: tuple[str, ...] = field(default=(), metadata=member("communities", ListOf(TEXT),
+        "names of communities, or values"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -97,28 +136,47 @@ class BGPConfigurationSpec:
     so they are settings of ``default`` alone.
     """
 
-    log_severity: LogSeverity | None = None
-    has_node_mesh: bool | None = None
-    as_number: int | None = None
-    listen_port: int | None = None
-    bind_mode: BindMode | None = None
-    mesh_password: BGPPassword | None = None
-    mesh_max_restart_time: str = ""
-    service_cluster_ips: tuple[ServiceRange, ...] = ()
-    service_external_ips: tuple[ServiceRange, ...] = ()
-    service_load_balancer_ips: tuple[ServiceRange, ...] = ()
-    communities: tuple[Community, ...] = ()
-    advertised: tuple[AdvertisedPrefix, ...] = ()
-    ignored_interfaces: tuple[str, ...] = ()
+    # fmt: off
+    log_severity: LogSeverity | None = field(default=None, metadata=member("logSeverityScreen", LogSeverity,
+        "the level below which the BGP process writes no lines"))
+    has_node_mesh: bool | None = field(default=None, metadata=member("nodeToNodeMeshEnabled", BOOLEAN,
+        "whether every node has a session with every other one; default only"))
+    as_number: int | None = field(default=None, metadata=member("asNumber", _AS_NUMBER,
+        "the number of the AS of nodes that name none; default only"))
+    listen_port: int | None = field(default=None, metadata=member("listenPort", PORT,
+        "the port that the BGP process listens on"))
+    bind_mode: BindMode | None = field(default=None, metadata=member("bindMode", BindMode,
+        "whether it listens on all addresses of the node (None), or on the node's own (NodeIP)"))
+    mesh_password: BGPPassword | None = field(default=None, metadata=member("nodeMeshPassword", BGPPassword,
+        "the password of the sessions between nodes; default only"))
+    mesh_max_restart_time: str = field(default="", metadata=member("nodeMeshMaxRestartTime", DURATION,
+        "how long routes are kept while a session between nodes restarts; default only"))
+    service_cluster_ips: tuple[ServiceRange, ...] = field(default=(), metadata=member("serviceClusterIPs",
+        ListOf(ServiceRange), "ranges of Services' cluster addresses that are advertised; default only"))
+    service_external_ips: tuple[ServiceRange, ...] = field(default=(), metadata=member("serviceExternalIPs",
+        ListOf(ServiceRange), "ranges of Services' external addresses that are advertised; default only"))
+    service_load_balancer_ips: tuple[ServiceRange, ...] = field(default=(), metadata=member("serviceLoadBalancerIPs",
+        ListOf(ServiceRange), "ranges of load balancers' addresses that are advertised; default only"))
+    communities: tuple[Community, ...] = field(default=(), metadata=member("communities", ListOf(Community),
+        "communities by name"))
+    advertised: tuple[AdvertisedPrefix, ...] = field(default=(), metadata=member("prefixAdvertisements",
+        ListOf(AdvertisedPrefix), "communities of the routes within some prefixes"))
+    ignored_interfaces: tuple[str, ...] = field(default=(), metadata=member("ignoredInterfaces", ListOf(TEXT),
+        "interfaces whose routes are not read; * stands for any characters"))
+    # fmt: on
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class BGPConfiguration:
     """A configuration as it is stored."""
 
-    metadata: Metadata
-    spec: BGPConfigurationSpec = BGPConfigurationSpec()
+    # fmt: off
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: BGPConfigurationSpec = field(default=BGPConfigurationSpec(), metadata=member("spec", BGPConfigurationSpec,
+        is_always_written=True))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -151,155 +209,43 @@ class BGPPeerSpec:
     ``reachable_by`` is the gateway to it. ``ttl_security`` is the distance to the peer, in hops.
     """
 
-    node: str = ""
-    node_selector: str = ""
-    peer_ip: str = ""
-    peer_selector: str = ""
-    as_number: int | None = None
-    password: BGPPassword | None = None
-    source_address: SourceAddress | None = None
-    next_hop_mode: NextHopMode | None = None
-    reachable_by: Address | None = None
-    max_restart_time: str = ""
-    allowed_local_as_numbers: int | None = None
-    ttl_security: int | None = None
+    # fmt: off
+    node: str = field(default="", metadata=member("node", TEXT,
+        "the node that has the session; with neither this nor nodeSelector, every node"))
+    node_selector: str = field(default="", metadata=member("nodeSelector", TEXT, "the nodes that have the session"))
+    peer_ip: str = field(default="", metadata=member("peerIP", TEXT, "the address of the peer, with or without a port"))
+    peer_selector: str = field(default="", metadata=member("peerSelector", TEXT, "the nodes that are the peers"))
+    as_number: int | None = field(default=None, metadata=member("asNumber", _AS_NUMBER,
+        "the number of the peer's AS; with peerIP"))
+    password: BGPPassword | None = field(default=None, metadata=member("password", BGPPassword,
+        "the password of the session"))
+    source_address: SourceAddress | None = field(default=None, metadata=member("sourceAddress", SourceAddress,
+        "the address from which the session is opened: UseNodeIP, or None for the kernel's choice"))
+    next_hop_mode: NextHopMode | None = field(default=None, metadata=member("nextHopMode", NextHopMode,
+        "the next hop of routes that are passed on: as usual (Auto), the node (Self), or unchanged (Keep)"))
+    reachable_by: Address | None = field(default=None, metadata=member("reachableBy", IP_ADDRESS,
+        "the gateway to the peer; with peerIP"))
+    max_restart_time: str = field(default="", metadata=member("maxRestartTime", DURATION,
+        "how long routes are kept while the session restarts"))
+    allowed_local_as_numbers: int | None = field(default=None, metadata=member("numAllowedLocalASNumbers",
+        integer_between(0, _MAX_BYTE), "how often the own AS may be in the path of a route"))
+    ttl_security: int | None = field(default=None, metadata=member("ttlSecurity", integer_between(1, _MAX_BYTE),
+        "the distance to the peer in hops; packets from further away are dropped"))
+    # fmt: on
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class BGPPeer:
     """A peer as it is stored."""
 
-    metadata: Metadata
-    spec: BGPPeerSpec = BGPPeerSpec()
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: BGPPeerSpec = field(default=BGPPeerSpec(), metadata=member("spec", BGPPeerSpec, is_always_written=True))
     unknown_json: str = ""
 
 
 BGP_PEER: Kind[BGPPeer] = Kind("BGPPeer", ("name",))
-
-
-# --- members ----------------------------------------------------------------------------------------------------------
-
-
-_MAX_AS_NUMBER: Final = 2**32 - 1
-_HALF_BITS: Final = 16
-_DOTTED: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})")
-_PLAIN: Final = re.compile(r"[0-9]{1,10}")
-
-BGP_CONFIGURATION_TEXTS: Final[Mapping[str, str]] = {
-    "logSeverityScreen": "the level below which the BGP process writes no lines",
-    "nodeToNodeMeshEnabled": "whether every node has a session with every other one; default only",
-    "asNumber": "the number of the AS of nodes that name none; default only",
-    "listenPort": "the port that the BGP process listens on",
-    "bindMode": "whether it listens on all addresses of the node (None), or on the node's own (NodeIP)",
-    "nodeMeshPassword": "the password of the sessions between nodes; default only",
-    "nodeMeshPassword.secretKeyRef": "the member of a Secret that holds it",
-    "nodeMeshPassword.secretKeyRef.name": "the Secret",
-    "nodeMeshPassword.secretKeyRef.key": "the member",
-    "nodeMeshMaxRestartTime": "how long routes are kept while a session between nodes restarts; default only",
-    "serviceClusterIPs": "ranges of Services' cluster addresses that are advertised; default only",
-    "serviceClusterIPs[].cidr": "one range",
-    "serviceExternalIPs": "ranges of Services' external addresses that are advertised; default only",
-    "serviceExternalIPs[].cidr": "one range",
-    "serviceLoadBalancerIPs": "ranges of load balancers' addresses that are advertised; default only",
-    "serviceLoadBalancerIPs[].cidr": "one range",
-    "communities": "communities by name",
-    "communities[].name": "the name",
-    "communities[].value": "two numbers of 16 bits (65001:100), or three of 32 bits (65001:100:3)",
-    "prefixAdvertisements": "communities of the routes within some prefixes",
-    "prefixAdvertisements[].cidr": "the prefix",
-    "prefixAdvertisements[].communities": "names of communities, or values",
-    "ignoredInterfaces": "interfaces whose routes are not read; * stands for any characters",
-}
-"""What each field of a BGPConfiguration's ``spec`` is for, by its path; ``[]`` stands behind a list."""
-
-
-BGP_PEER_TEXTS: Final[Mapping[str, str]] = {
-    "node": "the node that has the session; with neither this nor nodeSelector, every node",
-    "nodeSelector": "the nodes that have the session",
-    "peerIP": "the address of the peer, with or without a port",
-    "peerSelector": "the nodes that are the peers",
-    "asNumber": "the number of the peer's AS; with peerIP",
-    "password": "the password of the session",
-    "password.secretKeyRef": "the member of a Secret that holds it",
-    "password.secretKeyRef.name": "the Secret",
-    "password.secretKeyRef.key": "the member",
-    "sourceAddress": "the address from which the session is opened: UseNodeIP, or None for the kernel's choice",
-    "nextHopMode": "the next hop of routes that are passed on: as usual (Auto), the node (Self), or unchanged (Keep)",
-    "reachableBy": "the gateway to the peer; with peerIP",
-    "maxRestartTime": "how long routes are kept while the session restarts",
-    "numAllowedLocalASNumbers": "how often the own AS may be in the path of a route",
-    "ttlSecurity": "the distance to the peer in hops; packets from further away are dropped",
-}
-"""What each field of a BGPPeer's ``spec`` is for, by its path; ``[]`` stands behind a list."""
-
-
-def _read_as_number(value: object) -> int:
-    """A number, or a text: the number, or its halves of 16 bits with a dot between (RFC 5396)."""
-    number = 0
-    if isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif isinstance(value, str) and _PLAIN.fullmatch(value):
-        number = int(value)
-    elif isinstance(value, str) and (halves := _DOTTED.fullmatch(value)):
-        high, low = map(int, halves.groups())
-        number = (high << _HALF_BITS) + low if low >> _HALF_BITS == 0 else 0
-    if not 1 <= number <= _MAX_AS_NUMBER:
-        raise ValueError(f"an AS number from 1 to {_MAX_AS_NUMBER}, or a text such as '1.10'")
-    return number
-
-
-_AS_NUMBER: Final = Codec(
-    _read_as_number, schema={"type": "integer", "format": "int64", "minimum": 1, "maximum": _MAX_AS_NUMBER}
-)
-_MAX_BYTE: Final = 255
-
-BGP_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(
-        cls=BGPConfigurationSpec,
-        fields={
-            "log_severity": Field("logSeverityScreen", enum_codec(LogSeverity)),
-            "has_node_mesh": Field("nodeToNodeMeshEnabled", BOOLEAN),
-            "as_number": Field("asNumber", _AS_NUMBER),
-            "listen_port": Field("listenPort", PORT),
-            "bind_mode": Field("bindMode", enum_codec(BindMode)),
-            "mesh_password": Field("nodeMeshPassword", BGPPassword),
-            "mesh_max_restart_time": Field("nodeMeshMaxRestartTime", DURATION),
-            **fields_of(
-                ListOf(ServiceRange),
-                service_cluster_ips="serviceClusterIPs",
-                service_external_ips="serviceExternalIPs",
-                service_load_balancer_ips="serviceLoadBalancerIPs",
-            ),
-            "communities": Field("communities", ListOf(Community)),
-            "advertised": Field("prefixAdvertisements", ListOf(AdvertisedPrefix)),
-            "ignored_interfaces": Field("ignoredInterfaces", ListOf(TEXT)),
-        },
-    ),
-    Table(
-        cls=BGPPeerSpec,
-        fields={
-            **fields_of(TEXT, node="node", node_selector="nodeSelector"),
-            **fields_of(TEXT, peer_ip="peerIP", peer_selector="peerSelector"),
-            "as_number": Field("asNumber", _AS_NUMBER),
-            "password": Field("password", BGPPassword),
-            "source_address": Field("sourceAddress", enum_codec(SourceAddress)),
-            "next_hop_mode": Field("nextHopMode", enum_codec(NextHopMode)),
-            "reachable_by": Field("reachableBy", IP_ADDRESS),
-            "max_restart_time": Field("maxRestartTime", DURATION),
-            "allowed_local_as_numbers": Field("numAllowedLocalASNumbers", integer_between(0, _MAX_BYTE)),
-            "ttl_security": Field("ttlSecurity", integer_between(1, _MAX_BYTE)),
-        },
-    ),
-    Table(cls=BGPPassword, fields={"secret": Field("secretKeyRef", SecretKeyReference)}),
-    Table(cls=SecretKeyReference, fields=fields_of(TEXT, name="name", key="key")),
-    Table(cls=ServiceRange, fields={"prefix": Field("cidr", CIDR)}),
-    Table(cls=Community, fields=fields_of(TEXT, name="name", value="value")),
-    Table(
-        cls=AdvertisedPrefix,
-        fields={"prefix": Field("cidr", CIDR), "communities": Field("communities", ListOf(TEXT))},
-    ),
-)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -333,13 +279,13 @@ def validate_bgp_configuration(configuration: BGPConfiguration) -> Iterator[Fiel
     spec = configuration.spec
     given = dict(_cluster_settings(configuration))
     if configuration.metadata.name != _DEFAULT:
-        for member, text in given.items():
-            rule = f"Cannot set {DEFAULT_ONLY[member]} on a non default BGP Configuration."
-            yield FieldError(f"spec.{member}", text, rule)
+        for name, text in given.items():
+            rule = f"Cannot set {DEFAULT_ONLY[name]} on a non default BGP Configuration."
+            yield FieldError(f"spec.{name}", text, rule)
     if spec.has_node_mesh is False:
-        for member in ("nodeMeshPassword", "nodeMeshMaxRestartTime"):
-            if member in given:
-                yield FieldError(f"spec.{member}", given[member], "needs nodeToNodeMeshEnabled true, its default")
+        for name in ("nodeMeshPassword", "nodeMeshMaxRestartTime"):
+            if name in given:
+                yield FieldError(f"spec.{name}", given[name], "needs nodeToNodeMeshEnabled true, its default")
     yield from _validate_password("spec.nodeMeshPassword", spec.mesh_password)
     yield from _validate_communities(configuration)
     for index, name in enumerate(spec.ignored_interfaces):
@@ -359,19 +305,19 @@ def _cluster_settings(configuration: BGPConfiguration) -> Iterator[tuple[str, st
         yield "nodeMeshPassword", f"{spec.mesh_password.secret.name}/{spec.mesh_password.secret.key}"
     if spec.mesh_max_restart_time:
         yield "nodeMeshMaxRestartTime", spec.mesh_max_restart_time
-    for member, ranges in (
+    for name, ranges in (
         ("serviceClusterIPs", spec.service_cluster_ips),
         ("serviceExternalIPs", spec.service_external_ips),
         ("serviceLoadBalancerIPs", spec.service_load_balancer_ips),
     ):
         if ranges:
-            yield member, ", ".join(str(one.prefix) for one in ranges)
+            yield name, ", ".join(str(one.prefix) for one in ranges)
 
 
-def _validate_password(field: str, password: BGPPassword | None) -> Iterator[FieldError]:
+def _validate_password(place: str, password: BGPPassword | None) -> Iterator[FieldError]:
     if password is None:
         return
-    secret, place = password.secret, f"{field}.secretKeyRef"
+    secret, place = password.secret, f"{place}.secretKeyRef"
     if not is_resource_name(secret.name):
         yield FieldError(f"{place}.name", secret.name, "must be the name of a Secret")
     if not re.fullmatch(SECRET_KEY_PATTERN, secret.key):
@@ -403,7 +349,7 @@ def _is_community(text: str) -> bool:
     return max(numbers) <= _MAX_NUMBER[len(numbers)]
 
 
-# --- peers -----------------------------------------------------------------------------------------------------------
+# --- peers ------------------------------------------------------------------------------------------------------------
 
 
 def validate_bgp_peer(peer: BGPPeer) -> Iterator[FieldError]:
@@ -414,8 +360,8 @@ def validate_bgp_peer(peer: BGPPeer) -> Iterator[FieldError]:
     if spec.node and spec.node_selector:
         yield FieldError("spec.nodeSelector", spec.node_selector, "cannot be used with node")
     yield from _validate_remote(spec)
-    for field, selector in (("spec.nodeSelector", spec.node_selector), ("spec.peerSelector", spec.peer_selector)):
-        yield from validate_selector(field, selector)
+    for place, selector in (("spec.nodeSelector", spec.node_selector), ("spec.peerSelector", spec.peer_selector)):
+        yield from validate_selector(place, selector)
     yield from _validate_password("spec.password", spec.password)
 
 

@@ -8,12 +8,14 @@ cluster, because an upgrade or a repair locks it and then does exactly that. A r
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
+from netplug_core.decoding.codecs import BOOLEAN, TEXT
+from netplug_core.decoding.tables import json_object, member
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.records import Get, Key, Kind, Require, Snapshot, Write, WriteGate
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
     "CLUSTER_INFORMATION", "CLUSTER_INFORMATION_KEY", "LOSS_MARK", "READINESS_GATE", "ClusterInformation",
@@ -28,19 +30,25 @@ class ClusterInformationSpec:
     ``is_datastore_ready`` is None when unset, which means ready; only an explicit false locks the datastore.
     """
 
-    cluster_guid: str = ""
-    cluster_type: str = ""
-    version: str = ""
-    is_datastore_ready: bool | None = None
+    cluster_guid: str = field(default="", metadata=member("clusterGUID", TEXT, "The cluster's identity."))
+    cluster_type: str = field(default="", metadata=member("clusterType", TEXT, "What it is made of."))
+    version: str = field(default="", metadata=member("netplugVersion", TEXT, "The release that runs it."))
+    is_datastore_ready: bool | None = field(
+        default=None, metadata=member("datastoreReady", BOOLEAN, "False locks the datastore: nothing new is attached.")
+    )
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class ClusterInformation:
     """The cluster's one information object as it is stored. A missing object means ready too."""
 
-    metadata: Metadata
-    spec: ClusterInformationSpec = ClusterInformationSpec()
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: ClusterInformationSpec = field(
+        default=ClusterInformationSpec(),
+        metadata=member("spec", ClusterInformationSpec, "What netplug says of the cluster.", is_always_written=True),
+    )
     unknown_json: str = ""
 
     @property

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Address
-from netplug_core.decoding.codecs import TEXT, enum_codec
-from netplug_core.decoding.tables import Field, ListOf, Table, fields_of
+from netplug_core.decoding.codecs import TEXT
+from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import is_resource_name
 from netplug_core.records import Kind
 from netplug_core.resources.fields import IP_ADDRESS, PORT, FieldError, validate_word
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "HOST_ENDPOINT", "HOST_ENDPOINT_TABLES", "HOST_ENDPOINT_TEXTS", "INTERFACE_PATTERN", "HostEndpoint",
+    "HOST_ENDPOINT", "INTERFACE_PATTERN", "HostEndpoint",
     "HostEndpointSpec", "NamedPort", "PortProtocol", "validate_host_endpoint",
 ]  # fmt: skip
 
 
-# --- the value --------------------------------------------------------------------------------------------------------
+# --- the value and its members ----------------------------------------------------------------------------------------
 
 
 class PortProtocol(enum.Enum):
@@ -38,9 +38,9 @@ class PortProtocol(enum.Enum):
 class NamedPort:
     """A port by the name that rules use."""
 
-    name: str
-    protocol: PortProtocol
-    port: int
+    name: str = field(metadata=member("name", TEXT, "the name"))
+    protocol: PortProtocol = field(metadata=member("protocol", PortProtocol, "the protocol"))
+    port: int = field(metadata=member("port", PORT, "the number"))
     unknown_json: str = ""
 
 
@@ -51,60 +51,34 @@ class HostEndpointSpec:
     ``profiles`` decide what no policy decides. Rules match ``ports`` by name, at the expected addresses.
     """
 
-    node: str = ""
-    interface_name: str = ""
-    expected_ips: tuple[Address, ...] = ()
-    profiles: tuple[str, ...] = ()
-    ports: tuple[NamedPort, ...] = ()
+    # fmt: off
+    node: str = field(default="", metadata=member("node", TEXT, "the node whose interfaces it stands for"))
+    interface_name: str = field(default="", metadata=member("interfaceName", TEXT,
+        "the name of one interface, or * for all interfaces of the node"))
+    expected_ips: tuple[Address, ...] = field(default=(), metadata=member("expectedIPs", ListOf(IP_ADDRESS),
+        "addresses of the interface; without a name, those by which it is found"))
+    profiles: tuple[str, ...] = field(default=(), metadata=member("profiles", ListOf(TEXT),
+        "the profiles that decide what no policy decides"))
+    ports: tuple[NamedPort, ...] = field(default=(), metadata=member("ports", ListOf(NamedPort),
+        "ports that rules match by name, at the expected addresses"))
+    # fmt: on
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class HostEndpoint:
     """A host endpoint as it is stored."""
 
-    metadata: Metadata
-    spec: HostEndpointSpec = HostEndpointSpec()
+    # fmt: off
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: HostEndpointSpec = field(default=HostEndpointSpec(), metadata=member("spec", HostEndpointSpec,
+        is_always_written=True))
+    # fmt: on
     unknown_json: str = ""
 
 
 HOST_ENDPOINT: Kind[HostEndpoint] = Kind("HostEndpoint", ("name",))
-
-
-# --- members ----------------------------------------------------------------------------------------------------------
-
-
-HOST_ENDPOINT_TEXTS: Final[Mapping[str, str]] = {
-    "node": "the node whose interfaces it stands for",
-    "interfaceName": "the name of one interface, or * for all interfaces of the node",
-    "expectedIPs": "addresses of the interface; without a name, those by which it is found",
-    "profiles": "the profiles that decide what no policy decides",
-    "ports": "ports that rules match by name, at the expected addresses",
-    "ports[].name": "the name",
-    "ports[].protocol": "the protocol",
-    "ports[].port": "the number",
-}
-"""What each field of ``spec`` is for, by its path; ``[]`` stands behind a list."""
-
-HOST_ENDPOINT_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(
-        cls=HostEndpointSpec,
-        fields={
-            **fields_of(TEXT, node="node", interface_name="interfaceName"),
-            "expected_ips": Field("expectedIPs", ListOf(IP_ADDRESS)),
-            "profiles": Field("profiles", ListOf(TEXT)),
-            "ports": Field("ports", ListOf(NamedPort)),
-        },
-    ),
-    Table(
-        cls=NamedPort,
-        fields={
-            "name": Field("name", TEXT),
-            "protocol": Field("protocol", enum_codec(PortProtocol)),
-            "port": Field("port", PORT),
-        },
-    ),
-)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

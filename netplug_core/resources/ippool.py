@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
+from typing import Final, cast
 
 from attrs import Factory, field, frozen
 
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Prefix
+from netplug_core.decoding.codecs import BOOLEAN, NONNEGATIVE_INTEGER, TEXT, Codec, Refused
+from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.errors import require_count, require_type
 from netplug_core.records import Key, Kind
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
     "IPPOOL", "AllowedUse", "AssignmentMode", "Encapsulation", "IPPool", "IPPoolSpec", "IPPoolStatus", "PoolCondition",
@@ -40,6 +43,32 @@ class Encapsulation(enum.Enum):
     CROSS_SUBNET = "CrossSubnet"
 
 
+def _read_pool_cidr(value: object) -> Prefix:
+    prefix = _read_stored_pool_cidr(value)
+    if Address.parse(str(value).partition("/")[0]) != prefix.first:
+        raise Refused("a CIDR", reason=f"IPPool CIDR is not strictly masked; {prefix} is the one that holds it")
+    return prefix
+
+
+def _read_stored_pool_cidr(value: object) -> Prefix:
+    """A stored pool is already in use as what it means, so host bits are cleared; only a user can be asked."""
+    text = "" if value is None else cast("str", TEXT.decode(value))
+    if not text:
+        raise Refused("a CIDR", reason="IPPool CIDR must be specified", value=None)
+    try:
+        return Prefix.enclosing(text)
+    except ValueError:
+        raise Refused("a CIDR", reason="IPPool CIDR must be a valid subnet") from None
+
+
+MAX_CIDR_LENGTH: Final = 43
+
+_POOL_CIDR: Final = Codec(
+    _read_pool_cidr, str, _read_stored_pool_cidr, {"type": "string", "maxLength": MAX_CIDR_LENGTH}
+)
+
+
+@json_object(ignored_if_stored=("ipip", "nat-outgoing"))
 @frozen(kw_only=True)
 class IPPoolSpec:
     """What the user asked of a pool, defaults filled in.
@@ -48,17 +77,31 @@ class IPPoolSpec:
     text; the empty namespace selector selects every namespace.
     """
 
-    prefix: Prefix
-    block_length: int = field(default=Factory(lambda self: self._default_block_length(), takes_self=True))
-    is_disabled: bool = False
-    allowed_uses: tuple[AllowedUse, ...] = (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)
-    node_selector: str = "all()"
-    namespace_selector: str = ""
-    assignment_mode: AssignmentMode = AssignmentMode.AUTOMATIC
-    ipip_mode: Encapsulation = Encapsulation.NEVER
-    vxlan_mode: Encapsulation = Encapsulation.NEVER
-    has_outgoing_nat: bool = False
-    is_bgp_export_disabled: bool = False
+    # fmt: off
+    prefix: Prefix = field(metadata=member("cidr", _POOL_CIDR, "The range of the pool's addresses."))
+    block_length: int = field(default=Factory(lambda self: self._default_block_length(), takes_self=True),
+        metadata=member("blockSize", NONNEGATIVE_INTEGER,
+        "Prefix length of the blocks that nodes claim; 26 and 122 unless given.",
+        is_unset_if_empty=True, is_always_written=True))
+    ipip_mode: Encapsulation = field(default=Encapsulation.NEVER, metadata=member("ipipMode", Encapsulation,
+        "When packets to it are wrapped in IP.", is_always_written=True))
+    vxlan_mode: Encapsulation = field(default=Encapsulation.NEVER, metadata=member("vxlanMode", Encapsulation,
+        "When packets to it are wrapped in VXLAN.", is_always_written=True))
+    has_outgoing_nat: bool = field(default=False, metadata=member("natOutgoing", BOOLEAN,
+        "Packets that leave the pools are masqueraded.", is_always_written=True))
+    node_selector: str = field(default="all()", metadata=member("nodeSelector", TEXT,
+        "Which nodes may assign from it; all() unless given.", is_unset_if_empty=True, is_always_written=True))
+    allowed_uses: tuple[AllowedUse, ...] = field(default=(AllowedUse.WORKLOAD, AllowedUse.TUNNEL), metadata=member(
+        "allowedUses", ListOf(AllowedUse), "What its addresses may be given to.", limits={"maxItems": len(AllowedUse)},
+        is_unset_if_empty=True, is_always_written=True))
+    assignment_mode: AssignmentMode = field(default=AssignmentMode.AUTOMATIC, metadata=member("assignmentMode",
+        AssignmentMode, "Whether it serves requests that do not name it.", is_always_written=True))
+    namespace_selector: str = field(default="", metadata=member("namespaceSelector", TEXT,
+        "Whose pods it serves; all unless given."))
+    is_disabled: bool = field(default=False, metadata=member("disabled", BOOLEAN, "Nobody is given an address of it."))
+    is_bgp_export_disabled: bool = field(default=False, metadata=member("disableBGPExport", BOOLEAN,
+        "Its routes are not announced."))
+    # fmt: on
     unknown_json: str = ""
 
     def _default_block_length(self) -> int:
@@ -78,10 +121,10 @@ def _require_prefix(prefix: object) -> None:
 class PoolCondition:
     """One condition of a pool's status, such as ``Allocatable``."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
+    type: str = field(metadata=member("type", TEXT))
+    status: str = field(metadata=member("status", TEXT))
+    reason: str = field(default="", metadata=member("reason", TEXT))
+    message: str = field(default="", metadata=member("message", TEXT))
     unknown_json: str = ""
 
 
@@ -89,17 +132,24 @@ class PoolCondition:
 class IPPoolStatus:
     """What the controllers found out about a pool."""
 
-    conditions: tuple[PoolCondition, ...] = ()
+    # fmt: off
+    conditions: tuple[PoolCondition, ...] = field(default=(), metadata=member("conditions", ListOf(PoolCondition),
+        "Conditions, such as Allocatable."))
+    # fmt: on
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class IPPool:
     """A pool as it is stored."""
 
-    metadata: Metadata
-    spec: IPPoolSpec
-    status: IPPoolStatus = IPPoolStatus()
+    # fmt: off
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: IPPoolSpec = field(metadata=member("spec", IPPoolSpec, "What is asked of the pool.", is_always_written=True))
+    status: IPPoolStatus = field(default=IPPoolStatus(), metadata=member("status", IPPoolStatus,
+        "What controllers found out about it.", is_users=False))
+    # fmt: on
     unknown_json: str = ""
 
     @classmethod

@@ -1,25 +1,20 @@
-"""The kind KubeControllersConfiguration: its value and its members.
-
-The definitions of the kind are made from the same tables, with the texts of ``FIELD_TEXTS``.
-"""
+"""The kind KubeControllersConfiguration: its value and its members."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.decoding.codecs import TEXT, TEXT_MAP, enum_codec
-from netplug_core.decoding.tables import Field, ListOf, Table, fields_of
+from netplug_core.decoding.codecs import TEXT, TEXT_MAP
+from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Key, Kind
-from netplug_core.resources.fields import CIDR, DURATION, PORT_OR_NONE, SWITCH, LogSeverity, Switch
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.fields import CIDR, DURATION, PORT_OR_NONE, LogSeverity, Switch
+from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "FIELD_TEXTS", "KUBE_CONTROLLERS_CONFIGURATION", "KUBE_CONTROLLERS_CONFIGURATION_KEY", "KUBE_CONTROLLERS_TABLES",
+    "KUBE_CONTROLLERS_CONFIGURATION", "KUBE_CONTROLLERS_CONFIGURATION_KEY",
     "AssignedServices", "ControllerSettings", "Controllers", "HostEndpointSettings", "HostEndpointTemplate",
     "KubeControllersConfiguration", "KubeControllersSpec", "KubeControllersStatus", "LoadBalancerController",
     "NodeController",
@@ -43,12 +38,19 @@ class HostEndpointTemplate:
     It has the addresses within some CIDRs, or those of interfaces whose name matches a regular expression.
     """
 
-    generate_name: str = ""
-    interface_cidrs: tuple[Prefix, ...] = ()
-    interface_pattern: str = ""
-    node_selector: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    annotations: tuple[tuple[str, str], ...] = ()
+    # fmt: off
+    generate_name: str = field(default="", metadata=member("generateName", TEXT,
+        "a part of their names, one for each template"))
+    interface_cidrs: tuple[Prefix, ...] = field(default=(), metadata=member("interfaceCIDRs", ListOf(CIDR),
+        "they have the addresses of the node within these", limits={"maxItems": 1024}))
+    interface_pattern: str = field(default="", metadata=member("interfacePattern", TEXT,
+        "a regular expression: those of these interfaces"))
+    node_selector: str = field(default="", metadata=member("nodeSelector", TEXT, "the nodes that have one"))
+    labels: tuple[tuple[str, str], ...] = field(default=(), metadata=member("labels", TEXT_MAP,
+        "labels that they have beside those of the node"))
+    annotations: tuple[tuple[str, str], ...] = field(default=(), metadata=member("annotations", TEXT_MAP,
+        "annotations that they have"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -56,9 +58,14 @@ class HostEndpointTemplate:
 class HostEndpointSettings:
     """Whether each node has host endpoints by itself, and which."""
 
-    auto_create: Switch = Switch.DISABLED
-    create_default: Switch = Switch.ENABLED
-    templates: tuple[HostEndpointTemplate, ...] = ()
+    # fmt: off
+    auto_create: Switch = field(default=Switch.DISABLED, metadata=member("autoCreate", Switch, "whether they are made",
+        is_always_written=True))
+    create_default: Switch = field(default=Switch.ENABLED, metadata=member("createDefaultHostEndpoint", Switch,
+        "whether one stands for all interfaces of the node"))
+    templates: tuple[HostEndpointTemplate, ...] = field(default=(), metadata=member("templates",
+        ListOf(HostEndpointTemplate), "further ones", limits={"maxItems": 32}))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -66,10 +73,17 @@ class HostEndpointSettings:
 class NodeController:
     """The controller of nodes. ``leak_grace_period`` is how long an address looks leaked before it is freed."""
 
-    reconciler_period: str = ""
-    sync_labels: Switch | None = None
-    leak_grace_period: str = "15m"
-    host_endpoint: HostEndpointSettings = HostEndpointSettings()
+    # fmt: off
+    reconciler_period: str = field(default="", metadata=member("reconcilerPeriod", DURATION,
+        "how often it compares everything"))
+    sync_labels: Switch | None = field(default=None, metadata=member("syncLabels", Switch,
+        "whether labels of Kubernetes' nodes are copied to those of an etcd"))
+    leak_grace_period: str = field(default="15m", metadata=member("leakGracePeriod", DURATION,
+        "how long an address looks leaked before it is freed; 0 for never", is_unset_if_empty=True,
+        is_always_written=True))
+    host_endpoint: HostEndpointSettings = field(default=HostEndpointSettings(), metadata=member("hostEndpoint",
+        HostEndpointSettings, "host endpoints that nodes have by themselves", is_always_written=True))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -77,7 +91,10 @@ class NodeController:
 class ControllerSettings:
     """Any other controller: how often it compares everything."""
 
-    reconciler_period: str = ""
+    # fmt: off
+    reconciler_period: str = field(default="", metadata=member("reconcilerPeriod", DURATION,
+        "how often it compares everything"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -85,7 +102,10 @@ class ControllerSettings:
 class LoadBalancerController:
     """The controller that assigns addresses to Services."""
 
-    assign_ips: AssignedServices = AssignedServices.ALL
+    # fmt: off
+    assign_ips: AssignedServices = field(default=AssignedServices.ALL, metadata=member("assignIPs", AssignedServices,
+        "which Services get an address", is_always_written=True))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -93,12 +113,20 @@ class LoadBalancerController:
 class Controllers:
     """Which controllers run; None: it does not."""
 
-    node: NodeController | None = None
-    policy: ControllerSettings | None = None
-    workload_endpoint: ControllerSettings | None = None
-    service_account: ControllerSettings | None = None
-    namespace: ControllerSettings | None = None
-    load_balancer: LoadBalancerController | None = None
+    # fmt: off
+    node: NodeController | None = field(default=None, metadata=member("node", NodeController,
+        "nodes that are gone, labels of nodes, host endpoints, leaked addresses"))
+    load_balancer: LoadBalancerController | None = field(default=None, metadata=member("loadBalancer",
+        LoadBalancerController, "addresses of Services"))
+    policy: ControllerSettings | None = field(default=None, metadata=member("policy", ControllerSettings,
+        "policies of Kubernetes; with an etcd"))
+    workload_endpoint: ControllerSettings | None = field(default=None, metadata=member("workloadEndpoint",
+        ControllerSettings, "labels of endpoints; with an etcd"))
+    service_account: ControllerSettings | None = field(default=None, metadata=member("serviceAccount",
+        ControllerSettings, "a profile for each service account; with an etcd"))
+    namespace: ControllerSettings | None = field(default=None, metadata=member("namespace", ControllerSettings,
+        "a profile for each namespace; with an etcd"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -106,11 +134,18 @@ class Controllers:
 class KubeControllersSpec:
     """The settings. ``metrics_port`` 0: no metrics are served. ``compaction_period`` concerns etcd."""
 
-    log_severity: LogSeverity | None = None
-    health_checks: Switch | None = None
-    metrics_port: int = 9094
-    compaction_period: str = ""
-    controllers: Controllers = Controllers()
+    # fmt: off
+    log_severity: LogSeverity | None = field(default=None, metadata=member("logSeverityScreen", LogSeverity,
+        "the level below which the controllers write no lines"))
+    health_checks: Switch | None = field(default=None, metadata=member("healthChecks", Switch,
+        "whether they answer probes"))
+    metrics_port: int = field(default=9094, metadata=member("prometheusMetricsPort", PORT_OR_NONE,
+        "the port of their metrics; 0 for none", is_always_written=True))
+    compaction_period: str = field(default="", metadata=member("etcdV3CompactionPeriod", DURATION,
+        "how often the history of an etcd is compacted; 0 for never"))
+    controllers: Controllers = field(default=Controllers(), metadata=member("controllers", Controllers,
+        "which controllers run; one without a block is off"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -118,122 +153,29 @@ class KubeControllersSpec:
 class KubeControllersStatus:
     """What the controllers run with, and the environment variables that they took a setting from."""
 
-    running: KubeControllersSpec | None = None
-    environment: tuple[tuple[str, str], ...] = ()
+    # fmt: off
+    running: KubeControllersSpec | None = field(default=None, metadata=member("runningConfig", KubeControllersSpec,
+        "The settings that are in force."))
+    environment: tuple[tuple[str, str], ...] = field(default=(), metadata=member("environmentVars", TEXT_MAP,
+        "The variables that a setting was taken from."))
+    # fmt: on
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class KubeControllersConfiguration:
     """The cluster's one configuration of the controllers as it is stored."""
 
-    metadata: Metadata
-    spec: KubeControllersSpec = KubeControllersSpec()
-    status: KubeControllersStatus = KubeControllersStatus()
+    # fmt: off
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: KubeControllersSpec = field(default=KubeControllersSpec(), metadata=member("spec", KubeControllersSpec,
+        is_always_written=True))
+    status: KubeControllersStatus = field(default=KubeControllersStatus(), metadata=member("status",
+        KubeControllersStatus, "What the controllers run with.", is_users=False))
+    # fmt: on
     unknown_json: str = ""
 
 
 KUBE_CONTROLLERS_CONFIGURATION: Kind[KubeControllersConfiguration] = Kind("KubeControllersConfiguration", ("name",))
 KUBE_CONTROLLERS_CONFIGURATION_KEY: Key[KubeControllersConfiguration] = KUBE_CONTROLLERS_CONFIGURATION.key("default")
-
-
-# --- members ----------------------------------------------------------------------------------------------------------
-
-
-_PERIOD: Final = "how often it compares everything"
-
-FIELD_TEXTS: Final[Mapping[str, str]] = {
-    "logSeverityScreen": "the level below which the controllers write no lines",
-    "healthChecks": "whether they answer probes",
-    "prometheusMetricsPort": "the port of their metrics; 0 for none",
-    "etcdV3CompactionPeriod": "how often the history of an etcd is compacted; 0 for never",
-    "controllers": "which controllers run; one without a block is off",
-    "controllers.node": "nodes that are gone, labels of nodes, host endpoints, leaked addresses",
-    "controllers.node.reconcilerPeriod": _PERIOD,
-    "controllers.node.syncLabels": "whether labels of Kubernetes' nodes are copied to those of an etcd",
-    "controllers.node.leakGracePeriod": "how long an address looks leaked before it is freed; 0 for never",
-    "controllers.node.hostEndpoint": "host endpoints that nodes have by themselves",
-    "controllers.node.hostEndpoint.autoCreate": "whether they are made",
-    "controllers.node.hostEndpoint.createDefaultHostEndpoint": "whether one stands for all interfaces of the node",
-    "controllers.node.hostEndpoint.templates": "further ones",
-    "controllers.node.hostEndpoint.templates[].generateName": "a part of their names, one for each template",
-    "controllers.node.hostEndpoint.templates[].interfaceCIDRs": "they have the addresses of the node within these",
-    "controllers.node.hostEndpoint.templates[].interfacePattern": "a regular expression: those of these interfaces",
-    "controllers.node.hostEndpoint.templates[].nodeSelector": "the nodes that have one",
-    "controllers.node.hostEndpoint.templates[].labels": "labels that they have beside those of the node",
-    "controllers.node.hostEndpoint.templates[].annotations": "annotations that they have",
-    "controllers.policy": "policies of Kubernetes; with an etcd",
-    "controllers.policy.reconcilerPeriod": _PERIOD,
-    "controllers.workloadEndpoint": "labels of endpoints; with an etcd",
-    "controllers.workloadEndpoint.reconcilerPeriod": _PERIOD,
-    "controllers.serviceAccount": "a profile for each service account; with an etcd",
-    "controllers.serviceAccount.reconcilerPeriod": _PERIOD,
-    "controllers.namespace": "a profile for each namespace; with an etcd",
-    "controllers.namespace.reconcilerPeriod": _PERIOD,
-    "controllers.loadBalancer": "addresses of Services",
-    "controllers.loadBalancer.assignIPs": "which Services get an address",
-}
-"""What each field of ``spec`` is for, by its path; ``[]`` stands behind a list."""
-
-
-_OTHER: Final = ("policy", "workload_endpoint", "service_account", "namespace")
-_OTHER_KEYS: Final = ("policy", "workloadEndpoint", "serviceAccount", "namespace")
-
-KUBE_CONTROLLERS_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(
-        cls=KubeControllersSpec,
-        fields={
-            "log_severity": Field("logSeverityScreen", enum_codec(LogSeverity)),
-            "health_checks": Field("healthChecks", SWITCH),
-            "metrics_port": Field("prometheusMetricsPort", PORT_OR_NONE, is_always_written=True),
-            "compaction_period": Field("etcdV3CompactionPeriod", DURATION),
-            "controllers": Field("controllers", Controllers),
-        },
-    ),
-    Table(
-        cls=Controllers,
-        fields={
-            "node": Field("node", NodeController),
-            **{name: Field(key, ControllerSettings) for name, key in zip(_OTHER, _OTHER_KEYS, strict=True)},
-            "load_balancer": Field("loadBalancer", LoadBalancerController),
-        },
-    ),
-    Table(
-        cls=NodeController,
-        fields={
-            "reconciler_period": Field("reconcilerPeriod", DURATION),
-            "sync_labels": Field("syncLabels", SWITCH),
-            "leak_grace_period": Field("leakGracePeriod", DURATION, is_unset_if_empty=True, is_always_written=True),
-            "host_endpoint": Field("hostEndpoint", HostEndpointSettings, is_always_written=True),
-        },
-    ),
-    Table(cls=ControllerSettings, fields=fields_of(DURATION, reconciler_period="reconcilerPeriod")),
-    Table(
-        cls=LoadBalancerController,
-        fields={"assign_ips": Field("assignIPs", enum_codec(AssignedServices), is_always_written=True)},
-    ),
-    Table(
-        cls=HostEndpointSettings,
-        fields={
-            "auto_create": Field("autoCreate", SWITCH, is_always_written=True),
-            "create_default": Field("createDefaultHostEndpoint", SWITCH),
-            "templates": Field("templates", ListOf(HostEndpointTemplate)),
-        },
-    ),
-    Table(
-        cls=HostEndpointTemplate,
-        fields={
-            "generate_name": Field("generateName", TEXT),
-            "interface_cidrs": Field("interfaceCIDRs", ListOf(CIDR)),
-            **fields_of(TEXT, interface_pattern="interfacePattern", node_selector="nodeSelector"),
-            **fields_of(TEXT_MAP, labels="labels", annotations="annotations"),
-        },
-    ),
-    Table(
-        cls=KubeControllersStatus,
-        fields={
-            "running": Field("runningConfig", KubeControllersSpec),
-            "environment": Field("environmentVars", TEXT_MAP),
-        },
-    ),
-)

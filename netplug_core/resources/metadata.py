@@ -8,23 +8,31 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-__all__ = ["Labels", "Metadata", "OwnerReference"]
+from netplug_core.decoding.codecs import NONEMPTY_TEXT, TEXT, TEXT_MAP, TIME
+from netplug_core.decoding.tables import ListOf, json_object, member
+
+__all__ = ["ENVELOPE", "Labels", "Metadata", "OwnerReference"]
+
+ENVELOPE = ("kind", "apiVersion")
+"""The members of every resource that say what it is."""
 
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted by key; each key once."""
 
 
+@json_object(keeps_unknown=True)
 @frozen(kw_only=True)
 class OwnerReference:
     """Whose deletion removes the resource too (Kubernetes' ``ownerReferences``)."""
 
-    api_version: str
-    kind: str
-    name: str
-    uid: str
+    api_version: str = field(metadata=member("apiVersion", TEXT))
+    kind: str = field(metadata=member("kind", TEXT))
+    name: str = field(metadata=member("name", TEXT))
+    uid: str = field(metadata=member("uid", TEXT))
     unknown_json: str = ""
 
 
+@json_object(ignored=("resourceVersion", "selfLink", "generation", "managedFields", "deletionGracePeriodSeconds"))
 @frozen(kw_only=True)
 class Metadata:
     """The identity and bookkeeping of one resource. Times are nanoseconds since the epoch; None means not set.
@@ -33,15 +41,17 @@ class Metadata:
     it, so that a call whose reply was lost recognises its own resource. It is no field of a document.
     """
 
-    name: str
-    namespace: str = ""
-    generate_name: str = ""
-    uid: str = ""
-    creation_time_ns: int | None = None
-    deletion_time_ns: int | None = None
-    labels: Labels = ()
-    annotations: Labels = ()
-    finalizers: tuple[str, ...] = ()
-    owner_references: tuple[OwnerReference, ...] = ()
+    name: str = field(metadata=member("name", NONEMPTY_TEXT))
+    namespace: str = field(default="", metadata=member("namespace", TEXT))
+    generate_name: str = field(default="", metadata=member("generateName", TEXT))
+    uid: str = field(default="", metadata=member("uid", TEXT))
+    creation_time_ns: int | None = field(default=None, metadata=member("creationTimestamp", TIME))
+    deletion_time_ns: int | None = field(default=None, metadata=member("deletionTimestamp", TIME))
+    labels: Labels = field(default=(), metadata=member("labels", TEXT_MAP))
+    annotations: Labels = field(default=(), metadata=member("annotations", TEXT_MAP))
+    finalizers: tuple[str, ...] = field(default=(), metadata=member("finalizers", ListOf(TEXT)))
+    owner_references: tuple[OwnerReference, ...] = field(
+        default=(), metadata=member("ownerReferences", ListOf(OwnerReference))
+    )
     unknown_json: str = ""
     attempt: str = field(default="", eq=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.decoding.codecs import BOOLEAN, TEXT, enum_codec
-from netplug_core.decoding.tables import Field, ListOf, Table, fields_of
+from netplug_core.decoding.codecs import BOOLEAN, TEXT
+from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import is_resource_name
 from netplug_core.records import Kind
 from netplug_core.resources.fields import (
@@ -19,7 +19,6 @@ from netplug_core.resources.fields import (
     DURATION,
     IP_ADDRESS,
     PORT,
-    SWITCH,
     FieldError,
     LogSeverity,
     Switch,
@@ -27,10 +26,10 @@ from netplug_core.resources.fields import (
     validate_regular_expression,
 )
 from netplug_core.resources.hostendpoint import PortProtocol
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "INTERFACE_PREFIXES_PATTERN", "NODE_CONFIGURATION", "NODE_CONFIGURATION_TABLES", "NODE_CONFIGURATION_TEXTS",
+    "INTERFACE_PREFIXES_PATTERN", "NODE_CONFIGURATION",
     "EndpointToHostAction", "FailsafePort", "NodeConfiguration", "NodeConfigurationSpec",
     "validate_node_configuration",
 ]  # fmt: skip
@@ -47,13 +46,20 @@ class EndpointToHostAction(enum.Enum):
     ACCEPT = "Accept"
 
 
+_MTU: Final = integer_between(0, 65_535)
+_VNI: Final = integer_between(1, 2**24 - 1)
+
+
 @frozen(kw_only=True)
 class FailsafePort:
     """A port that no policy of host endpoints closes; ``net`` is whose, None for everybody's."""
 
-    protocol: PortProtocol
-    port: int
-    net: Prefix | None = None
+    # fmt: off
+    protocol: PortProtocol = field(metadata=member("protocol", PortProtocol, "the protocol"))
+    port: int = field(metadata=member("port", PORT, "the number"))
+    net: Prefix | None = field(default=None, metadata=member("net", CIDR,
+        "the network at the other end; any unless given"))
+    # fmt: on
     unknown_json: str = ""
 
 
@@ -65,134 +71,76 @@ class NodeConfigurationSpec:
     ports that are not given are not the same as an empty list of them, which is none.
     """
 
-    log_severity: LogSeverity | None = None
-    interface_prefix: str = ""
-    mtu_interface_pattern: str = ""
-    is_ipip_enabled: bool | None = None
-    ipip_mtu: int | None = None
-    is_vxlan_enabled: bool | None = None
-    vxlan_mtu: int | None = None
-    vxlan_mtu_v6: int | None = None
-    vxlan_port: int | None = None
-    vxlan_vni: int | None = None
-    nat_outgoing_address: Address | None = None
-    route_source: Address | None = None
-    route_source_v6: Address | None = None
-    endpoint_to_host_action: EndpointToHostAction | None = None
-    failsafe_inbound: tuple[FailsafePort, ...] | None = None
-    failsafe_outbound: tuple[FailsafePort, ...] | None = None
-    floating_ips: Switch | None = None
-    has_ipv6: bool | None = None
-    is_health_enabled: bool | None = None
-    health_host: str = ""
-    health_port: int | None = None
-    has_metrics: bool | None = None
-    metrics_host: str = ""
-    metrics_port: int | None = None
-    route_refresh_interval: str = ""
-    reporting_interval: str = ""
+    # fmt: off
+    log_severity: LogSeverity | None = field(default=None, metadata=member("logSeverityScreen", LogSeverity,
+        "the level below which the node process writes no lines"))
+    interface_prefix: str = field(default="", metadata=member("interfacePrefix", TEXT,
+        "what the names of workloads' interfaces on the host begin with; several with commas between"))
+    mtu_interface_pattern: str = field(default="", metadata=member("mtuIfacePattern", TEXT,
+        "a regular expression: the interfaces from which MTUs are detected"))
+    is_ipip_enabled: bool | None = field(default=None, metadata=member("ipipEnabled", BOOLEAN,
+        "whether there is an IPIP tunnel; if not given, as the pools ask"))
+    ipip_mtu: int | None = field(default=None, metadata=member("ipipMTU", _MTU,
+        "the MTU of the IPIP tunnel; 0: detected"))
+    is_vxlan_enabled: bool | None = field(default=None, metadata=member("vxlanEnabled", BOOLEAN,
+        "whether there is a VXLAN tunnel; if not given, as the pools ask"))
+    vxlan_mtu: int | None = field(default=None, metadata=member("vxlanMTU", _MTU,
+        "the MTU of the VXLAN tunnel for IPv4; 0: detected"))
+    vxlan_mtu_v6: int | None = field(default=None, metadata=member("vxlanMTUV6", _MTU,
+        "the MTU of the VXLAN tunnel for IPv6; 0: detected"))
+    vxlan_port: int | None = field(default=None, metadata=member("vxlanPort", PORT, "the UDP port of VXLAN"))
+    vxlan_vni: int | None = field(default=None, metadata=member("vxlanVNI", _VNI, "the network identifier of VXLAN"))
+    nat_outgoing_address: Address | None = field(default=None, metadata=member("natOutgoingAddress", IP_ADDRESS,
+        "the IPv4 address that packets leave the pools with; if not given, that of the interface"))
+    route_source: Address | None = field(default=None, metadata=member("deviceRouteSourceAddress", IP_ADDRESS,
+        "the IPv4 source address of routes to workloads"))
+    route_source_v6: Address | None = field(default=None, metadata=member("deviceRouteSourceAddressIPv6", IP_ADDRESS,
+        "the IPv6 source address of routes to workloads"))
+    endpoint_to_host_action: EndpointToHostAction | None = field(default=None, metadata=member(
+        "defaultEndpointToHostAction", EndpointToHostAction,
+        "what happens to packets of a workload to its host that no policy decides about"))
+    failsafe_inbound: tuple[FailsafePort, ...] | None = field(default=None, metadata=member("failsafeInboundHostPorts",
+        ListOf(FailsafePort), "ports of the host that no policy closes; an empty list is none"))
+    failsafe_outbound: tuple[FailsafePort, ...] | None = field(default=None, metadata=member(
+        "failsafeOutboundHostPorts", ListOf(FailsafePort),
+        "ports that no policy keeps the host from reaching; an empty list is none"))
+    floating_ips: Switch | None = field(default=None, metadata=member("floatingIPs", Switch,
+        "whether floating addresses of workloads are programmed"))
+    has_ipv6: bool | None = field(default=None, metadata=member("ipv6Support", BOOLEAN, "whether IPv6 is programmed"))
+    is_health_enabled: bool | None = field(default=None, metadata=member("healthEnabled", BOOLEAN,
+        "whether the node process answers probes"))
+    health_host: str = field(default="", metadata=member("healthHost", TEXT,
+        "the address or host name on which it answers them"))
+    health_port: int | None = field(default=None, metadata=member("healthPort", PORT,
+        "the port on which it answers them"))
+    has_metrics: bool | None = field(default=None, metadata=member("prometheusMetricsEnabled", BOOLEAN,
+        "whether it serves metrics"))
+    metrics_host: str = field(default="", metadata=member("prometheusMetricsHost", TEXT,
+        "the address or host name on which it serves them"))
+    metrics_port: int | None = field(default=None, metadata=member("prometheusMetricsPort", PORT,
+        "the port on which it serves them"))
+    route_refresh_interval: str = field(default="", metadata=member("routeRefreshInterval", DURATION,
+        "how often routes are compared with what they should be; 0 for never"))
+    reporting_interval: str = field(default="", metadata=member("reportingInterval", DURATION,
+        "how often it reports its status; 0 for never"))
+    # fmt: on
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class NodeConfiguration:
     """A configuration as it is stored."""
 
-    metadata: Metadata
-    spec: NodeConfigurationSpec = NodeConfigurationSpec()
+    # fmt: off
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: NodeConfigurationSpec = field(default=NodeConfigurationSpec(), metadata=member("spec", NodeConfigurationSpec,
+        is_always_written=True))
+    # fmt: on
     unknown_json: str = ""
 
 
 NODE_CONFIGURATION: Kind[NodeConfiguration] = Kind("NodeConfiguration", ("name",))
-
-
-# --- members ----------------------------------------------------------------------------------------------------------
-
-
-NODE_CONFIGURATION_TEXTS: Final[Mapping[str, str]] = {
-    "logSeverityScreen": "the level below which the node process writes no lines",
-    "interfacePrefix": "what the names of workloads' interfaces on the host begin with; several with commas between",
-    "mtuIfacePattern": "a regular expression: the interfaces from which MTUs are detected",
-    "ipipEnabled": "whether there is an IPIP tunnel; if not given, as the pools ask",
-    "ipipMTU": "the MTU of the IPIP tunnel; 0: detected",
-    "vxlanEnabled": "whether there is a VXLAN tunnel; if not given, as the pools ask",
-    "vxlanMTU": "the MTU of the VXLAN tunnel for IPv4; 0: detected",
-    "vxlanMTUV6": "the MTU of the VXLAN tunnel for IPv6; 0: detected",
-    "vxlanPort": "the UDP port of VXLAN",
-    "vxlanVNI": "the network identifier of VXLAN",
-    "natOutgoingAddress": "the IPv4 address that packets leave the pools with; if not given, that of the interface",
-    "deviceRouteSourceAddress": "the IPv4 source address of routes to workloads",
-    "deviceRouteSourceAddressIPv6": "the IPv6 source address of routes to workloads",
-    "defaultEndpointToHostAction": "what happens to packets of a workload to its host that no policy decides about",
-    "failsafeInboundHostPorts": "ports of the host that no policy closes; an empty list is none",
-    "failsafeInboundHostPorts[].protocol": "the protocol",
-    "failsafeInboundHostPorts[].port": "the number",
-    "failsafeInboundHostPorts[].net": "for whom; everybody unless given",
-    "failsafeOutboundHostPorts": "ports that no policy keeps the host from reaching; an empty list is none",
-    "failsafeOutboundHostPorts[].protocol": "the protocol",
-    "failsafeOutboundHostPorts[].port": "the number",
-    "failsafeOutboundHostPorts[].net": "of whom; everybody unless given",
-    "floatingIPs": "whether floating addresses of workloads are programmed",
-    "ipv6Support": "whether IPv6 is programmed",
-    "healthEnabled": "whether the node process answers probes",
-    "healthHost": "the address or host name on which it answers them",
-    "healthPort": "the port on which it answers them",
-    "prometheusMetricsEnabled": "whether it serves metrics",
-    "prometheusMetricsHost": "the address or host name on which it serves them",
-    "prometheusMetricsPort": "the port on which it serves them",
-    "routeRefreshInterval": "how often routes are compared with what they should be; 0 for never",
-    "reportingInterval": "how often it reports its status; 0 for never",
-}
-"""What each field of ``spec`` is for, by its path; ``[]`` stands behind a list."""
-
-_MTU: Final = integer_between(0, 65_535)
-_VNI: Final = integer_between(1, 2**24 - 1)
-
-NODE_CONFIGURATION_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(
-        cls=NodeConfigurationSpec,
-        fields={
-            "log_severity": Field("logSeverityScreen", enum_codec(LogSeverity)),
-            **fields_of(TEXT, interface_prefix="interfacePrefix", mtu_interface_pattern="mtuIfacePattern"),
-            "is_ipip_enabled": Field("ipipEnabled", BOOLEAN),
-            "ipip_mtu": Field("ipipMTU", _MTU),
-            "is_vxlan_enabled": Field("vxlanEnabled", BOOLEAN),
-            **fields_of(_MTU, vxlan_mtu="vxlanMTU", vxlan_mtu_v6="vxlanMTUV6"),
-            "vxlan_port": Field("vxlanPort", PORT),
-            "vxlan_vni": Field("vxlanVNI", _VNI),
-            **fields_of(
-                IP_ADDRESS,
-                nat_outgoing_address="natOutgoingAddress",
-                route_source="deviceRouteSourceAddress",
-                route_source_v6="deviceRouteSourceAddressIPv6",
-            ),
-            "endpoint_to_host_action": Field("defaultEndpointToHostAction", enum_codec(EndpointToHostAction)),
-            **fields_of(
-                ListOf(FailsafePort),
-                failsafe_inbound="failsafeInboundHostPorts",
-                failsafe_outbound="failsafeOutboundHostPorts",
-            ),
-            "floating_ips": Field("floatingIPs", SWITCH),
-            **fields_of(BOOLEAN, has_ipv6="ipv6Support", is_health_enabled="healthEnabled"),
-            "health_host": Field("healthHost", TEXT),
-            "health_port": Field("healthPort", PORT),
-            "has_metrics": Field("prometheusMetricsEnabled", BOOLEAN),
-            "metrics_host": Field("prometheusMetricsHost", TEXT),
-            "metrics_port": Field("prometheusMetricsPort", PORT),
-            **fields_of(
-                DURATION, route_refresh_interval="routeRefreshInterval", reporting_interval="reportingInterval"
-            ),
-        },
-    ),
-    Table(
-        cls=FailsafePort,
-        fields={
-            "protocol": Field("protocol", enum_codec(PortProtocol)),
-            "port": Field("port", PORT),
-            "net": Field("net", CIDR),
-        },
-    ),
-)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -209,16 +157,16 @@ def validate_node_configuration(configuration: NodeConfiguration) -> Iterator[Fi
         rule = "must be 1 to 15 letters, digits, '_' and '-', or several such prefixes with ',' between"
         yield FieldError("spec.interfacePrefix", spec.interface_prefix, rule)
     yield from validate_regular_expression("spec.mtuIfacePattern", spec.mtu_interface_pattern)
-    for member, address, family in (
+    for name, address, family in (
         ("natOutgoingAddress", spec.nat_outgoing_address, Family.IPV4),
         ("deviceRouteSourceAddress", spec.route_source, Family.IPV4),
         ("deviceRouteSourceAddressIPv6", spec.route_source_v6, Family.IPV6),
     ):
         if address is not None and address.family is not family:
-            yield FieldError(f"spec.{member}", address, f"must be an address of {family}")
-    for member, host in (("healthHost", spec.health_host), ("prometheusMetricsHost", spec.metrics_host)):
+            yield FieldError(f"spec.{name}", address, f"must be an address of {family}")
+    for name, host in (("healthHost", spec.health_host), ("prometheusMetricsHost", spec.metrics_host)):
         if host and not _is_host(host):
-            yield FieldError(f"spec.{member}", host, "must be an IP address, or the name of a host")
+            yield FieldError(f"spec.{name}", host, "must be an IP address, or the name of a host")
 
 
 def _is_host(text: str) -> bool:

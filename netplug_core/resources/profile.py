@@ -9,10 +9,12 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
+from netplug_core.decoding.codecs import TEXT_MAP
+from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Key, Kind, Record, Revision
-from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.metadata import ENVELOPE, Labels, Metadata
 
 __all__ = [
     "DEFAULT_ALLOW_PROFILE", "NAMESPACE_LABEL_PREFIX", "NAMESPACE_PROFILE_PREFIX", "PROFILE",
@@ -39,11 +41,12 @@ class RuleAction(enum.Enum):
     PASS = "Pass"  # noqa: S105  # no password
 
 
+@json_object(keeps_unknown=True)
 @frozen(kw_only=True)
 class ProfileRule:
     """One rule. ``unknown_json`` is what it matches; if it is empty, every packet. This release programs no rules."""
 
-    action: RuleAction
+    action: RuleAction = field(metadata=member("action", RuleAction))
     unknown_json: str = ""
 
 
@@ -51,18 +54,19 @@ class ProfileRule:
 class ProfileSpec:
     """What an endpoint gets: labels for selectors, and rules for what no policy decides."""
 
-    labels_to_apply: Labels = ()
-    ingress: tuple[ProfileRule, ...] = ()
-    egress: tuple[ProfileRule, ...] = ()
+    labels_to_apply: Labels = field(default=(), metadata=member("labelsToApply", TEXT_MAP))
+    ingress: tuple[ProfileRule, ...] = field(default=(), metadata=member("ingress", ListOf(ProfileRule)))
+    egress: tuple[ProfileRule, ...] = field(default=(), metadata=member("egress", ListOf(ProfileRule)))
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class Profile:
     """A profile as it is stored."""
 
-    metadata: Metadata
-    spec: ProfileSpec = ProfileSpec()
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: ProfileSpec = field(default=ProfileSpec(), metadata=member("spec", ProfileSpec, is_always_written=True))
     unknown_json: str = ""
 
 

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from typing import Final, cast
 
-from netplug_core.addressing import Address
+from attrs import field, frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.decoding.codecs import ADDRESS, NONNEGATIVE_INTEGER, TEXT, Codec
+from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Kind
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = ["IPNAT", "WORKLOAD_ENDPOINT", "EndpointPort", "WorkloadEndpoint", "WorkloadEndpointSpec"]
+
+
+def _read_host_prefix(value: object) -> Address:
+    try:
+        prefix = Prefix.parse(cast("str", TEXT.decode(value)))
+    except ValueError:
+        prefix = None
+    if prefix is None or prefix.size != 1:
+        raise ValueError("one address, as a /32 or a /128")
+    return prefix.first
+
+
+_HOST_PREFIX: Final = Codec(_read_host_prefix, lambda address: str(cast("Address", address).host_prefix))
 
 
 @frozen(kw_only=True)
 class IPNAT:
     """A floating address (``external``) that stands for one of the endpoint's own (``internal``)."""
 
-    internal: Address
-    external: Address
+    internal: Address = field(metadata=member("internalIP", ADDRESS))
+    external: Address = field(metadata=member("externalIP", ADDRESS))
     unknown_json: str = ""
 
 
@@ -24,11 +41,11 @@ class IPNAT:
 class EndpointPort:
     """A named or published port; ``protocol`` is TCP, UDP or SCTP, numbers of 0 and empty texts mean not set."""
 
-    name: str = ""
-    protocol: str
-    port: int
-    host_port: int = 0
-    host_ip: str = ""
+    protocol: str = field(metadata=member("protocol", TEXT))
+    port: int = field(metadata=member("port", NONNEGATIVE_INTEGER))
+    name: str = field(default="", metadata=member("name", TEXT))
+    host_port: int = field(default=0, metadata=member("hostPort", NONNEGATIVE_INTEGER, is_always_written=True))
+    host_ip: str = field(default="", metadata=member("hostIP", TEXT, is_always_written=True))
     unknown_json: str = ""
 
 
@@ -40,29 +57,32 @@ class WorkloadEndpointSpec:
     resource's own name had to be encoded. ``interface_name`` is the host end; ``mac`` the container end's address.
     """
 
-    orchestrator: str
-    node: str
-    container_id: str = ""
-    pod: str = ""
-    workload: str = ""
-    endpoint: str
-    service_account: str = ""
-    addresses: tuple[Address, ...] = ()
-    ip_nats: tuple[IPNAT, ...] = ()
-    profiles: tuple[str, ...] = ()
-    interface_name: str = ""
-    mac: str = ""
-    ports: tuple[EndpointPort, ...] = ()
-    allowed_source_prefixes: tuple[str, ...] = ()
+    orchestrator: str = field(metadata=member("orchestrator", TEXT))
+    node: str = field(metadata=member("node", TEXT))
+    endpoint: str = field(metadata=member("endpoint", TEXT))
+    container_id: str = field(default="", metadata=member("containerID", TEXT))
+    pod: str = field(default="", metadata=member("pod", TEXT))
+    workload: str = field(default="", metadata=member("workload", TEXT))
+    service_account: str = field(default="", metadata=member("serviceAccountName", TEXT))
+    addresses: tuple[Address, ...] = field(default=(), metadata=member("ipNetworks", ListOf(_HOST_PREFIX)))
+    ip_nats: tuple[IPNAT, ...] = field(default=(), metadata=member("ipNATs", ListOf(IPNAT)))
+    profiles: tuple[str, ...] = field(default=(), metadata=member("profiles", ListOf(TEXT)))
+    interface_name: str = field(default="", metadata=member("interfaceName", TEXT))
+    mac: str = field(default="", metadata=member("mac", TEXT))
+    ports: tuple[EndpointPort, ...] = field(default=(), metadata=member("ports", ListOf(EndpointPort)))
+    allowed_source_prefixes: tuple[str, ...] = field(
+        default=(), metadata=member("allowSpoofedSourcePrefixes", ListOf(TEXT))
+    )
     unknown_json: str = ""
 
 
+@json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)
 class WorkloadEndpoint:
     """A workload endpoint as it is stored."""
 
-    metadata: Metadata
-    spec: WorkloadEndpointSpec
+    metadata: Metadata = field(metadata=member("metadata", Metadata))
+    spec: WorkloadEndpointSpec = field(metadata=member("spec", WorkloadEndpointSpec, is_always_written=True))
     unknown_json: str = ""
 
 

@@ -55,7 +55,7 @@ def datastore_settings_from_environment(environ: Mapping[str, str]) -> Datastore
     """
     variables = {name: text for name, text in environ.items() if text}
     tables = settings_tables(_variable_field, partial(_finish_tool, key_prefix="environment."))
-    return Decoder(tables, _environment_error).decode(variables, DatastoreSettings, "environment")
+    return Decoder(_environment_error, tables=tables).decode(variables, DatastoreSettings, "environment")
 
 
 def has_datastore(environ: Mapping[str, str]) -> bool:
@@ -91,7 +91,7 @@ def _file_decoder() -> Decoder:
     }
     # Every object has metadata; here it means nothing.
     table = Table(cls=_ConfigFile, fields=fields, ignored=("metadata",))
-    return Decoder((table, *settings_tables(_file_field, _finish_tool)), _file_error, DocumentOrigin.USER)
+    return Decoder(_file_error, DocumentOrigin.USER, tables=(table, *settings_tables(_file_field, _finish_tool)))
 
 
 def _environment_error(refused: Refused, where: str) -> NetplugError:

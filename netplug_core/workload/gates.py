@@ -157,4 +157,4 @@ def _decoder() -> Decoder:
             "ipv6_nets": Field("ipv6Nets", ListOf(PREFIX)),
         },
     )
-    return Decoder((table,), document_error)
+    return Decoder(document_error, tables=(table,))

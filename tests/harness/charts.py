@@ -12,9 +12,9 @@ import yaml
 import netplug_cli
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core import __version__
+from netplug_core.installation.components import ComponentKind
 from netplug_core.operator.deployment import default_image, render_operator
 from netplug_core.operator.state import ObjectRef, ref_of
-from netplug_core.resources.installation import ComponentKind
 
 __all__ = [
     "CHARTS", "COMPONENTS", "DEFAULT_OUTPUT", "OPERATOR", "Helm", "HelmRefused", "by_name", "operator_objects",

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import yaml
 
+from netplug_core.decoding.tables import collect_members
 from netplug_core.installation.document import ProblemClass, read_installation
 from netplug_core.installation.rules import check
-from netplug_core.installation.schema import find_field_text
+from netplug_core.resources.installation import InstallationSpec
 from netplug_core.resources.unprogrammed import NO_ROUTES
 from tools.images.root import HELPERS
 from tools.installation import PAGE, render_page
@@ -27,7 +28,7 @@ def test_the_table_is_generated() -> None:
 
 
 def test_the_plugins_of_others_are_those_of_the_image() -> None:
-    effect = find_field_text("netplugNetwork.cni.installMode").effect
+    effect = collect_members(InstallationSpec)["netplugNetwork.cni.installMode"].text
     assert effect == f"whether {', '.join(HELPERS[:-1])} and {HELPERS[-1]} are installed too"
 
 

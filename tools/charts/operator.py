@@ -13,7 +13,7 @@ from attrs import frozen
 
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.decoding.tables import Schema
-from netplug_core.installation.components import component_spec_schema
+from netplug_core.installation.components import ComponentKind, component_spec_schema
 from netplug_core.installation.daemonset import ENDPOINT_CONFIG_MAP, endpoint_override
 from netplug_core.installation.schema import spec_schema
 from netplug_core.operator.deployment import OPERATOR_NAMESPACE, default_image, render_operator
@@ -22,7 +22,6 @@ from netplug_core.resources.installation import (
     INSTALLATION_NAME,
     OPERATOR_GROUP,
     OVERLAY_NAME,
-    ComponentKind,
 )
 from tools.charts.templates import Template
 

@@ -10,19 +10,14 @@ from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
-from netplug_core.installation.components import component_schema
+from netplug_core.installation.components import ComponentKind, component_schema
 from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
 from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static import STATIC_NAMESPACE, Method, render_static
 from netplug_core.operator.report import CONDITIONS
 from netplug_core.operator.status import STATUS_CONDITIONS, STATUS_KIND, component_status_schema
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
-from netplug_core.resources.installation import (
-    INSTALLATION_API_VERSION,
-    INSTALLATION_KIND,
-    OPERATOR_GROUP,
-    ComponentKind,
-)
+from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND, OPERATOR_GROUP
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation
 
 __all__ = [

@@ -188,7 +188,8 @@ _METADATA = {
 }
 
 _DECODER = Decoder(
-    (
+    _malformed,
+    tables=(
         Table(
             cls=ContainerPort,
             fields={
@@ -240,7 +241,6 @@ _DECODER = Decoder(
             },
         ),
     ),
-    _malformed,
 )
 
 

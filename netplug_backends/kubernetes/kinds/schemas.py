@@ -1,4 +1,4 @@
-"""The OpenAPI schemas of the definitions, made from the tables that decode the kinds."""
+"""The OpenAPI schemas of the definitions, made from the members that the kinds declare, with the rules of a server."""
 
 from __future__ import annotations
 
@@ -8,43 +8,29 @@ from typing import Final, cast
 
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
-from netplug_core.decoding.tables import Schema, Table, collect_fields, table_schema
+from netplug_core.decoding.tables import Schema, collect_fields, object_schema
 from netplug_core.ipam.model.handle import AffinityState
 from netplug_core.names import MAX_NAME_LENGTH
 from netplug_core.resources.bgp import (
-    BGP_CONFIGURATION_TEXTS,
-    BGP_PEER_TEXTS,
-    BGP_TABLES,
     COMMUNITY_PATTERN,
     DEFAULT_ONLY,
     IGNORED_INTERFACE_PATTERN,
     SECRET_KEY_PATTERN,
-    BGPConfigurationSpec,
-    BGPPeerSpec,
+    BGPConfiguration,
+    BGPPeer,
 )
+from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.fields import WORD_PATTERN
-from netplug_core.resources.hostendpoint import (
-    HOST_ENDPOINT_TABLES,
-    HOST_ENDPOINT_TEXTS,
-    INTERFACE_PATTERN,
-    HostEndpointSpec,
-)
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation
-from netplug_core.resources.kubecontrollersconfiguration import (
-    FIELD_TEXTS,
-    KUBE_CONTROLLERS_TABLES,
-    KubeControllersSpec,
-)
-from netplug_core.resources.nodeconfiguration import (
-    INTERFACE_PREFIXES_PATTERN,
-    NODE_CONFIGURATION_TABLES,
-    NODE_CONFIGURATION_TEXTS,
-    NodeConfigurationSpec,
-)
+from netplug_core.resources.hostendpoint import INTERFACE_PATTERN, HostEndpoint
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration
+from netplug_core.resources.ippool import MAX_CIDR_LENGTH, IPPool
+from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
+from netplug_core.resources.nodeconfiguration import INTERFACE_PREFIXES_PATTERN, NodeConfiguration
 from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN
 
 __all__ = [
-    "MAX_CIDR_LENGTH", "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema",
+    "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema",
     "bgp_configuration_schema", "bgp_peer_schema", "choice", "flag", "host_endpoint_schema", "list_of", "map_of",
     "node_configuration_schema", "number", "object_of", "preserve_unknown", "resource", "selector", "text",
     "validations",
@@ -53,8 +39,6 @@ __all__ = [
 
 # --- schema parts ----------------------------------------------------------------------------------------------------
 
-
-MAX_CIDR_LENGTH = 43
 
 _MAX_SELECTOR_LENGTH = 1024
 
@@ -67,7 +51,7 @@ def text(description: str = "", **more: object) -> Schema:
     return {"type": "string", **({"description": description} if description else {}), **more}
 
 
-def selector(description: str = "") -> Schema:
+def selector() -> Schema:
     """A selector, as far as expressions can judge it: the rest is refused by who reads it."""
     rules = (
         (f"self.matches(r'''{SELECTOR_PATTERN}''')", _SELECTOR_EXAMPLE),
@@ -76,7 +60,7 @@ def selector(description: str = "") -> Schema:
             "a selector has as many ')' as '('",
         ),
     )
-    return text(description, maxLength=_MAX_SELECTOR_LENGTH, **validations(*rules))
+    return text(maxLength=_MAX_SELECTOR_LENGTH) | validations(*rules)
 
 
 def flag(description: str) -> Schema:
@@ -179,13 +163,13 @@ _CIDR: Final[Schema] = {
 }
 
 
-def _fields_of(cls: type, tables: tuple[Table[object], ...], texts: Mapping[str, str]) -> dict[str, Schema]:
+def _spec_of(cls: type) -> dict[str, Schema]:
     """The schema of each field of a spec, by its path; the spec itself has the empty path. Lists have a bound."""
-    spec = table_schema(cls, tables, texts.__getitem__)
+    spec = cast("dict[str, Schema]", object_schema(cls)["properties"])["spec"]
     fields = {"": spec} | collect_fields(spec)
     for schema in fields.values():
         if schema.get("type") == "array":
-            schema["maxItems"] = _MAX_ITEMS
+            schema.setdefault("maxItems", _MAX_ITEMS)
     return fields
 
 
@@ -201,7 +185,7 @@ def _is_given(field: str) -> str:
 def host_endpoint_schema(mode: CrdMode) -> Schema:
     """The schema of a HostEndpoint."""
     del mode
-    fields = _fields_of(HostEndpointSpec, HOST_ENDPOINT_TABLES, HOST_ENDPOINT_TEXTS)
+    fields = _spec_of(HostEndpoint)
     spec = fields[""]
     spec["required"] = ["node"]
     spec |= validations(
@@ -223,7 +207,7 @@ def host_endpoint_schema(mode: CrdMode) -> Schema:
 def bgp_configuration_schema(mode: CrdMode) -> Schema:
     """The schema of a BGPConfiguration."""
     del mode
-    fields = _fields_of(BGPConfigurationSpec, BGP_TABLES, BGP_CONFIGURATION_TEXTS)
+    fields = _spec_of(BGPConfiguration)
     spec = fields[""]
     spec |= validations(
         *(
@@ -264,7 +248,7 @@ def _complete_password(fields: Mapping[str, Schema], field: str) -> None:
 def bgp_peer_schema(mode: CrdMode) -> Schema:
     """The schema of a BGPPeer."""
     del mode
-    fields = _fields_of(BGPPeerSpec, BGP_TABLES, BGP_PEER_TEXTS)
+    fields = _spec_of(BGPPeer)
     spec = fields[""]
     has_address, has_selector = _is_given("peerIP"), _is_given("peerSelector")
     spec |= validations(
@@ -279,14 +263,14 @@ def bgp_peer_schema(mode: CrdMode) -> Schema:
     fields["peerIP"].update(_PEER)
     fields["reachableBy"].update(_ADDRESS)
     for name in ("nodeSelector", "peerSelector"):
-        fields[name].update(selector(str(fields[name].get("description", ""))))
+        fields[name].update(selector())
     return resource("With whom nodes exchange routes by BGP. No program of this release reads it.", spec)
 
 
 def node_configuration_schema(mode: CrdMode) -> Schema:
     """The schema of a NodeConfiguration."""
     del mode
-    fields = _fields_of(NodeConfigurationSpec, NODE_CONFIGURATION_TABLES, NODE_CONFIGURATION_TEXTS)
+    fields = _spec_of(NodeConfiguration)
     fields["interfacePrefix"]["pattern"] = f"^({INTERFACE_PREFIXES_PATTERN})?$"
     for name, format_ in (
         ("natOutgoingAddress", "ipv4"),
@@ -308,8 +292,6 @@ def node_configuration_schema(mode: CrdMode) -> Schema:
 
 _OWNER = r"^(host|virtual):[a-zA-Z0-9\.\-_]+$"
 _MAX_ORDINALS = 4096
-_MAX_RESERVATIONS = 1024
-_MAX_TEMPLATES = 32
 
 
 def _cidr_of_block() -> Schema:
@@ -415,94 +397,55 @@ def _for_valid_cidr(rule: str, message: str) -> tuple[str, str]:
 
 def _pool(mode: CrdMode) -> Schema:
     del mode
-    condition = object_of(
-        "One condition, such as Allocatable.",
-        {"type": text(), "status": text(), "reason": text(), "message": text()},
-        required=["type", "status"],
-    )
-    spec = object_of(
-        "What is asked of the pool.",
-        {
-            "cidr": text("The range of the pool's addresses.", maxLength=MAX_CIDR_LENGTH),
-            "blockSize": number("Prefix length of the blocks that nodes claim; 26 and 122 unless given.", minimum=0),
-            "disabled": flag("Nobody is given an address of it."),
-            "allowedUses": list_of(
-                "What its addresses may be given to.", choice("A use.", AllowedUse), len(AllowedUse)
-            ),
-            "nodeSelector": selector("Which nodes may assign from it; all() unless given."),
-            "namespaceSelector": selector("Whose pods it serves; all unless given."),
-            "assignmentMode": choice("Whether it serves requests that do not name it.", AssignmentMode),
-            "ipipMode": choice("When packets to it are wrapped in IP.", Encapsulation),
-            "vxlanMode": choice("When packets to it are wrapped in VXLAN.", Encapsulation),
-            "natOutgoing": flag("Packets that leave the pools are masqueraded."),
-            "disableBGPExport": flag("Its routes are not announced."),
-        },
-        required=["cidr"],
-        rules=[*_cidr_rules(), *_use_rules(), *_change_rules()],
-    )
-    status = object_of(
-        "What controllers found out about it.", {"conditions": list_of("Conditions.", preserve_unknown(condition), 16)}
-    )
+    spec = _spec_of(IPPool)[""] | validations(*_cidr_rules(), *_use_rules(), *_change_rules())
+    members = cast("dict[str, Schema]", spec["properties"])
+    for name in ("nodeSelector", "namespaceSelector"):
+        members[name] |= selector()
+    status = cast("dict[str, Schema]", object_schema(IPPool)["properties"])["status"]
+    conditions = collect_fields(status)["conditions"]
+    conditions |= {"items": preserve_unknown(_items(conditions)), "maxItems": 16}
     return resource("A range of addresses, and who may use it.", spec, status=preserve_unknown(status))
 
 
 def _reservation(mode: CrdMode) -> Schema:
     del mode
-    entry = text(maxLength=MAX_CIDR_LENGTH)
+    fields = _spec_of(IPReservation)
+    entry = _items(fields["reservedCIDRs"])
+    entry["maxLength"] = MAX_CIDR_LENGTH
     entry["x-kubernetes-validations"] = [
         {"rule": "isCIDR(self) || isIP(self)", "message": "a CIDR or an IP address is expected"},
         NO_HOST_BITS,
     ]
-    members = {"reservedCIDRs": list_of("Addresses and ranges.", entry, _MAX_RESERVATIONS)}
-    spec = object_of("What is reserved.", members)
-    return resource("Addresses of pools that nobody is given unless they ask for exactly one.", spec)
+    return resource("Addresses of pools that nobody is given unless they ask for exactly one.", fields[""])
 
 
 def _configuration(mode: CrdMode) -> Schema:
     del mode
     strict = "has(self.strictAffinity) && self.strictAffinity"
-    spec = object_of(
-        "The rules; what is left out has its default.",
-        {
-            "strictAffinity": flag("A node uses only the blocks that it has claimed."),
-            "autoAllocateBlocks": flag("An assignment may claim blocks; true unless given."),
-            "maxBlocksPerHost": number("How many blocks a node may have; 0 for no limit of yours.", minimum=0),
-            "ipCooldownSeconds": number("How long a released address rests.", minimum=0),
-            "kubeVirtVMAddressPersistence": text("Kept as it is written.", enum=["", "Enabled", "Disabled"]),
-        },
-        rules=[
-            (
-                f"!has(self.autoAllocateBlocks) || self.autoAllocateBlocks || ({strict})",
-                "autoAllocateBlocks must be true unless strictAffinity is",
-            ),
-            (
-                f"!has(self.maxBlocksPerHost) || self.maxBlocksPerHost == 0 || ({strict})",
-                "maxBlocksPerHost can only be set with strictAffinity true",
-            ),
-        ],
+    rules = validations(
+        (
+            f"!has(self.autoAllocateBlocks) || self.autoAllocateBlocks || ({strict})",
+            "autoAllocateBlocks must be true unless strictAffinity is",
+        ),
+        (
+            f"!has(self.maxBlocksPerHost) || self.maxBlocksPerHost == 0 || ({strict})",
+            "maxBlocksPerHost can only be set with strictAffinity true",
+        ),
     )
+    spec = _spec_of(IPAMConfiguration)[""] | rules
     return resource("How blocks are assigned in the whole cluster.", spec, rules=[NAME_IS_DEFAULT])
 
 
 def _cluster(mode: CrdMode) -> Schema:
     del mode
-    spec = object_of(
-        "What netplug says of the cluster.",
-        {
-            "clusterGUID": text("The cluster's identity."),
-            "clusterType": text("What it is made of."),
-            "netplugVersion": text("The release that runs it."),
-            "datastoreReady": flag("False locks the datastore: nothing new is attached."),
-        },
-    )
+    spec = _spec_of(ClusterInformation)[""]
     return resource("The cluster's identity and its ready flag.", spec, rules=[NAME_IS_DEFAULT])
 
 
 def _kube_controllers(mode: CrdMode) -> Schema:
     del mode
-    spec = table_schema(KubeControllersSpec, KUBE_CONTROLLERS_TABLES, FIELD_TEXTS.__getitem__)
-    fields, place = collect_fields(spec), "controllers.node.hostEndpoint.templates"
-    template = cast("Schema", fields[place]["items"])
+    fields, place = _spec_of(KubeControllersConfiguration), "controllers.node.hostEndpoint.templates"
+    template = _items(fields[place])
     template["required"] = ["generateName"]
     template["x-kubernetes-validations"] = [
         {
@@ -512,12 +455,10 @@ def _kube_controllers(mode: CrdMode) -> Schema:
         }
     ]
     fields[place] |= {
-        "maxItems": _MAX_TEMPLATES,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["generateName"],
     }
-    fields[f"{place}[].interfaceCIDRs"]["maxItems"] = _MAX_RESERVATIONS
-    fields[f"{place}[].nodeSelector"].update(selector(FIELD_TEXTS[f"{place}[].nodeSelector"]))
+    fields[f"{place}[].nodeSelector"].update(selector())
     status = object_of(
         "What the controllers run with.",
         {
@@ -526,7 +467,7 @@ def _kube_controllers(mode: CrdMode) -> Schema:
         },
     )
     what = "The settings of the controllers. No program of this release reads them."
-    return resource(what, spec, rules=[NAME_IS_DEFAULT], status=status)
+    return resource(what, fields[""], rules=[NAME_IS_DEFAULT], status=status)
 
 
 # --- the allocator's records -----------------------------------------------------------------------------------------

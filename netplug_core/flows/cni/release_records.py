@@ -559,4 +559,4 @@ def _decoder() -> Decoder:
             **fields_of(STRING, pod="pod", pod_namespace="podNamespace", pod_uid="podUID"),
         },
     )
-    return Decoder((record, workload), document_error)
+    return Decoder(document_error, tables=(record, workload))

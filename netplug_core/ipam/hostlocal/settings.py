@@ -196,7 +196,8 @@ _FOLDER_TABLE: Final = Table(
 )
 
 _DECODER: Final = Decoder(
-    (
+    cni_error,
+    tables=(
         Table(
             cls=_Document,
             fields={
@@ -226,9 +227,8 @@ _DECODER: Final = Decoder(
             },
         ),
     ),
-    cni_error,
 )
-_TEARDOWN_DECODER: Final = Decoder((_FOLDER_TABLE,), cni_error)
+_TEARDOWN_DECODER: Final = Decoder(cni_error, tables=(_FOLDER_TABLE,))
 
 
 def settings_decoder() -> tuple[Decoder, type]:

@@ -1,5 +1,6 @@
 """Objects are read and written by tables: paths in errors, unknown members, defaults, and what errors show."""
 
+import enum
 from collections.abc import Mapping
 
 import pytest
@@ -15,32 +16,63 @@ from netplug_core.decoding.tables import (
     Table,
     UnknownField,
     cni_error,
+    collect_members,
     document_error,
     find_member,
     find_object,
+    json_object,
+    member,
+    object_schema,
 )
 from netplug_core.errors import ConfigurationError, DecodeError, redact_url_credentials
 
 SECRET = "hunter2"  # noqa: S105  # planted, to be searched for
 
 
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+LOCKS = checked(INTEGER, range(10).__contains__, "0 to 9 are accepted", schema={"maximum": 9})
+
+
 @frozen(kw_only=True)
 class Door:
-    colour: str
-    locks: int = 1
+    colour: str = field(metadata=member("colour", TEXT, "what it is painted with"))
+    locks: int = field(default=1, metadata=member("numberOfLocks", LOCKS, "how many it has", "1"))
+    frame: Colour | None = field(default=None, metadata=member("frame", Colour))
+    unknown_json: str = ""
+
+
+@json_object(ignored=("kind",))
+@frozen(kw_only=True)
+class House:
+    name: str = field(metadata=member("name", NONEMPTY_STRING))
+    doors: tuple[Door, ...] = field(default=(), metadata=member("doors", ListOf(Door)))
+    front: Door | None = field(default=None, metadata=member("front", Door))
+    key: str = field(default="", repr=False, metadata=member("key", STRING))
+    website: str = field(
+        default="", repr=lambda value: repr(redact_url_credentials(value)), metadata=member("website", STRING)
+    )
+    is_old: bool = field(default=False, metadata=member("isOld", BOOLEAN, is_always_written=True))
+    street: str = field(
+        default="",
+        metadata=member(("address", "street"), STRING, alternatives=(Field("street", STRING),), is_unset_if_empty=True),
+    )
     unknown_json: str = ""
 
 
 @frozen(kw_only=True)
-class House:
-    name: str
-    doors: tuple[Door, ...] = ()
-    front: Door | None = None
-    key: str = field(default="", repr=False)
-    website: str = field(default="", repr=lambda value: repr(redact_url_credentials(value)))
-    is_old: bool = False
-    street: str = ""
-    unknown_json: str = ""
+class Street:
+    doors: tuple[Door, ...] = field(
+        default=(), metadata=member("doors", ListOf(Door), "the doors", limits={"maxItems": 2}, written="open_doors")
+    )
+    colours: tuple[Colour, ...] = field(default=(), metadata=member("colours", ListOf(Colour), "those it has"))
+
+    @property
+    def open_doors(self) -> tuple[Door, ...]:
+        return tuple(door for door in self.doors if not door.locks)
 
 
 @frozen(kw_only=True)
@@ -48,27 +80,10 @@ class Bare:
     name: str
 
 
-DOORS: Mapping[str, Field] = {
-    "colour": Field("colour", TEXT),
-    "locks": Field("numberOfLocks", checked(INTEGER, range(10).__contains__, "0 to 9 are accepted")),
-}
-HOUSES: Mapping[str, Field] = {
-    "name": Field("name", NONEMPTY_STRING),
-    "doors": Field("doors", ListOf(Door)),
-    "front": Field("front", Door),
-    "key": Field("key", STRING),
-    "website": Field("website", STRING),
-    "is_old": Field("isOld", BOOLEAN, is_always_written=True),
-    "street": Field(("address", "street"), STRING, alternatives=(Field("street", STRING),), is_unset_if_empty=True),
-}
-TABLES: tuple[Table[object], ...] = (
-    Table(cls=House, fields=HOUSES, ignored=("kind",)),
-    Table(cls=Door, fields=DOORS),
-)
-CNI = Decoder(TABLES, cni_error)
-LENIENT = Decoder(TABLES, cni_error, defaults_if_refused=True)
-USER = Decoder(TABLES, document_error, DocumentOrigin.USER)
-STORE = Decoder(TABLES, document_error, DocumentOrigin.DATASTORE)
+CNI = Decoder(cni_error)
+LENIENT = Decoder(cni_error, defaults_if_refused=True)
+USER = Decoder(document_error, DocumentOrigin.USER)
+STORE = Decoder(document_error, DocumentOrigin.DATASTORE)
 
 
 def read(**members: object) -> House:
@@ -131,7 +146,7 @@ def test_a_value_outside_its_set_is_refused_or_counts_as_not_set() -> None:
 
 def test_a_stored_object_without_a_place_for_unknown_members_loses_them() -> None:
     tables: tuple[Table[object], ...] = (Table(cls=Bare, fields={"name": Field("name", TEXT)}),)
-    decoder = Decoder(tables, document_error, DocumentOrigin.DATASTORE)
+    decoder = Decoder(document_error, DocumentOrigin.DATASTORE, tables=tables)
     assert decoder.decode({"name": "n", "roof": 1}, Bare, "s") == Bare(name="n")
 
 
@@ -153,7 +168,7 @@ def test_unknown_members_are_ignored_refused_or_kept() -> None:
         USER.decode({"name": "h", "front": members["front"]}, House, "file.yaml")
     assert str(refusal.value) == (
         "field in document is not recognized or is in the wrong location: x @ file.yaml $.front; "
-        "there are colour, numberOfLocks"
+        "there are colour, frame, numberOfLocks"
     )
 
 
@@ -195,14 +210,62 @@ def test_what_completes_a_class_may_refuse_it() -> None:
         return values
 
     fields = {"low": Field("from", Codec(INTEGER.decode)), "high": Field("to", INTEGER)}
-    decoder = Decoder((Table(cls=Pair, fields=fields, finish=finish),), cni_error)
+    decoder = Decoder(cni_error, tables=(Table(cls=Pair, fields=fields, finish=finish),))
     assert decoder.decode({"from": 1, "to": 2}, Pair, "here") == Pair(1, 2)
     with pytest.raises(ConfigurationError, match=r"^here\.from: 1 is not accepted; two numbers are expected$"):
         decoder.decode({"from": 1, "to": 1}, Pair, "here")
 
 
+def test_an_enumeration_is_decoded_by_its_values_and_encoded_again() -> None:
+    members = {"colour": "x", "frame": "blue"}
+    assert CNI.decode(members, Door, "here") == Door(colour="x", frame=Colour.BLUE)
+    assert CNI.encode(Door(colour="x", frame=Colour.BLUE)) == members
+    assert CNI.encode(Street(colours=(Colour.RED,))) == {"colours": ["red"]}
+    with pytest.raises(DecodeError, match=r"^here\.frame: one of red, blue$"):
+        CNI.decode({"colour": "x", "frame": "green"}, Door, "here")
+
+
+def test_a_property_may_be_written_in_place_of_the_attribute() -> None:
+    street = Street(doors=(Door(colour="a"), Door(colour="b", locks=0)))
+    assert CNI.encode(street) == {"doors": [{"colour": "b", "numberOfLocks": 0}]}
+
+
+def test_a_table_says_what_a_class_is_on_another_wire() -> None:
+    table = Table(cls=Door, fields={"colour": Field("paint", TEXT)})
+    other = Decoder(cni_error, tables=(table,))
+    assert other.decode({"name": "h", "front": {"paint": "red"}}, House, "here").front == Door(colour="red")
+    assert CNI.decode({"colour": "red"}, Door, "here") == other.decode({"paint": "red"}, Door, "here")
+
+
+def test_a_schema_has_members_texts_and_limits() -> None:
+    door = {
+        "type": "object",
+        "properties": {
+            "colour": {"type": "string", "description": "what it is painted with"},
+            "numberOfLocks": {"type": "integer", "maximum": 9, "description": "how many it has"},
+            "frame": {"type": "string", "enum": ["red", "blue"]},
+        },
+        "required": ["colour"],
+    }
+    colours = {"type": "array", "items": {"type": "string", "enum": ["red", "blue"]}, "description": "those it has"}
+    assert object_schema(Street) == {
+        "type": "object",
+        "properties": {
+            "doors": {"type": "array", "items": door, "description": "the doors", "maxItems": 2},
+            "colours": colours,
+        },
+    }
+
+
+def test_members_are_found_by_their_paths() -> None:
+    found = collect_members(Street)
+    assert tuple(found) == ("doors", "doors[].colour", "doors[].numberOfLocks", "doors[].frame", "colours")
+    assert (found["doors[].numberOfLocks"].text, found["doors[].numberOfLocks"].default) == ("how many it has", "1")
+    assert collect_members(Bare) == collect_members(Colour) == {}
+
+
 @pytest.mark.parametrize(
-    "names, member, members",
+    "names, found, members",
     [
         (("a", "b"), {"c": 1}, {"c": 1}),
         (("a", "b", "c"), 1, {}),
@@ -211,6 +274,6 @@ def test_what_completes_a_class_may_refuse_it() -> None:
         (("null",), None, {}),
     ],
 )
-def test_what_some_names_lead_to(names: tuple[str, ...], member: object, members: object) -> None:
+def test_what_some_names_lead_to(names: tuple[str, ...], found: object, members: object) -> None:
     whole = {"a": {"b": {"c": 1}}, "text": "x", "null": None}
-    assert (find_member(whole, *names), find_object(whole, *names)) == (member, members)
+    assert (find_member(whole, *names), find_object(whole, *names)) == (found, members)

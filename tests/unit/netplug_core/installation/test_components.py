@@ -8,23 +8,21 @@ import pytest
 
 from netplug_core.decoding.tables import collect_fields
 from netplug_core.installation.components import (
+    APIServerSpec,
+    ComponentDeployment,
+    ComponentKind,
+    FlowLogAPISpec,
+    FlowLogViewerSpec,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
     component_schema,
     component_spec_schema,
     find_component_kind,
     read_component,
 )
 from netplug_core.installation.document import InvalidInstallation
-from netplug_core.resources.installation import (
-    APIServerSpec,
-    ComponentDeployment,
-    ComponentKind,
-    FlowLogAPISpec,
-    FlowLogViewerSpec,
-    Switch,
-    TaintEffect,
-    Toleration,
-    TolerationOperator,
-)
+from netplug_core.resources.installation import Switch
 
 API, VIEWER = ComponentKind.FLOW_LOG_API, ComponentKind.FLOW_LOG_VIEWER
 GROUP = "operator.projectnetplug.org/v1"

@@ -6,8 +6,9 @@ from typing import cast
 
 import pytest
 
-from netplug_core.decoding.tables import Schema
-from netplug_core.installation.schema import FIELDS, field_schemas, find_field_text, installation_schema
+from netplug_core.decoding.tables import Schema, collect_members
+from netplug_core.installation.schema import field_schemas, installation_schema
+from netplug_core.resources.installation import InstallationSpec
 
 MAX_SIZE = 262_144
 """Bytes of an annotation of Kubernetes: with more, `kubectl apply` on the client's side fails."""
@@ -40,12 +41,12 @@ def test_check_81_it_declares_every_spelling(path: str) -> None:
 
 
 def test_the_texts_are_those_of_the_fields() -> None:
-    fields = set(field_schemas())
-    assert set(FIELDS) <= fields
-    assert {path for path in fields if find_field_text(path).effect == ""} == set()
-    assert find_field_text("cni.ipam.type").effect == "another spelling of `netplugNetwork.cni.ipam.type`"
-    with pytest.raises(KeyError):
-        find_field_text("netplugNetwork.colour")
+    fields, members = field_schemas(), collect_members(InstallationSpec)
+    assert set(members) == set(fields)
+    assert {path for path in fields if not fields[path]["description"]} == set()
+    assert fields["netplugNetwork.bgp"]["description"] == members["netplugNetwork.bgp"].text
+    assert fields["cni"]["description"] == "another spelling of `netplugNetwork.cni`"
+    assert fields["cni.ipam.type"]["description"] == "another spelling of `netplugNetwork.cni.ipam.type`"
 
 
 def test_limits_and_rules() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from netplug_core.installation.components import ComponentKind
 from netplug_core.operator.report import COMPONENT_REFS, pending_statuses
 from netplug_core.operator.state import Json
-from netplug_core.resources.installation import ComponentKind
 
 API, VIEWER = ComponentKind.FLOW_LOG_API, ComponentKind.FLOW_LOG_VIEWER
 

@@ -21,7 +21,7 @@ def settings(**keys: object) -> DatastoreSettings:
 
 
 def read(keys: dict[str, object], *, is_strict: bool) -> DatastoreSettings:
-    decoder = Decoder(netconf_tables(is_strict=is_strict), cni_error)
+    decoder = Decoder(cni_error, tables=netconf_tables(is_strict=is_strict))
     return decoder.decode(keys, DatastoreSettings, "network configuration")
 
 
