@@ -49,9 +49,9 @@ from netplug_core.resources.installation import (
 )
 
 __all__ = [
-    "CNIType", "IPAMType", "InstallationDocument", "InvalidInstallation", "ProblemClass",
-    "Selected", "Selection", "document_problem", "find_selection_problems", "is_installation", "overlaid",
-    "read_installation", "select", "write_spec",
+    "CNIType", "IPAMType", "InstallationDocument", "InvalidInstallation", "ProblemClass", "Selected", "Selection",
+    "document_problem", "find_selection_problems", "is_installation", "overlaid", "read_installation", "select",
+    "write_spec",
 ]  # fmt: skip
 
 

@@ -17,9 +17,7 @@ from netplug_core.resources.installation import (
     InstallationSpec,
 )
 
-__all__ = [
-    "custom_resource", "field_schemas", "installation_schema", "spec_schema",
-]  # fmt: skip
+__all__ = ["custom_resource", "field_schemas", "installation_schema", "spec_schema"]
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------

@@ -63,9 +63,9 @@ from netplug_core.settings.model import (
 )
 
 __all__ = [
-    "AT_LEAST_ZERO", "BOOLEAN_OR_TEXT", "DATAPLANE_TYPE", "DEVICE_TYPE", "KEYS_OF_IPAM", "LABEL_NAME",
-    "LABEL_VALUE", "LEVEL", "MAC", "MAC_ACCEPTED", "MTU", "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE",
-    "STRING_BOOLEAN", "LoadPurpose", "load", "netconf_decoder", "parse_mac",
+    "AT_LEAST_ZERO", "BOOLEAN_OR_TEXT", "DATAPLANE_TYPE", "DEVICE_TYPE", "KEYS_OF_IPAM", "LABEL_NAME", "LABEL_VALUE",
+    "LEVEL", "MAC", "MAC_ACCEPTED", "MTU", "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE", "STRING_BOOLEAN",
+    "LoadPurpose", "load", "netconf_decoder", "parse_mac",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.decoding.codecs import BOOLEAN, TEXT, Codec
+from netplug_core.decoding.codecs import BOOLEAN, TEXT, Codec, limited
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import is_resource_name
 from netplug_core.records import Kind
@@ -19,7 +19,10 @@ from netplug_core.resources.fields import (
     DURATION,
     IP_ADDRESS,
     MAX_PORT,
+    NAME_LIMITS,
+    NAME_PATTERN,
     PORT,
+    WORD_PATTERN,
     FieldError,
     LogSeverity,
     integer_between,
@@ -29,10 +32,9 @@ from netplug_core.resources.fields import (
 from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "BGP_CONFIGURATION", "BGP_PEER", "COMMUNITY_PATTERN",
-    "DEFAULT_ONLY", "IGNORED_INTERFACE_PATTERN", "SECRET_KEY_PATTERN", "AdvertisedPrefix", "BGPConfiguration",
-    "BGPConfigurationSpec", "BGPPassword", "BGPPeer", "BGPPeerSpec", "BindMode", "Community", "NextHopMode",
-    "SecretKeyReference", "ServiceRange", "SourceAddress", "validate_bgp_configuration", "validate_bgp_peer",
+    "BGP_CONFIGURATION", "BGP_PEER", "DEFAULT_ONLY", "AdvertisedPrefix", "BGPConfiguration", "BGPConfigurationSpec",
+    "BGPPassword", "BGPPeer", "BGPPeerSpec", "BindMode", "Community", "NextHopMode", "SecretKeyReference",
+    "ServiceRange", "SourceAddress", "validate_bgp_configuration", "validate_bgp_peer",
 ]  # fmt: skip
 
 
@@ -60,6 +62,12 @@ def _read_as_number(value: object) -> int:
     return number
 
 
+_COMMUNITY_PATTERN: Final = "[0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}"
+"""The form of a community's value (RFC 1997, RFC 8092), without the bounds of its numbers."""
+
+_IGNORED_INTERFACE_PATTERN: Final = "[A-Za-z0-9_.*-]{1,15}"
+_SECRET_KEY_PATTERN: Final = "[A-Za-z0-9_.-]{1,253}"  # noqa: S105  # no password
+
 _AS_NUMBER: Final = Codec(
     _read_as_number, schema={"type": "integer", "format": "int64", "minimum": 1, "maximum": _MAX_AS_NUMBER}
 )
@@ -80,8 +88,8 @@ class BindMode(enum.Enum):
 class SecretKeyReference:
     """A member of a Secret, in the namespace of the node process."""
 
-    name: str = field(metadata=member("name", TEXT, "the Secret"))
-    key: str = field(metadata=member("key", TEXT, "the member"))
+    name: str = field(metadata=member("name", TEXT, "the Secret", limits=NAME_LIMITS))
+    key: str = field(metadata=member("key", TEXT, "the member", limits={"pattern": f"^{_SECRET_KEY_PATTERN}$"}))
     unknown_json: str = ""
 
 
@@ -109,9 +117,10 @@ class Community:
     """A BGP community by a name of the cluster's own."""
 
     # fmt: off
-    name: str = field(metadata=member("name", TEXT, "the name"))
+    name: str = field(metadata=member("name", TEXT, "the name", limits={"pattern": f"^{WORD_PATTERN}$"}))
     value: str = field(metadata=member("value", TEXT,
-        "two numbers of 16 bits (65001:100), or three of 32 bits (65001:100:3)"))
+        "two numbers of 16 bits (65001:100), or three of 32 bits (65001:100:3)",
+        limits={"pattern": f"^({_COMMUNITY_PATTERN})$"}))
     # fmt: on
     unknown_json: str = ""
 
@@ -122,8 +131,8 @@ class AdvertisedPrefix:
 
     # fmt: off
     prefix: Prefix = field(metadata=member("cidr", CIDR, "the prefix"))
-    communities: tuple[str, ...] = field(default=(), metadata=member("communities", ListOf(TEXT),
-        "names of communities, or values"))
+    communities: tuple[str, ...] = field(default=(), metadata=member("communities",
+        ListOf(limited(TEXT, pattern=f"^{WORD_PATTERN}$|^({_COMMUNITY_PATTERN})$")), "names of communities, or values"))
     # fmt: on
     unknown_json: str = ""
 
@@ -161,7 +170,8 @@ class BGPConfigurationSpec:
         "communities by name"))
     advertised: tuple[AdvertisedPrefix, ...] = field(default=(), metadata=member("prefixAdvertisements",
         ListOf(AdvertisedPrefix), "communities of the routes within some prefixes"))
-    ignored_interfaces: tuple[str, ...] = field(default=(), metadata=member("ignoredInterfaces", ListOf(TEXT),
+    ignored_interfaces: tuple[str, ...] = field(default=(), metadata=member("ignoredInterfaces",
+        ListOf(limited(TEXT, pattern=f"^{_IGNORED_INTERFACE_PATTERN}$")),
         "interfaces whose routes are not read; * stands for any characters"))
     # fmt: on
     unknown_json: str = ""
@@ -211,7 +221,8 @@ class BGPPeerSpec:
 
     # fmt: off
     node: str = field(default="", metadata=member("node", TEXT,
-        "the node that has the session; with neither this nor nodeSelector, every node"))
+        "the node that has the session; with neither this nor nodeSelector, every node",
+        limits={**NAME_LIMITS, "pattern": f"^({NAME_PATTERN})?$"}))
     node_selector: str = field(default="", metadata=member("nodeSelector", TEXT, "the nodes that have the session"))
     peer_ip: str = field(default="", metadata=member("peerIP", TEXT, "the address of the peer, with or without a port"))
     peer_selector: str = field(default="", metadata=member("peerSelector", TEXT, "the nodes that are the peers"))
@@ -251,12 +262,6 @@ BGP_PEER: Kind[BGPPeer] = Kind("BGPPeer", ("name",))
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-COMMUNITY_PATTERN: Final = "[0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}"
-"""The form of a community's value (RFC 1997, RFC 8092), without the bounds of its numbers."""
-
-IGNORED_INTERFACE_PATTERN: Final = "[A-Za-z0-9_.*-]{1,15}"
-SECRET_KEY_PATTERN: Final = "[A-Za-z0-9_.-]{1,253}"  # noqa: S105  # no password
-
 DEFAULT_ONLY: Final = {
     "nodeToNodeMeshEnabled": "NodeToNodeMeshEnabled",
     "asNumber": "ASNumber",
@@ -289,7 +294,7 @@ def validate_bgp_configuration(configuration: BGPConfiguration) -> Iterator[Fiel
     yield from _validate_password("spec.nodeMeshPassword", spec.mesh_password)
     yield from _validate_communities(configuration)
     for index, name in enumerate(spec.ignored_interfaces):
-        if not re.fullmatch(IGNORED_INTERFACE_PATTERN, name) or name == _ALL_INTERFACES:
+        if not re.fullmatch(_IGNORED_INTERFACE_PATTERN, name) or name == _ALL_INTERFACES:
             rule = "must be at most 15 letters, digits, '_', '.', '-' and '*', and not '*' alone"
             yield FieldError(f"spec.ignoredInterfaces[{index}]", name, rule)
 
@@ -320,7 +325,7 @@ def _validate_password(place: str, password: BGPPassword | None) -> Iterator[Fie
     secret, place = password.secret, f"{place}.secretKeyRef"
     if not is_resource_name(secret.name):
         yield FieldError(f"{place}.name", secret.name, "must be the name of a Secret")
-    if not re.fullmatch(SECRET_KEY_PATTERN, secret.key):
+    if not re.fullmatch(_SECRET_KEY_PATTERN, secret.key):
         yield FieldError(f"{place}.key", secret.key, "must be 1 to 253 letters, digits, '_', '.' and '-'")
 
 
@@ -343,7 +348,7 @@ def _validate_communities(configuration: BGPConfiguration) -> Iterator[FieldErro
 
 
 def _is_community(text: str) -> bool:
-    if not re.fullmatch(COMMUNITY_PATTERN, text):
+    if not re.fullmatch(_COMMUNITY_PATTERN, text):
         return False
     numbers = [int(number) for number in text.split(":")]
     return max(numbers) <= _MAX_NUMBER[len(numbers)]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, cast
 
 from attrs import frozen
 
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
 from netplug_core.errors import ConfigurationError, excerpt
-from netplug_core.names import is_resource_name
+from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
-    "CIDR", "DURATION", "IP_ADDRESS", "MAX_PORT", "PORT", "PORT_OR_NONE", "SWITCH", "WORD_PATTERN", "FieldError",
-    "InvalidResource", "LogSeverity", "Switch", "find_label_name_problems", "find_label_problems", "integer_between",
-    "validate_regular_expression", "validate_selector", "validate_word",
+    "CIDR", "DURATION", "IP_ADDRESS", "MAX_PORT", "NAME_LIMITS", "NAME_PATTERN", "PORT", "PORT_OR_NONE", "SWITCH",
+    "WORD_PATTERN", "FieldError", "InvalidResource", "LogSeverity", "Switch", "find_label_name_problems",
+    "find_label_problems", "integer_between", "validate_regular_expression", "validate_selector", "validate_word",
 ]  # fmt: skip
 
 
@@ -97,6 +97,11 @@ _LABEL_RULE: Final = "at most 63 letters, digits, '-', '_' and '.', between lett
 
 WORD_PATTERN: Final = "[A-Za-z0-9_.-]{1,128}"
 """A name within a resource, such as that of a port."""
+
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+NAME_PATTERN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+NAME_LIMITS: Final[Mapping[str, object]] = {"maxLength": MAX_NAME_LENGTH, "pattern": f"^{NAME_PATTERN}$"}
+"""What a schema says of the name of a resource or a node."""
 
 
 @frozen

@@ -10,17 +10,14 @@ from typing import Final
 from attrs import field, frozen
 
 from netplug_core.addressing import Address
-from netplug_core.decoding.codecs import TEXT
+from netplug_core.decoding.codecs import TEXT, limited
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import is_resource_name
 from netplug_core.records import Kind
-from netplug_core.resources.fields import IP_ADDRESS, PORT, FieldError, validate_word
+from netplug_core.resources.fields import IP_ADDRESS, NAME_LIMITS, PORT, WORD_PATTERN, FieldError, validate_word
 from netplug_core.resources.metadata import ENVELOPE, Metadata
 
-__all__ = [
-    "HOST_ENDPOINT", "INTERFACE_PATTERN", "HostEndpoint",
-    "HostEndpointSpec", "NamedPort", "PortProtocol", "validate_host_endpoint",
-]  # fmt: skip
+__all__ = ["HOST_ENDPOINT", "HostEndpoint", "HostEndpointSpec", "NamedPort", "PortProtocol", "validate_host_endpoint"]
 
 
 # --- the value and its members ----------------------------------------------------------------------------------------
@@ -34,11 +31,15 @@ class PortProtocol(enum.Enum):
     SCTP = "SCTP"
 
 
+_INTERFACE_PATTERN: Final = r"\*|[A-Za-z0-9_.-]{1,15}"
+"""The interfaces of a node: all of them, or one by its name. Source: the kernel's IFNAMSIZ of 16, with a last NUL."""
+
+
 @frozen(kw_only=True)
 class NamedPort:
     """A port by the name that rules use."""
 
-    name: str = field(metadata=member("name", TEXT, "the name"))
+    name: str = field(metadata=member("name", TEXT, "the name", limits={"pattern": f"^{WORD_PATTERN}$"}))
     protocol: PortProtocol = field(metadata=member("protocol", PortProtocol, "the protocol"))
     port: int = field(metadata=member("port", PORT, "the number"))
     unknown_json: str = ""
@@ -52,12 +53,14 @@ class HostEndpointSpec:
     """
 
     # fmt: off
-    node: str = field(default="", metadata=member("node", TEXT, "the node whose interfaces it stands for"))
+    node: str = field(default="", metadata=member("node", TEXT, "the node whose interfaces it stands for",
+        limits=NAME_LIMITS))
     interface_name: str = field(default="", metadata=member("interfaceName", TEXT,
-        "the name of one interface, or * for all interfaces of the node"))
+        "the name of one interface, or * for all interfaces of the node",
+        limits={"pattern": f"^({_INTERFACE_PATTERN})?$"}))
     expected_ips: tuple[Address, ...] = field(default=(), metadata=member("expectedIPs", ListOf(IP_ADDRESS),
         "addresses of the interface; without a name, those by which it is found"))
-    profiles: tuple[str, ...] = field(default=(), metadata=member("profiles", ListOf(TEXT),
+    profiles: tuple[str, ...] = field(default=(), metadata=member("profiles", ListOf(limited(TEXT, **NAME_LIMITS)),
         "the profiles that decide what no policy decides"))
     ports: tuple[NamedPort, ...] = field(default=(), metadata=member("ports", ListOf(NamedPort),
         "ports that rules match by name, at the expected addresses"))
@@ -84,10 +87,6 @@ HOST_ENDPOINT: Kind[HostEndpoint] = Kind("HostEndpoint", ("name",))
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-INTERFACE_PATTERN: Final = r"\*|[A-Za-z0-9_.-]{1,15}"
-"""The interfaces of a node: all of them, or one by its name. Source: the kernel's IFNAMSIZ of 16, with a last NUL."""
-
-
 def validate_host_endpoint(endpoint: HostEndpoint) -> Iterator[FieldError]:
     """What is wrong with a host endpoint by itself."""
     spec = endpoint.spec
@@ -96,7 +95,7 @@ def validate_host_endpoint(endpoint: HostEndpoint) -> Iterator[FieldError]:
     if not spec.interface_name and not spec.expected_ips:
         rule = "must be given, or expectedIPs: the name of an interface, or * for all interfaces of the node"
         yield FieldError("spec.interfaceName", "", rule)
-    if spec.interface_name and not re.fullmatch(INTERFACE_PATTERN, spec.interface_name):
+    if spec.interface_name and not re.fullmatch(_INTERFACE_PATTERN, spec.interface_name):
         rule = "must be *, or at most 15 letters, digits, '_', '.' and '-'"
         yield FieldError("spec.interfaceName", spec.interface_name, rule)
     for index, name in enumerate(spec.profiles):

@@ -14,10 +14,9 @@ from netplug_core.resources.fields import CIDR, DURATION, PORT_OR_NONE, LogSever
 from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "KUBE_CONTROLLERS_CONFIGURATION", "KUBE_CONTROLLERS_CONFIGURATION_KEY",
-    "AssignedServices", "ControllerSettings", "Controllers", "HostEndpointSettings", "HostEndpointTemplate",
-    "KubeControllersConfiguration", "KubeControllersSpec", "KubeControllersStatus", "LoadBalancerController",
-    "NodeController",
+    "KUBE_CONTROLLERS_CONFIGURATION", "KUBE_CONTROLLERS_CONFIGURATION_KEY", "AssignedServices", "ControllerSettings",
+    "Controllers", "HostEndpointSettings", "HostEndpointTemplate", "KubeControllersConfiguration",
+    "KubeControllersSpec", "KubeControllersStatus", "LoadBalancerController", "NodeController",
 ]  # fmt: skip
 
 

@@ -29,8 +29,7 @@ from netplug_core.resources.hostendpoint import PortProtocol
 from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "INTERFACE_PREFIXES_PATTERN", "NODE_CONFIGURATION",
-    "EndpointToHostAction", "FailsafePort", "NodeConfiguration", "NodeConfigurationSpec",
+    "NODE_CONFIGURATION", "EndpointToHostAction", "FailsafePort", "NodeConfiguration", "NodeConfigurationSpec",
     "validate_node_configuration",
 ]  # fmt: skip
 
@@ -46,6 +45,8 @@ class EndpointToHostAction(enum.Enum):
     ACCEPT = "Accept"
 
 
+_INTERFACE_PREFIX: Final = "[A-Za-z0-9_-]{1,15}"
+_INTERFACE_PREFIXES_PATTERN: Final = f"{_INTERFACE_PREFIX}(,{_INTERFACE_PREFIX})*"
 _MTU: Final = integer_between(0, 65_535)
 _VNI: Final = integer_between(1, 2**24 - 1)
 
@@ -75,7 +76,8 @@ class NodeConfigurationSpec:
     log_severity: LogSeverity | None = field(default=None, metadata=member("logSeverityScreen", LogSeverity,
         "the level below which the node process writes no lines"))
     interface_prefix: str = field(default="", metadata=member("interfacePrefix", TEXT,
-        "what the names of workloads' interfaces on the host begin with; several with commas between"))
+        "what the names of workloads' interfaces on the host begin with; several with commas between",
+        limits={"pattern": f"^({_INTERFACE_PREFIXES_PATTERN})?$"}))
     mtu_interface_pattern: str = field(default="", metadata=member("mtuIfacePattern", TEXT,
         "a regular expression: the interfaces from which MTUs are detected"))
     is_ipip_enabled: bool | None = field(default=None, metadata=member("ipipEnabled", BOOLEAN,
@@ -91,11 +93,12 @@ class NodeConfigurationSpec:
     vxlan_port: int | None = field(default=None, metadata=member("vxlanPort", PORT, "the UDP port of VXLAN"))
     vxlan_vni: int | None = field(default=None, metadata=member("vxlanVNI", _VNI, "the network identifier of VXLAN"))
     nat_outgoing_address: Address | None = field(default=None, metadata=member("natOutgoingAddress", IP_ADDRESS,
-        "the IPv4 address that packets leave the pools with; if not given, that of the interface"))
+        "the IPv4 address that packets leave the pools with; if not given, that of the interface",
+        limits={"format": "ipv4"}))
     route_source: Address | None = field(default=None, metadata=member("deviceRouteSourceAddress", IP_ADDRESS,
-        "the IPv4 source address of routes to workloads"))
+        "the IPv4 source address of routes to workloads", limits={"format": "ipv4"}))
     route_source_v6: Address | None = field(default=None, metadata=member("deviceRouteSourceAddressIPv6", IP_ADDRESS,
-        "the IPv6 source address of routes to workloads"))
+        "the IPv6 source address of routes to workloads", limits={"format": "ipv6"}))
     endpoint_to_host_action: EndpointToHostAction | None = field(default=None, metadata=member(
         "defaultEndpointToHostAction", EndpointToHostAction,
         "what happens to packets of a workload to its host that no policy decides about"))
@@ -146,14 +149,10 @@ NODE_CONFIGURATION: Kind[NodeConfiguration] = Kind("NodeConfiguration", ("name",
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-_INTERFACE_PREFIX: Final = "[A-Za-z0-9_-]{1,15}"
-INTERFACE_PREFIXES_PATTERN: Final = f"{_INTERFACE_PREFIX}(,{_INTERFACE_PREFIX})*"
-
-
 def validate_node_configuration(configuration: NodeConfiguration) -> Iterator[FieldError]:
     """What is wrong with the configuration of a node by itself."""
     spec = configuration.spec
-    if spec.interface_prefix and not re.fullmatch(INTERFACE_PREFIXES_PATTERN, spec.interface_prefix):
+    if spec.interface_prefix and not re.fullmatch(_INTERFACE_PREFIXES_PATTERN, spec.interface_prefix):
         rule = "must be 1 to 15 letters, digits, '_' and '-', or several such prefixes with ',' between"
         yield FieldError("spec.interfacePrefix", spec.interface_prefix, rule)
     yield from validate_regular_expression("spec.mtuIfacePattern", spec.mtu_interface_pattern)

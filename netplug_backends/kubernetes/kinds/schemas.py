@@ -11,29 +11,21 @@ from netplug_core.addressing import Family
 from netplug_core.decoding.tables import Schema, collect_fields, object_schema
 from netplug_core.ipam.model.handle import AffinityState
 from netplug_core.names import MAX_NAME_LENGTH
-from netplug_core.resources.bgp import (
-    COMMUNITY_PATTERN,
-    DEFAULT_ONLY,
-    IGNORED_INTERFACE_PATTERN,
-    SECRET_KEY_PATTERN,
-    BGPConfiguration,
-    BGPPeer,
-)
+from netplug_core.resources.bgp import DEFAULT_ONLY, BGPConfiguration, BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
-from netplug_core.resources.fields import WORD_PATTERN
-from netplug_core.resources.hostendpoint import INTERFACE_PATTERN, HostEndpoint
+from netplug_core.resources.fields import NAME_PATTERN
+from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import MAX_CIDR_LENGTH, IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
-from netplug_core.resources.nodeconfiguration import INTERFACE_PREFIXES_PATTERN, NodeConfiguration
+from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN
 
 __all__ = [
-    "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema",
-    "bgp_configuration_schema", "bgp_peer_schema", "choice", "flag", "host_endpoint_schema", "list_of", "map_of",
-    "node_configuration_schema", "number", "object_of", "preserve_unknown", "resource", "selector", "text",
-    "validations",
+    "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema", "bgp_configuration_schema",
+    "bgp_peer_schema", "choice", "flag", "host_endpoint_schema", "list_of", "map_of", "node_configuration_schema",
+    "number", "object_of", "preserve_unknown", "resource", "selector", "text", "validations",
 ]  # fmt: skip
 
 
@@ -138,10 +130,6 @@ NAME_IS_DEFAULT_OR_OF_NODE = (
 
 _MAX_ITEMS: Final = 256
 _MAX_ADDRESS_LENGTH: Final = 39
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_NAME: Final = rf"{_LABEL}(\.{_LABEL})*"
-_RESOURCE_NAME: Final[Schema] = {"maxLength": MAX_NAME_LENGTH, "pattern": f"^{_NAME}$"}
-_WORD: Final = f"^{WORD_PATTERN}$"
 _ADDRESS: Final[Schema] = {
     "maxLength": _MAX_ADDRESS_LENGTH,
     **validations(("isIP(self)", "an IP address is expected")),
@@ -195,12 +183,7 @@ def host_endpoint_schema(mode: CrdMode) -> Schema:
         ),
         (f"!({_is_given('ports')}) || ({_is_given('expectedIPs')})", "ports need expectedIPs"),
     )
-    fields["node"] |= _RESOURCE_NAME
-    fields["interfaceName"]["pattern"] = f"^({INTERFACE_PATTERN})?$"
-    fields["ports[].name"]["pattern"] = _WORD
-    for name, more in (("expectedIPs", _ADDRESS), ("profiles", _RESOURCE_NAME)):
-        items = _items(fields[name])
-        items |= more
+    _items(fields["expectedIPs"]).update(_ADDRESS)
     return resource("An interface of a node, or all of them. No program of this release reads it.", spec)
 
 
@@ -218,31 +201,16 @@ def bgp_configuration_schema(mode: CrdMode) -> Schema:
             for member in ("nodeMeshPassword", "nodeMeshMaxRestartTime")
         )
     )
-    _complete_password(fields, "nodeMeshPassword")
     for path, schema in fields.items():
         if path.endswith("[].cidr"):
             schema.update(_CIDR)
     fields["communities"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    fields["communities[].name"]["pattern"] = _WORD
-    fields["communities[].value"]["pattern"] = f"^({COMMUNITY_PATTERN})$"
-    for name, pattern in (
-        ("prefixAdvertisements[].communities", f"{_WORD}|^({COMMUNITY_PATTERN})$"),
-        ("ignoredInterfaces", f"^{IGNORED_INTERFACE_PATTERN}$"),
-    ):
-        _items(fields[name])["pattern"] = pattern
     rules = (
         (f"self.metadata.name == 'default' || !has(self.spec.{member})", f"Cannot set {title} on a non default one")
         for member, title in DEFAULT_ONLY.items()
     )
     what = "How nodes exchange routes by BGP. No program of this release reads it."
     return resource(what, spec, rules=[NAME_IS_DEFAULT_OR_OF_NODE, *rules])
-
-
-def _complete_password(fields: Mapping[str, Schema], field: str) -> None:
-    """Add the bounds of the reference to a Secret."""
-    place = f"{field}.secretKeyRef"
-    fields[f"{place}.name"].update(_RESOURCE_NAME)
-    fields[f"{place}.key"]["pattern"] = f"^{SECRET_KEY_PATTERN}$"
 
 
 def bgp_peer_schema(mode: CrdMode) -> Schema:
@@ -258,8 +226,6 @@ def bgp_peer_schema(mode: CrdMode) -> Schema:
         (f"({has_address}) == has(self.asNumber)", "asNumber must be given with peerIP, and cannot be without"),
         (f"!has(self.reachableBy) || ({has_address})", "reachableBy needs peerIP"),
     )
-    _complete_password(fields, "password")
-    fields["node"].update({**_RESOURCE_NAME, "pattern": f"^({_NAME})?$"})
     fields["peerIP"].update(_PEER)
     fields["reachableBy"].update(_ADDRESS)
     for name in ("nodeSelector", "peerSelector"):
@@ -271,17 +237,13 @@ def node_configuration_schema(mode: CrdMode) -> Schema:
     """The schema of a NodeConfiguration."""
     del mode
     fields = _spec_of(NodeConfiguration)
-    fields["interfacePrefix"]["pattern"] = f"^({INTERFACE_PREFIXES_PATTERN})?$"
-    for name, format_ in (
-        ("natOutgoingAddress", "ipv4"),
-        ("deviceRouteSourceAddress", "ipv4"),
-        ("deviceRouteSourceAddressIPv6", "ipv6"),
-    ):
-        fields[name]["format"] = format_
     for name in ("failsafeInboundHostPorts[].net", "failsafeOutboundHostPorts[].net"):
         fields[name].update(_CIDR)
     for name in ("healthHost", "prometheusMetricsHost"):
-        is_host = (f"self == '' || isIP(self) || self.matches(r'^{_NAME}$')", "an address or a host name is expected")
+        is_host = (
+            f"self == '' || isIP(self) || self.matches(r'^{NAME_PATTERN}$')",
+            "an address or a host name is expected",
+        )
         fields[name].update({"maxLength": MAX_NAME_LENGTH, **validations(is_host)})
     what = "The settings of the node process. No program of this release reads them."
     return resource(what, fields[""], rules=[NAME_IS_DEFAULT_OR_OF_NODE])
