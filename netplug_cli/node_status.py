@@ -48,6 +48,8 @@ class NodeDatastore:
 class NodeStatus:
     """What a node process is and does. ``problems``: why it is not ready.
 
+    ``missing_plugins`` says which plugins the runtime of its host needs for each pod and does not find.
+
     ``release_records`` of its datastores wait, ``foreign_records`` of others, and ``damaged_records`` cannot be read.
     """
 
@@ -56,6 +58,7 @@ class NodeStatus:
     started_ns: int
     socket: str
     problems: tuple[str, ...] = ()
+    missing_plugins: tuple[str, ...] = ()
     workers: int
     queue_limit: int
     calls: CallFigures
@@ -91,6 +94,7 @@ def _decoder() -> Decoder:
         "pid": Field("pid", INTEGER),
         "started_ns": Field("started", TIME),
         "problems": Field("problems", ListOf(STRING), is_always_written=True),
+        "missing_plugins": Field("missingPlugins", ListOf(STRING), is_always_written=True),
         **fields_of(
             NONNEGATIVE_INTEGER,
             workers="workers",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
@@ -18,12 +17,13 @@ from attrs import frozen
 
 from netplug_backends.host.atomic_files import read_file
 from netplug_core.addressing import Family
+from netplug_core.cni.plugins import LOOPBACK, MissingPlugin, find_missing, needed_plugins
 from netplug_core.dataplane.plan import find_node_problems
 from netplug_core.errors import ConfigurationError, Unavailable
 
 __all__ = [
-    "Environment", "find_host_problems", "find_missing_plugins", "installing_environment", "remove_open_caches",
-    "require_trusted",
+    "Environment", "find_host_problems", "find_missing_plugins", "installing_environment", "look_for_plugins",
+    "remove_open_caches", "require_trusted",
 ]  # fmt: skip
 
 
@@ -163,8 +163,8 @@ def _user_name(number: int) -> str:
 
 _CONTAINERD_FILE = "etc/containerd/config.toml"
 _CONTAINERD_DEFAULT = "/opt/cni/bin"
-_CONFIGURATIONS = "etc/cni/net.d"
-_PLUGIN = "netplug"
+_CONFIGURATIONS = "/etc/cni/net.d"
+_CONTAINERD = ("usr/bin/containerd", "usr/local/bin/containerd")
 
 # Where podman reads its configuration, the last one wins; and where its own network program is.
 _PODMAN_FILES = ("usr/share/containers/containers.conf", "etc/containers/containers.conf")
@@ -173,7 +173,6 @@ _PODMAN = ("usr/bin/podman", "usr/local/bin/podman")
 _NETAVARK = ("usr/lib/podman/netavark", "usr/libexec/podman/netavark", "usr/local/libexec/podman/netavark")
 
 _DEBIAN_FOLDER = "usr/lib/cni"
-_NEEDED = {"loopback": "containerd starts no pod without it"}
 _OPTIONAL = {"portmap": "host ports do not work without it, and no pod starts if the configuration list names it"}
 
 
@@ -189,54 +188,68 @@ def find_host_problems(bin_dir: str, root: str = "/") -> tuple[str, ...]:
 def find_missing_plugins(bin_dir: str, root: str = "/") -> tuple[str, ...]:
     """The plugins without which no pod starts and that a runtime would not find: one sentence each, with the command.
 
-    They are ``loopback`` and those that a configuration list of this host chains with netplug. A runtime that lacks
-    one calls netplug for each attempt to start a pod, and never removes what that attempt was given.
+    They are ``loopback`` and those that a configuration list of this host chains with netplug.
     """
-    return tuple(_Host(Path(root), bin_dir).find_needed_plugins())
+    host = _Host(Path(root), bin_dir)
+    return tuple(f"{missing}; {host.how_to_get(missing.plugin.name)}" for missing in host.find_missing_at_install())
+
+
+def look_for_plugins(
+    bin_dir: str, conf_dir: str, *, has_orchestrator: bool, root: str = "/"
+) -> tuple[MissingPlugin, ...]:
+    """The plugins without which no pod starts on a node that serves, and that its runtime would not find.
+
+    ``loopback`` is one of them where there is containerd or an orchestrator.
+    """
+    host = _Host(Path(root), bin_dir, conf_dir)
+    needed = needed_plugins(host.lists(), calls_loopback=has_orchestrator or host.has_containerd())
+    return find_missing(needed, host.plugin_folders(), host.is_executable)
 
 
 @frozen
 class _Host:
     root: Path
     bin_dir: str
+    conf_dir: str = _CONFIGURATIONS
 
     def find_settings(self) -> Iterator[str]:
         """Settings of the kernel."""
         for problem in find_node_problems(tuple(Family), lambda path: self._find_text(f"proc/sys/{path}")):
             yield str(problem)
 
-    def find_needed_plugins(self) -> Iterator[str]:
-        """Plugins without which no pod starts."""
-        for name, purpose in self._needed_plugins().items():
-            yield from self._find_plugin(name, purpose)
+    def find_missing_at_install(self) -> tuple[MissingPlugin, ...]:
+        """Plugins without which no pod will start; no list may name netplug yet."""
+        needed = dict.fromkeys((LOOPBACK, *needed_plugins(self.lists(), calls_loopback=True)))
+        return find_missing(tuple(needed), (self.bin_dir,), self._is_in_some_folder)
 
     def find_optional_plugins(self) -> Iterator[str]:
         """Plugins that pods may want, and that no configuration list names."""
-        needed = self._needed_plugins()
+        needed = {plugin.name for plugin in needed_plugins(self.lists(), calls_loopback=True)}
         for name, purpose in _OPTIONAL.items():
-            if name not in needed:
-                yield from self._find_plugin(name, purpose)
+            if name not in needed and not self._is_in_some_folder(f"{self.bin_dir}/{name}"):
+                yield f"{name} is not in {self.bin_dir}: {purpose}; {self.how_to_get(name)}"
 
-    def _needed_plugins(self) -> Mapping[str, str]:
-        """The names of the plugins without which no pod starts, each with the reason."""
-        needed = dict(_NEEDED)
-        for name, file in self._chained_plugins():
-            if name == _PLUGIN:  # it is what is being installed
-                continue
-            needed.setdefault(name, f"{file} names it, so no pod starts without it")
-        return needed
+    def lists(self) -> Mapping[str, str]:
+        """The texts of the configuration lists by their paths; one that cannot be read is empty."""
+        folder = self.conf_dir.rstrip("/")
+        names = sorted(path.name for path in (self.root / folder.lstrip("/")).glob("*.conflist"))
+        return {f"{folder}/{name}": self._find_text(f"{folder.lstrip('/')}/{name}") or "" for name in names}
 
-    def _find_plugin(self, name: str, purpose: str) -> Iterator[str]:
-        if not any(self._is_executable(f"{folder}/{name}") for folder in self._plugin_folders()):
-            yield f"{name} is not in {self.bin_dir}: {purpose}; {self._how_to_get(name)}"
+    def has_containerd(self) -> bool:
+        """Whether containerd is installed, where distributions put it."""
+        return self._find_text(_CONTAINERD_FILE) is not None or any(map(self.is_executable, _CONTAINERD))
 
-    def _plugin_folders(self) -> tuple[str, ...]:
+    def plugin_folders(self) -> tuple[str, ...]:
         """Where a plugin is found: the folder, and the others in which a containerd that looks there looks, too."""
         text = self._find_text(_CONTAINERD_FILE) or ""
         folders = _folders_of_containerd(_parse(tomllib.loads, text))
         if os.path.normpath(self.bin_dir) in map(os.path.normpath, folders):
-            return (self.bin_dir, *folders)
+            return tuple(dict.fromkeys((self.bin_dir, *folders)))
         return (self.bin_dir,)
+
+    def _is_in_some_folder(self, path: str) -> bool:
+        name = os.path.basename(path)
+        return any(self.is_executable(f"{folder}/{name}") for folder in self.plugin_folders())
 
     def find_containerd(self) -> Iterator[str]:
         """Another folder in which containerd looks for plugins.
@@ -255,10 +268,10 @@ class _Host:
 
     def find_podman(self) -> Iterator[str]:
         """A podman whose networks are not made by CNI plugins."""
-        if not any(self._is_executable(path) for path in _PODMAN):
+        if not any(self.is_executable(path) for path in _PODMAN):
             return
         backend = self._network_backend()
-        if backend == "cni" or (not backend and not any(self._is_executable(path) for path in _NETAVARK)):
+        if backend == "cni" or (not backend and not any(self.is_executable(path) for path in _NETAVARK)):
             return
         yield (
             f"podman makes networks with {backend or 'netavark'} and calls no CNI plugin: set network_backend to cni; "
@@ -277,19 +290,10 @@ class _Host:
                 backend = str(network.get("network_backend", backend))
         return backend
 
-    def _chained_plugins(self) -> Iterator[tuple[str, str]]:
-        """The names of the plugins beside netplug in its configuration lists, each with its file."""
-        for path in sorted((self.root / _CONFIGURATIONS).glob("*.conflist")):
-            document = _parse(json.loads, self._find_text(f"{_CONFIGURATIONS}/{path.name}") or "{}")
-            plugins = document.get("plugins")
-            sections = [entry for entry in plugins if isinstance(entry, dict)] if isinstance(plugins, list) else []
-            names = [str(section.get("type", "")) for section in sections]
-            if _PLUGIN in names:
-                yield from ((name, f"/{_CONFIGURATIONS}/{path.name}") for name in names if name and "/" not in name)
-
-    def _how_to_get(self, plugin: str) -> str:
+    def how_to_get(self, plugin: str) -> str:
+        """The command that brings it."""
         link = f"ln -s /{_DEBIAN_FOLDER}/{plugin} {self.bin_dir}/"
-        if self._is_executable(f"{_DEBIAN_FOLDER}/{plugin}"):
+        if self.is_executable(f"{_DEBIAN_FOLDER}/{plugin}"):
             return f"run: {link}"
         package = "apt-get install containernetworking-plugins"
         return f"run: {package}" if self.bin_dir.strip("/") == _DEBIAN_FOLDER else f"run: {package} && {link}"
@@ -300,7 +304,8 @@ class _Host:
         except OSError:
             return None
 
-    def _is_executable(self, path: str) -> bool:
+    def is_executable(self, path: str) -> bool:
+        """Whether a path of the host is a program."""
         return os.access(self.root / path.lstrip("/"), os.X_OK)
 
 

@@ -228,7 +228,8 @@ class NodeOperations:
     """How a node process is observed.
 
     ``listening`` serves the pages for everybody on this machine, ``status_listening`` them and the status for root;
-    None: nothing does. An empty path: no file. ``count_records`` counts the release records that wait.
+    None: nothing does. An empty path: no file. ``count_records`` counts the release records that wait;
+    ``missing_plugins`` are sentences about the plugins that a runtime needs and that the host lacks.
     """
 
     metrics: NodeMetrics
@@ -241,6 +242,7 @@ class NodeOperations:
     listening: socket.socket | None = None
     status_listening: socket.socket | None = None
     metrics_file: str = ""
+    missing_plugins: Callable[[], tuple[str, ...]] = tuple
 
     @contextmanager
     def running(self, parts: NodeParts) -> Iterator[Callable[[], None]]:
@@ -294,6 +296,7 @@ class NodeOperations:
             started_ns=self.identity.started_ns,
             socket=self.identity.socket,
             problems=problems,
+            missing_plugins=self.missing_plugins(),
             workers=parts.workers.count,
             queue_limit=parts.queue.limit,
             calls=figures,
@@ -327,6 +330,8 @@ class NodeOperations:
         add("netplug_node_foreign_release_records", text, lambda: self.count_records().foreign)
         text = "Release records that cannot be read."
         add("netplug_node_damaged_release_records", text, lambda: self.count_records().damaged)
+        text = "Plugins that a runtime needs for each pod and that this host lacks: no pod starts without them."
+        add("netplug_node_missing_plugins", text, lambda: len(self.missing_plugins()))
         labels = ("datastore", "location")
         text = "1 if an open datastore answered its last call, otherwise 0."
         self.metrics.add_values("netplug_node_datastore_up", text, labels, self._datastores_up)

@@ -3,6 +3,7 @@
 - ``packet filter``: what keeps packets of pods from the node's ``127.0.0.1`` is programmed, and stays
 - ``status folder``, ``registration``: the node's Node in the datastore, with its labels, and the files beside it
 - ``release records``: records of DELs whose datastore was away are replayed
+- ``helper plugins``: plugins that the configuration lists of the host name and that it lacks are reported
 - ``token of the plugin``: the token in the plugin's kubeconfig is renewed; the installer does it too
 
 ``netplug_cli.runtime`` runs them; ``netplug_cli.wiring`` opens what they act through.
@@ -13,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, format_time
+from netplug_core.cni.plugins import MissingPlugin
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import PacketFilter
 from netplug_core.datastore.protocol import CredentialsInUse
@@ -39,8 +41,8 @@ from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
     "CHECK_EVERY_S", "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "LONGEST_PAUSE_S", "LOOK_EVERY_S", "MAX_CONFIGURATIONS",
-    "RELEASE_EVERY_S", "REPLAY_EVERY_S", "TRY_AGAIN_S", "NodeRegistration", "RecordReplay", "StoreRelease",
-    "TokenRefresh", "packet_filter_controller",
+    "RELEASE_EVERY_S", "REPLAY_EVERY_S", "REPORT_AGAIN_S", "TRY_AGAIN_S", "HelperPlugins", "NodeRegistration",
+    "RecordReplay", "StoreRelease", "TokenRefresh", "packet_filter_controller",
 ]  # fmt: skip
 
 
@@ -81,6 +83,66 @@ class _FilterUpkeep:
         elif was_missing:
             self.log(Level.INFO, "the packet filter is programmed")
         self._was_programmed = True
+
+
+# --- helper plugins -----------------------------------------------------------------------------------------------
+
+REPORT_AGAIN_S = 600.0
+"""The pause between two reports of the same missing plugins to the orchestrator, which forgets Events after a while."""
+
+_LACKING = "each start of a pod on this node fails, and gets an address first: a plugin is missing"
+
+ReportPlugins: TypeAlias = Callable[[tuple[MissingPlugin, ...], Deadline], None]
+"""Reports to the orchestrator which plugins are missing; none: that they are there again."""
+
+
+@frozen
+class _PluginLook:
+    missing: tuple[MissingPlugin, ...]
+    is_report_due: bool
+
+
+@define(kw_only=True)
+class HelperPlugins:
+    """Reports the plugins that a runtime calls beside netplug, and that this host lacks.
+
+    ``look`` says which they are. ``report`` is called when that changes, and again after :data:`REPORT_AGAIN_S` as long
+    as some are missing; None: there is no orchestrator to report to.
+    """
+
+    look: Callable[[], tuple[MissingPlugin, ...]]
+    report: ReportPlugins | None
+    clock: Clock
+    missing: tuple[MissingPlugin, ...] = field(default=(), init=False)
+    _reported: tuple[MissingPlugin, ...] = field(default=(), init=False)
+    _report_at_s: float = field(default=0.0, init=False)
+
+    def controller(self) -> Controller[_PluginLook, tuple[MissingPlugin, ...]]:
+        """What looks, every :data:`CHECK_EVERY_S`."""
+        return Controller(
+            name="helper plugins",
+            observe=self._observe,
+            plan=_plan_report,
+            act=self._report,
+            failure="missing plugins cannot be reported to the orchestrator",
+            recovered="no plugin is missing any more",
+        )
+
+    def _observe(self, _deadline: Deadline) -> _PluginLook:
+        self.missing = self.look()
+        is_due = bool(self.missing) and self.clock.monotonic() >= self._report_at_s
+        return _PluginLook(self.missing, self.report is not None and (is_due or self.missing != self._reported))
+
+    def _report(self, missing: tuple[MissingPlugin, ...], deadline: Deadline) -> None:
+        if self.report is not None:
+            self.report(missing, deadline)
+        self._reported, self._report_at_s = missing, self.clock.monotonic() + REPORT_AGAIN_S
+
+
+def _plan_report(found: _PluginLook) -> Plan[tuple[MissingPlugin, ...]]:
+    problems = tuple(Problem(message=_LACKING, cause=str(each)) for each in found.missing)
+    actions = (found.missing,) if found.is_report_due else ()
+    return Plan(actions=actions, look_again_s=CHECK_EVERY_S, problems=problems)
 
 
 # --- registration -------------------------------------------------------------------------------------------------

@@ -117,6 +117,8 @@ def _status_listener(listener: Listener) -> Iterator[socket.socket | None]:
 def _serve(
     options: argparse.Namespace, sockets: _Sockets, signals: StopSignals, in_container: RunInContainer | None
 ) -> int:
+    from attrs import evolve
+
     from netplug_backends.host.machine import SystemClock
     from netplug_cli.logs import Logger
     from netplug_cli.node.metrics import NodeMetrics
@@ -124,15 +126,19 @@ def _serve(
     from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
-    from netplug_cli.wiring.node_process import NodeCalls, node_tasks
+    from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_tasks
     from netplug_core import __version__
 
     _import_flows()
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     with closing(NodeCalls(log, datastores)) as calls:
-        operations = _operations(options, sockets, metrics, datastores, calls.replay.count, log)
-        controllers = node_tasks(os.environ, options.config, log, datastores.credentials, in_container)
+        plugins = helper_plugins(os.environ, in_container)
+        operations = evolve(
+            _operations(options, sockets, metrics, datastores, calls.replay.count, log),
+            missing_plugins=lambda: tuple(map(str, plugins.missing)),
+        )
+        controllers = node_tasks(os.environ, options.config, log, datastores.credentials, plugins, in_container)
         tasks = Runtime((calls.replay.controller(), *controllers), clock=clock, log=log, note_pass=metrics.note_task)
         metrics.expect_tasks(tasks.names)
         process = NodeProcess(

@@ -16,18 +16,20 @@ from attrs import define, evolve, frozen
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import RunInContainer, run_here
 from netplug_backends.host.release_records import ReleaseRecordFolder
+from netplug_backends.host.requirements import look_for_plugins
 from netplug_backends.linux.netns import is_own_namespace
 from netplug_backends.linux.nftables import NftablesFilter
 from netplug_cli.logs import Logger
 from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
 from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
-from netplug_cli.node.tasks import NodeRegistration, RecordReplay, TokenRefresh, packet_filter_controller
+from netplug_cli.node.tasks import HelperPlugins, NodeRegistration, RecordReplay, TokenRefresh, packet_filter_controller
 from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_core import __version__
-from netplug_core.clock import Clock, Deadline
+from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput
+from netplug_core.cni.plugins import MissingPlugin
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from netplug_cli.logs import WriteLine
 
 __all__ = [
-    "NodeCalls", "find_token_refresh", "node_tasks",
+    "NodeCalls", "find_token_refresh", "helper_plugins", "node_tasks",
 ]  # fmt: skip
 
 
@@ -209,6 +211,7 @@ def _reply(output: ProcessOutput, lines: list[bytes]) -> WireReply:
 
 
 _ACCOUNT = "netplug-cni-plugin"
+_PLUGINS = "/opt/cni/bin"
 _CONFIGURATIONS = "/etc/cni/net.d"
 _RENEW_S = 20.0
 
@@ -296,6 +299,7 @@ def node_tasks(
     config_file: str,
     log: Log,
     credentials: KnownCredentials,
+    plugins: HelperPlugins,
     in_container: RunInContainer | None = None,
 ) -> tuple[Reconciler, ...]:
     """The controllers that need no call. ``config_file`` names the datastore of the node; empty: the environment does.
@@ -317,11 +321,64 @@ def node_tasks(
     controllers: tuple[Reconciler, ...] = (
         packet_filter_controller(NftablesFilter(), log=log),
         *registration.controllers(),
+        plugins.controller(),
     )
     if refresh is None:
         return controllers
     credentials.add(refresh.credentials_in_use)
     return (*controllers, refresh.controller())
+
+
+def helper_plugins(environ: Mapping[str, str], in_container: RunInContainer | None = None) -> HelperPlugins:
+    """What looks for plugins that are missing on this host, and reports them where the node is one of a cluster."""
+    has_orchestrator = bool(environ.get("KUBERNETES_SERVICE_HOST"))
+    bin_dir, conf_dir = environ.get("CNI_BIN_DIR") or _PLUGINS, environ.get("CNI_NET_DIR") or _CONFIGURATIONS
+    node = environ.get("NODENAME", "")
+    report = partial(_report_plugins, environ, in_container or run_here, node) if has_orchestrator and node else None
+    return HelperPlugins(
+        look=partial(look_for_plugins, bin_dir, conf_dir, has_orchestrator=has_orchestrator),
+        report=report,
+        clock=SystemClock(),
+    )
+
+
+def _report_plugins(
+    environ: Mapping[str, str],
+    in_pod: RunInContainer,
+    node: str,
+    missing: tuple[MissingPlugin, ...],
+    deadline: Deadline,
+    *,
+    account_folder: str = "",
+) -> None:
+    """Write an Event about the Node, with the account of the pod; a pod without one reports nothing.
+
+    ``account_folder`` has the files of the account; empty: the usual one.
+    """
+    # Loads the client of the API server and the rules of the operator, of which a node otherwise needs none.
+    from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
+    from netplug_backends.kubernetes.installing.cluster import ClusterObjects
+    from netplug_backends.kubernetes.service_account import find_account_client
+    from netplug_core.operator.status import event_of_plugins, ref_of_event, render_event
+
+    clock = SystemClock()
+    about = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node, "uid": node},
+    }  # so kubectl describe finds it
+    event = event_of_plugins(missing)
+
+    def report_in_pod() -> None:
+        client = find_account_client(environ, clock=clock, folder=account_folder or SERVICE_ACCOUNT_FOLDER)
+        if client is None:
+            return
+        with closing(client):
+            objects, now = ClusterObjects(client), f"{format_time(clock.now_ns())[:19]}Z"
+            found = objects.find(ref_of_event(event, about), deadline=deadline)
+            objects.replace(render_event(event, about, found, identity=node, now=now), deadline=deadline)
+
+    in_pod(report_in_pod)
 
 
 def _names(environ: Mapping[str, str]) -> NetConf:

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
+from netplug_core.cni.plugins import PLUGINS_FOUND, PLUGINS_MISSING
 from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.installation.document import write_spec
 from netplug_core.installation.settings import ResolvedInstallation, ResolvedLog, ResolvedPool
@@ -32,9 +33,9 @@ from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.unprogrammed import NO_ROUTES, find_unrouted, inert_settings
 
 __all__ = [
-    "ApplyEffect", "Check", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "Condition",
-    "DaemonSetState", "FieldConflict", "IncompatibleCluster", "InstallationState", "OperatorState", "Ownership",
-    "PodState", "PoolsFound", "Status", "Writing", "computed_spec", "judge",
+    "ApplyEffect", "Check", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "Condition", "DaemonSetState",
+    "FieldConflict", "IncompatibleCluster", "InstallationState", "NodeReport", "OperatorState", "Ownership", "PodState",
+    "PoolsFound", "Status", "Writing", "computed_spec", "judge",
 ]  # fmt: skip
 
 
@@ -173,10 +174,20 @@ _NO_OPERATOR = OperatorState()
 
 
 @frozen(kw_only=True)
+class NodeReport:
+    """An Event about a node; its ``reason`` is one word, its ``message`` is for a person."""
+
+    node: str
+    reason: str
+    message: str
+
+
+@frozen(kw_only=True)
 class ClusterState:
     """What of netplug is in a cluster. ``definitions`` are names of CRDs, and whether they are established.
 
-    ``nodes`` are the names of those that run Linux; ``pods`` are those of the DaemonSets.
+    ``nodes`` are the names of those that run Linux; ``pods`` are those of the DaemonSets. ``reports`` are the Events of
+    their node processes about plugins that a host lacks, the newest last.
     """
 
     crd_mode: str = ""
@@ -184,6 +195,7 @@ class ClusterState:
     daemonsets: tuple[DaemonSetState, ...] = ()
     pods: tuple[PodState, ...] = ()
     nodes: tuple[str, ...] = ()
+    reports: tuple[NodeReport, ...] = ()
     installations: tuple[InstallationState, ...] = ()
     operator: OperatorState = _NO_OPERATOR
 
@@ -412,10 +424,19 @@ def _node_checks(state: ClusterState, daemonset: DaemonSetState) -> Iterator[Che
     yield Check("DaemonSet", Condition.AVAILABLE if is_complete else Condition.PROGRESSING, detail)
     for pod in sorted(_waiting(state), key=lambda pod: (pod.node, pod.name)):
         yield _check_pod(pod, daemonset.namespace)
+    yield from _check_plugins(state)
     if len(state.pods) < wanted:
         served = {pod.node for pod in state.pods}
         for node in sorted(set(state.nodes) - served):
             yield Check(f"node {node}", Condition.PROGRESSING, "no pod of netplug-node")
+
+
+def _check_plugins(state: ClusterState) -> Iterator[Check]:
+    """The nodes on which no pod starts, because their host lacks a plugin; their last report counts."""
+    last = {report.node: report for report in state.reports if report.reason in (PLUGINS_MISSING, PLUGINS_FOUND)}
+    for node in sorted(set(state.nodes) & set(last)):
+        if last[node].reason == PLUGINS_MISSING:
+            yield Check(f"node {node}", Condition.DEGRADED, last[node].message)
 
 
 def _waiting(state: ClusterState) -> Iterator[PodState]:

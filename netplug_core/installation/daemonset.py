@@ -248,6 +248,7 @@ def node_container(
     """
     variables = {
         **environment,
+        "CNI_BIN_DIR": resolved.bin_dir,
         "CNI_NET_DIR": resolved.conf_dir,
         "KUBECONFIG": f"{resolved.conf_dir}/{FILE_NAME}",
     }

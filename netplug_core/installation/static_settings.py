@@ -113,8 +113,9 @@ _TEMPLATE: Final = frozenset(
 
 _TAKEN: Final = frozenset(
     {
-        *_TEMPLATE, "CNI_NET_DIR", "IP", "IP6", "IP6_AUTODETECTION_METHOD", "IP_AUTODETECTION_METHOD", "KUBECONFIG",
-        "NETPLUG_API_GROUP", "NETPLUG_IPINIPMTU", "NETPLUG_NETWORKING_BACKEND", "NETPLUG_VXLANMTU", "SKIP_CNI_BINARIES",
+        *_TEMPLATE, "CNI_BIN_DIR", "CNI_NET_DIR", "IP", "IP6", "IP6_AUTODETECTION_METHOD", "IP_AUTODETECTION_METHOD",
+        "KUBECONFIG", "NETPLUG_API_GROUP", "NETPLUG_IPINIPMTU", "NETPLUG_NETWORKING_BACKEND", "NETPLUG_VXLANMTU",
+        "SKIP_CNI_BINARIES",
     }
 )  # fmt: skip
 _FIXES: Final[Mapping[str, str]] = {
@@ -291,14 +292,19 @@ def _text_problems(label: str, name: str, text: str, api_group: str) -> Problems
 
 def _path_problems(objects: StaticObjects) -> Problems:
     pod = _pod(objects.daemonset)
-    folder = _host_path(pod, "cni-net-dir")
+    programs, folder = _host_path(pod, "cni-bin-dir"), _host_path(pod, "cni-net-dir")
+    expected_of = (
+        ("CNI_BIN_DIR", "cni-bin-dir", programs),
+        ("CNI_NET_DIR", "cni-net-dir", folder),
+        ("KUBECONFIG", "cni-net-dir", f"{folder}/{FILE_NAME}"),
+    )
     if _host_path(pod, "host-root") != "/":
         yield _problem("volumes.host-root", _host_path(pod, "host-root"), _AS_PUBLISHED)
     for container in _containers(objects.daemonset):
         variables = _fixed(container, objects.config_map)
-        for name, expected in (("CNI_NET_DIR", folder), ("KUBECONFIG", f"{folder}/{FILE_NAME}")):
+        for name, volume, expected in expected_of:
             if variables.get(name, expected) != expected:
-                fix = f"{expected} is expected, because of the volume cni-net-dir"
+                fix = f"{expected} is expected, because of the volume {volume}"
                 yield _problem(f"{_text(container, 'name')}.env.{name}", variables[name], fix)
 
 

@@ -13,10 +13,11 @@ from typing import Final
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Family
+from netplug_core.cni.plugins import PLUGINS_FOUND, PLUGINS_MISSING, MissingPlugin
 from netplug_core.decoding.tables import find_member
 from netplug_core.errors import excerpt
 from netplug_core.installation.cluster import computed_spec
-from netplug_core.installation.daemonset import CONFIG_MAP_KEY
+from netplug_core.installation.daemonset import CONFIG_MAP_KEY, NODE_ACCOUNT
 from netplug_core.installation.pools import PoolAction
 from netplug_core.operator.plan import Plan
 from netplug_core.operator.report import Reason, Report, conditions_of, find_condition, generation_of, with_pending
@@ -36,9 +37,9 @@ from netplug_core.resources.installation import INSTALLATION_API_VERSION
 
 __all__ = [
     "STATUS_CONDITIONS", "STATUS_KIND", "TAKE_OVER", "Component", "Event", "component_object", "component_ref",
-    "component_reports", "component_status", "component_status_schema", "event_of", "events_of_status",
-    "has_conditions", "has_status", "plan_after_failure", "ref_of_event", "render_event", "report_failure",
-    "status_of",
+    "component_reports", "component_status", "component_status_schema", "event_of", "event_of_plugins",
+    "events_of_status", "has_conditions", "has_status", "plan_after_failure", "ref_of_event", "render_event",
+    "report_failure", "status_of",
 ]  # fmt: skip
 
 
@@ -176,7 +177,6 @@ def component_status_schema() -> dict[str, object]:
 _NAMESPACE: Final = "default"
 """Where Kubernetes has the Events of what has no namespace."""
 
-_COMPONENT: Final = "netplug-operator"
 _MAX_MESSAGE: Final = 1000
 _HASH_DIGITS: Final = 16
 
@@ -202,11 +202,12 @@ _POOL_REASONS: Final = {
 
 @frozen(kw_only=True)
 class Event:
-    """``reason`` is one word; the ``message`` is for a person."""
+    """``reason`` is one word; the ``message`` is for a person. ``component`` is the program that reports it."""
 
     reason: str
     message: str
     is_warning: bool = False
+    component: str = "netplug-operator"
 
 
 TAKE_OVER: Final = Event(reason="OperatorActs", message="an operator process has the Lease, and acts from now on")
@@ -246,6 +247,14 @@ def _families_of(config_map: Json) -> set[Family]:
     return {family for family in Family if f'"assign_ipv{family.value}":"true"' in text}
 
 
+def event_of_plugins(missing: tuple[MissingPlugin, ...]) -> Event:
+    """The Event of a node process about plugins that its host lacks; none: that they are there again."""
+    if not missing:
+        return Event(reason=PLUGINS_FOUND, message="no plugin is missing any more", component=NODE_ACCOUNT)
+    text = f"each start of a pod on this node fails: {'; '.join(map(str, missing))}"
+    return Event(reason=PLUGINS_MISSING, message=text, is_warning=True, component=NODE_ACCOUNT)
+
+
 def events_of_status(installation: Json, status: Json) -> Iterator[Event]:
     """The Events about a new status of the Installation, compared with the one that it has."""
     after = {"status": status}
@@ -261,19 +270,22 @@ def events_of_status(installation: Json, status: Json) -> Iterator[Event]:
         yield Event(reason=Reason.AVAILABLE, message=text)
 
 
-def ref_of_event(event: Event, installation: Json) -> ObjectRef:
-    """The name of the object for an Event; the same text about the same Installation has the same one."""
-    parts = (find_text(installation, "metadata", "uid"), event.reason, event.message)
+def ref_of_event(event: Event, about: Json) -> ObjectRef:
+    """The name of the object for an Event; the same text about the same object has the same one.
+
+    What an Event is ``about`` is an object without a namespace: the Installation, or a Node.
+    """
+    parts = (find_text(about, "metadata", "uid"), event.reason, event.message)
     digest = sha256("\0".join(parts).encode()).hexdigest()[:_HASH_DIGITS]
-    return ObjectRef("v1", "Event", f"{find_text(installation, 'metadata', 'name')}.{digest}", _NAMESPACE)
+    return ObjectRef("v1", "Event", f"{find_text(about, 'metadata', 'name')}.{digest}", _NAMESPACE)
 
 
-def render_event(event: Event, installation: Json, found: Json | None, *, identity: str, now: str) -> Json:
+def render_event(event: Event, about: Json, found: Json | None, *, identity: str, now: str) -> Json:
     """The object for an Event, with one more count if it is there already. ``identity`` is the process."""
-    ref, count = ref_of_event(event, installation), find_member(found or {}, "count")
+    ref, count = ref_of_event(event, about), find_member(found or {}, "count")
     version = find_text(found, "metadata", "resourceVersion")
-    about = {"apiVersion": find_text(installation, "apiVersion"), "kind": find_text(installation, "kind")}
-    names = {member: find_text(installation, "metadata", member) for member in ("name", "uid")}
+    kind = {"apiVersion": find_text(about, "apiVersion"), "kind": find_text(about, "kind")}
+    names = {member: find_text(about, "metadata", member) for member in ("name", "uid")}
     return {
         "apiVersion": ref.api_version,
         "kind": ref.kind,
@@ -282,15 +294,15 @@ def render_event(event: Event, installation: Json, found: Json | None, *, identi
             "namespace": ref.namespace,
             **({"resourceVersion": version} if version else {}),
         },
-        "involvedObject": {**about, **names},
+        "involvedObject": {**kind, **names},
         "type": "Warning" if event.is_warning else "Normal",
         "reason": event.reason,
         "message": event.message[:_MAX_MESSAGE],
         "count": count + 1 if isinstance(count, int) else 1,
         "firstTimestamp": find_text(found, "firstTimestamp") or now,
         "lastTimestamp": now,
-        "source": {"component": _COMPONENT},
-        "reportingComponent": _COMPONENT,
+        "source": {"component": event.component},
+        "reportingComponent": event.component,
         "reportingInstance": identity,
     }
 

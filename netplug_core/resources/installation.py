@@ -282,7 +282,7 @@ class CNISettings:
         "the version of the CNI specification; Auto is 1.0.0; only with the CNI plugin Netplug", "Auto",
         "`cniVersion` in the conflist"))
     bin_dir: str = field(default="", metadata=member("binDir", TEXT, "the folder of CNI plugins on the nodes",
-        "/opt/cni/bin; GKE /home/kubernetes/bin; OpenShift /var/lib/cni/bin", "volume `cni-bin-dir`",
+        "/opt/cni/bin; GKE /home/kubernetes/bin; OpenShift /var/lib/cni/bin", "volume `cni-bin-dir`, `CNI_BIN_DIR`",
         limits={"maxLength": _MAX_FOLDER_LENGTH}))
     conf_dir: str = field(default="", metadata=member("confDir", TEXT, "the folder of CNI configurations on the nodes",
         "/etc/cni/net.d; OpenShift /var/run/multus/cni/net.d", "volume `cni-net-dir`, `CNI_NET_DIR`",

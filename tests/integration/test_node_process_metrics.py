@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from tests.harness.waiting import wait_until
 pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 PORT = "9470"
+TOOL = (sys.executable, "-m", "netplug_cli.wiring.ctl")
 GET = """
 import sys, urllib.error, urllib.request
 try:
@@ -101,6 +103,33 @@ def test_the_fill_of_pools_is_known_without_a_read(observed: Observed) -> None:
     assert age_s >= 0
     observed.runtime.delete(conf, pod)
     assert observed.value(series[2]) == 0
+
+
+def test_a_plugin_that_the_host_lacks_is_a_warning_a_metric_and_a_line_of_the_status(runtime: CNIRuntime) -> None:
+    """A runtime that lacks a plugin starts no pod, and each attempt takes an address."""
+    programs, configurations = Path(runtime.node.file("programs")), Path(runtime.node.file("net.d"))
+    for folder in (programs, configurations):
+        folder.mkdir()
+    portmap, loopback = programs / "portmap", programs / "loopback"
+    loopback.touch(0o755)  # which is needed too if this machine has containerd
+    plugins = [{"type": "netplug"}, {"type": "portmap"}]
+    (configurations / "10-netplug.conflist").write_text(json.dumps({"name": "net", "plugins": plugins}))
+    (configurations / "00-damaged.conflist").write_text("{")
+    os.mkfifo(configurations / "05-pipe.conflist")
+    environ = {"CNI_BIN_DIR": str(programs), "CNI_NET_DIR": str(configurations)}
+    process = start_node_process(runtime.node, "--metrics-port", PORT, environ=environ)
+    observed = Observed(process, NodeProcessRuntime(runtime.node, runtime.bin_dir, process.socket))
+    file = configurations / "10-netplug.conflist"
+    sentence = f"portmap is not in {programs}: {file} names it, so no pod starts without it"
+    wait_until(lambda: observed.value("netplug_node_missing_plugins") == 1, "the missing plugin is counted")
+    wait_until(lambda: sentence in process.lines, "the log names it")
+    assert observed.get("/readyz") == (200, "ok\n"), "calls are served all the same"
+    shown = observed.node.run_unchecked(*TOOL, "node", "status", "--socket", process.socket)
+    assert (shown.returncode, f"Missing plugin:  {sentence}" in shown.stdout.splitlines()) == (1, True), shown
+    portmap.touch(0o755)
+    wait_until(lambda: observed.value("netplug_node_missing_plugins") == 0, "the plugin is there again")
+    assert process.lines.count(sentence) == 1
+    assert observed.node.run_unchecked(*TOOL, "node", "status", "--socket", process.socket).returncode == 0
 
 
 def test_clients_of_the_pages_that_hang_delay_no_call(observed: Observed) -> None:

@@ -40,6 +40,7 @@ from netplug_core.installation.cluster import (
     DaemonSetState,
     FieldConflict,
     InstallationState,
+    NodeReport,
     OperatorState,
     Ownership,
     PodState,
@@ -173,6 +174,18 @@ def read_operator(lease: Json | None, pods: Sequence[Json]) -> OperatorState:
         renewed=record.renewed,
         pods=tuple(read_pod(pod, datastore=KUBERNETES_DATASTORE) for pod in staying),
         namespace=next((find_text(pod, "metadata", "namespace") for pod in staying), ""),
+    )
+
+
+def read_reports(events: Sequence[Json]) -> tuple[NodeReport, ...]:
+    """The Events of node processes about their Nodes, the newest last."""
+    return tuple(
+        NodeReport(
+            node=find_text(event, "involvedObject", "name"),
+            reason=find_text(event, "reason"),
+            message=excerpt(find_text(event, "message")),
+        )
+        for event in sorted(events, key=lambda event: find_text(event, "lastTimestamp"))
     )
 
 
@@ -367,6 +380,11 @@ _SERVICE_CIDRS = "/apis/networking.k8s.io/v1/servicecidrs"
 _INSTALLATIONS = f"/apis/{INSTALLATION_API_VERSION}/installations"
 _SERVICES = ApiRequest("GET", "/api/v1/services", accept=METADATA_TYPE)
 _LINUX_NODES = ApiRequest("GET", NODES_PATH, {"labelSelector": "kubernetes.io/os=linux"})
+_NODE_EVENTS = ApiRequest(
+    "GET",
+    "/api/v1/namespaces/default/events",  # where Kubernetes has those of what has no namespace
+    {"fieldSelector": f"involvedObject.kind=Node,source={NODE_ACCOUNT}"},
+)
 _OPERATOR_PODS = ApiRequest("GET", "/api/v1/pods", {"labelSelector": f"k8s-app={OPERATOR_LABEL}"})
 _INSTALLATION = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, INSTALLATION_NAME)
 _OVERLAY = ObjectRef(INSTALLATION_API_VERSION, INSTALLATION_KIND, OVERLAY_NAME)
@@ -459,6 +477,7 @@ class KubernetesCluster:
             daemonsets=tuple(daemonsets),
             pods=tuple(pods),
             nodes=tuple(str(metadata_of(node).get("name")) for node in nodes),
+            reports=read_reports(list_objects(self._client, _NODE_EVENTS, deadline=deadline)[0]),
             installations=tuple(map(read_installation, installations)),
             operator=self.read_operator(deadline=deadline),
         )

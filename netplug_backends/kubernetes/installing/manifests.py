@@ -146,12 +146,14 @@ def etcd_plugin_role(namespace: str) -> tuple[Json, ...]:
 
 
 def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True) -> tuple[Json, ...]:
-    """The node process's account with its own rights: to renew the token of the plugin, and to store the release.
+    """The node process's account with its own rights: to renew the token of the plugin, to store the release, Events.
 
     Everything else it does with the plugin's account, whose kubeconfig is on the host. Where the datastore is an etcd,
     the release is stored there.
     """
-    rules = [_rule(_groups(), _plurals("ClusterInformation"), ["create", "get", "update"])]
+    rules = [_rule([""], ["events"], ["create", "get", "update"])]
+    if stores_release:
+        rules.insert(0, _rule(_groups(), _plurals("ClusterInformation"), ["create", "get", "update"]))
     rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_PLUGIN_ACCOUNT]}
     metadata, api = {"name": NODE_ACCOUNT, "namespace": namespace}, f"{_RBAC}/v1"
     return (
@@ -164,7 +166,7 @@ def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True)
             "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": NODE_ACCOUNT},
             "subjects": [_subject(NODE_ACCOUNT, namespace)],
         },
-        *(_cluster_role(NODE_ACCOUNT, NODE_ACCOUNT, namespace, rules) if stores_release else ()),
+        *_cluster_role(NODE_ACCOUNT, NODE_ACCOUNT, namespace, rules),
     )
 
 

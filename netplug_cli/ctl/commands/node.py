@@ -119,7 +119,10 @@ def node() -> None:
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
 @click.pass_context
 def show_status(context: click.Context, socket: str | None, output: str) -> int:
-    """Show whether the node process runs, and what it does. The exit status is 1 if it does not run or is not ready."""
+    """Show whether the node process runs, and what it does.
+
+    The exit status is 1 if it does not run or is not ready, or if no pod can start because the host lacks a plugin.
+    """
     session = session_of(context)
     status = ask_node(socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET)
     if output == "text":
@@ -128,7 +131,7 @@ def show_status(context: click.Context, socket: str | None, output: str) -> int:
     else:
         document = encode_status(status)
         click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
-    return 1 if status.problems else 0
+    return 1 if status.problems or status.missing_plugins else 0
 
 
 def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
@@ -142,6 +145,7 @@ def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
         ("Calls:", f"{calls.served} served, {calls.failed} of them failed; {calls.refused} refused as busy"),
         ("Now:", f"{calls.served_now} of {status.workers} workers serve, {calls.waiting} of {status.queue_limit} wait"),
         ("Release records:", _records_text(status)),
+        *(("Missing plugin:", text) for text in status.missing_plugins),
     ]
     width = max(len(name) for name, _value in rows) + 1
     yield from (f"{name:{width}}{value}" for name, value in rows)

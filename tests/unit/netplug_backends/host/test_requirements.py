@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.requirements import find_host_problems, find_missing_plugins
+from netplug_backends.host.requirements import find_host_problems, find_missing_plugins, look_for_plugins
 
 FORWARDING = ("proc/sys/net/ipv4/ip_forward", "proc/sys/net/ipv6/conf/all/forwarding")
 BIN_DIR = "/opt/cni/bin"
@@ -167,3 +167,24 @@ def test_a_file_that_is_not_understood_says_nothing(host: Host, text: str) -> No
     ):  # fmt: skip
         host.write(path, text)
     assert host.problems() == []
+
+
+def test_a_node_that_serves_looks_in_its_own_folders(host: Host) -> None:
+    chain = {"name": "net", "plugins": [{"type": "netplug"}, {"type": "portmap"}]}
+    host.write("etc/other/10-netplug.conflist", json.dumps(chain))
+
+    def look(*, has_orchestrator: bool = True, bin_dir: str = "/srv/cni") -> list[str]:
+        found = look_for_plugins(bin_dir, "/etc/other/", has_orchestrator=has_orchestrator, root=str(host.root))
+        return [missing.plugin.name for missing in found]
+
+    assert look() == ["loopback", "portmap"]
+    assert look(has_orchestrator=False) == ["portmap"]
+    host.write("usr/bin/containerd", "", 0o755)
+    assert look(has_orchestrator=False) == ["loopback", "portmap"]
+    assert look(bin_dir=BIN_DIR) == []
+    host.write("srv/cni/portmap", "", 0o644)
+    assert look() == ["loopback", "portmap"]
+    (host.root / "srv/cni/portmap").chmod(0o755)
+    assert look() == ["loopback"]
+    (host.root / "etc/other/10-netplug.conflist").unlink()
+    assert look() == []

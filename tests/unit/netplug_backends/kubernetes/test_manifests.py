@@ -53,7 +53,8 @@ def test_the_node_process_renews_a_token_and_stores_the_release_and_may_do_nothi
             "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
             "resources": ["clusterinformations"],
             "verbs": ["create", "get", "update"],
-        }
+        },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "update"]},
     ]
 
 
@@ -106,8 +107,8 @@ def test_every_account_of_a_static_manifest_has_its_rights(method: Method) -> No
         bound |= {one["name"] for one in subjects}
     assert bound == accounts
     flannel = {"netplug-flannel"} if method is Method.KDD_FLANNEL else set()
-    node = set() if method.has_etcd else {"netplug-node"}
-    assert {one["metadata"]["name"] for one in by_kind["ClusterRole"]} == {"netplug-cni-plugin", *flannel, *node}
+    names = {one["metadata"]["name"] for one in by_kind["ClusterRole"]}
+    assert names == {"netplug-cni-plugin", "netplug-node", *flannel}
 
 
 @pytest.mark.parametrize("method", list(Method))

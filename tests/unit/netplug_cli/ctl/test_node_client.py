@@ -8,10 +8,12 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from attrs import evolve
 
 from netplug_cli.ctl.commands import node as node_client
 from netplug_cli.ctl.commands.node import NoNodeProcess, OddNodeProcess, ask_node
 from netplug_cli.node_status import CallFigures, NodeStatus, encode_status, status_socket_of
+from tests.harness.ctl import ToolHarness
 from tests.harness.waiting import EMERGENCY_STOP_S
 
 STATUS = NodeStatus(
@@ -98,3 +100,19 @@ def test_one_that_does_not_answer_in_time_does_not_answer(tmp_path: Path, monkey
         silent.listen()
         with pytest.raises(NoNodeProcess, match="timed out"):
             ask_node(path)
+
+
+def test_missing_plugins_are_in_the_status_and_in_its_exit_status(harness: ToolHarness, tmp_path: Path) -> None:
+    path, missing = f"{tmp_path}/1.sock", "portmap is not in /opt/cni/bin: no pod starts without it"
+    lacking = evolve(STATUS, missing_plugins=(missing,))
+    with answering(path, page(json.dumps(encode_status(lacking)).encode())):
+        assert harness.run_command("node", "status", "--socket", path) == 1
+    assert f"Missing plugin:  {missing}" in harness.out.splitlines()
+    path = f"{tmp_path}/2.sock"
+    with answering(path, page(json.dumps(encode_status(STATUS)).encode())):
+        assert harness.run_command("node", "status", "--socket", path) == 0
+    assert "Missing plugin" not in harness.out
+    old = {name: value for name, value in encode_status(STATUS).items() if name != "missingPlugins"}
+    path = f"{tmp_path}/3.sock"
+    with answering(path, page(json.dumps(old).encode())):
+        assert ask_node(path) == STATUS

@@ -6,7 +6,7 @@ import pytest
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_cli.node.stores import KnownCredentials
-from netplug_cli.wiring.node_process import _names, _open_world, _read_datastore, node_tasks
+from netplug_cli.wiring.node_process import _names, _open_world, _read_datastore, helper_plugins, node_tasks
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.cluster import find_cluster_information
@@ -94,7 +94,9 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
         "ENDPOINT_STATUS_DIR": str(tmp_path / "endpoint-status"),
     }
     log = Lines()
-    _packet_filter, *registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
+    _packet_filter, *registration = node_tasks(
+        environ, "", log, KnownCredentials(SystemClock()), helper_plugins({"CNI_NET_DIR": "/nowhere"})
+    )
     DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
     assert log.texts == [
         "INFO the node is registered datastore=sqlite node=node-1",

@@ -11,6 +11,7 @@ from netplug_core.installation.cluster import (
     DaemonSetState,
     FieldConflict,
     InstallationState,
+    NodeReport,
     OperatorState,
     PodState,
     PoolsFound,
@@ -106,6 +107,19 @@ def test_nodes_without_a_working_plugin_are_named() -> None:
 def test_a_node_without_a_pod_is_named() -> None:
     state = evolve(WORKING, pods=WORKING.pods[:1])
     assert ("node b", PROGRESSING, "no pod of netplug-node") in rows(judge(state, POOLS))
+
+
+def test_a_node_whose_host_lacks_a_plugin_is_named_until_it_has_it_again() -> None:
+    lost = NodeReport(node="b", reason="PluginsMissing", message="each start of a pod on this node fails: portmap")
+    other = NodeReport(node="b", reason="Rebooted", message="the kubelet has started")
+    gone = NodeReport(node="gone", reason="PluginsMissing", message="the node was deleted")
+    found = judge(evolve(WORKING, reports=(lost, other, gone)), POOLS)
+    assert found.condition is DEGRADED
+    assert ("node b", DEGRADED, lost.message) in rows(found)
+    assert "gone" not in str(rows(found))
+    again = NodeReport(node="b", reason="PluginsFound", message="no plugin is missing any more")
+    assert judge(evolve(WORKING, reports=(lost, again)), POOLS) == judge(WORKING, POOLS)
+    assert judge(evolve(WORKING, reports=(again, lost)), POOLS).condition is DEGRADED
 
 
 def test_two_installations_in_one_cluster() -> None:

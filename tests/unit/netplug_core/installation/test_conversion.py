@@ -148,6 +148,7 @@ def test_folders_are_taken_over() -> None:
 
     edits = [pod(move), variable(INSTALLER, "CNI_NET_DIR", "/srv/etc/cni/net.d")]
     edits.append(variable(NODE, "CNI_NET_DIR", "/srv/etc/cni/net.d"))
+    edits.append(variable(NODE, "CNI_BIN_DIR", "/srv/opt/cni/bin"))
     edits.append(variable(NODE, "KUBECONFIG", "/srv/etc/cni/net.d/netplug-kubeconfig"))
     cni = missing(*edits)["netplugNetwork"]["cni"]
     assert (cni["binDir"], cni["confDir"]) == ("/srv/opt/cni/bin", "/srv/etc/cni/net.d")

@@ -42,6 +42,7 @@ def test_what_runs_on_a_node() -> None:
     expected = render_environment(resolved(pools=(make_pool("10.0.0.0/16"),)))
     assert variables(node) == {
         **expected,
+        "CNI_BIN_DIR": "/opt/cni/bin",
         "CNI_NET_DIR": "/etc/cni/net.d",
         "KUBECONFIG": "/etc/cni/net.d/netplug-kubeconfig",
     }
@@ -106,6 +107,7 @@ def test_the_folders_of_the_host() -> None:
     found = pod({"cni": {"binDir": "/srv/bin", "confDir": "/srv/net.d"}})
     assert {volume["hostPath"]["path"] for volume in found["volumes"]} == {"/", "/srv/bin", "/srv/net.d"}
     assert variables(found["initContainers"][0])["CNI_NET_DIR"] == "/srv/net.d"
+    assert variables(found["containers"][0])["CNI_BIN_DIR"] == "/srv/bin"
     assert variables(found["containers"][0])["KUBECONFIG"] == "/srv/net.d/netplug-kubeconfig"
 
 
