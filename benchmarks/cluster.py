@@ -25,7 +25,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT
@@ -123,14 +123,14 @@ class _AllocatorCluster:
         self.names.extend(f"node-{node}" for node in range(self.nodes))
         self.ipams.extend(
             self.ipam(
-                DatastoreCache.for_datastore(
+                View.for_datastore(
                     self.store, clock=_CLOCK, uncached_kinds=uncached_kinds, uncached_absent_kinds=frozenset((BLOCK,))
                 )
             )
             for _node in range(self.nodes)
         )
 
-    def ipam(self, cache: DatastoreCache | None) -> BlockIPAM:
+    def ipam(self, cache: View | None) -> BlockIPAM:
         """An IPAM, with or without a cache."""
         return BlockIPAM(datastore=self.store, clock=_CLOCK, chance=random.random, cache=cache)
 

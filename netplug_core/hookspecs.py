@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.datastore.view import DatastoreCache
+    from netplug_core.datastore.view import View
     from netplug_core.ipam.outcome.record_memory import RecordMemory
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
@@ -78,7 +78,7 @@ class IPAMContext:
     find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
     request: CNIRequest | None = None
     queue: RequestQueue | None = None
-    cache: DatastoreCache | None = None
+    cache: View | None = None
     write_stderr: Callable[[bytes], None] | None = None
     memory: RecordMemory | None = None
     log: Log | None = None

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 from netplug_core.clock import Deadline
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, encode_reply
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.errors import ErrorCode, NetplugError
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, PodFacts
@@ -46,7 +46,7 @@ class CachedLookups:
 
     orchestrator: Orchestrator
     datastore: Datastore
-    cache: DatastoreCache
+    cache: View
     follow_node: Callable[[str], None] | None = None
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:

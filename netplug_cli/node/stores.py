@@ -9,12 +9,14 @@ import enum
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from math import inf
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import SECOND_NS, Clock, Deadline
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.protocol import (
@@ -29,7 +31,7 @@ from netplug_core.datastore.protocol import (
     ObservedDatastore,
     ShowsNodeEndpoints,
 )
-from netplug_core.datastore.view import DatastoreCache, follow, follow_endpoints
+from netplug_core.datastore.view import View, follow, follow_endpoints
 from netplug_core.errors import ConfigurationError, DatastoreError, NetplugError, Unavailable
 from netplug_core.expiry import parse_certificate_expiry, parse_token_expiry
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
@@ -38,12 +40,13 @@ from netplug_core.ipam.outcome.record_memory import RecordMemory
 from netplug_core.ipam.reporting.usage import OwnUsage, own_usage
 from netplug_core.locks import Turn
 from netplug_core.log import Level, Log
+from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, Problem, Source, Timing
 from netplug_core.records import Kind, NotSupported, WatchExpired
 
 __all__ = [
-    "CHECK_S", "FOLLOW_S", "LIVE_FOLLOW_S", "MAX_SHARED", "STALE_S", "CacheFeed", "CacheRefresh", "DatastoreState",
-    "EndpointFeed", "FindCredentials", "KnownCredentials", "NoteCall", "OpenCaches", "OpenDatastores", "OpeningUse",
-    "SharedDatastore", "SharedOpenings", "Tracked",
+    "ANSWERS_USED", "CHECK_S", "FOLLOW_S", "LIVE_FOLLOW_S", "MAX_SHARED", "NODE_NAMED", "STALE_S", "CacheFeed",
+    "CacheRefresh", "DatastoreState", "EndpointFeed", "FindCredentials", "KnownCredentials", "NoteCall", "OpenCaches",
+    "OpenDatastores", "OpeningUse", "SharedDatastore", "SharedOpenings", "Tracked",
 ]  # fmt: skip
 
 
@@ -151,6 +154,18 @@ _PAUSE_S = 1.0  # after a failure; twice as long after each further one
 _MAX_PAUSES = 32
 _STOP_S = 0.3  # a watch of etcd ends a moment later, when the datastore is closed
 
+ANSWERS_USED = Source("answers used")
+"""Calls have used answers that become too old."""
+
+NODE_NAMED = Source("node named")
+"""A call has named the node of which endpoints are to be followed."""
+
+_NOT_REFRESHED = "what calls use could not be read again"
+
+
+def _wake_nobody() -> None:
+    pass
+
 
 @frozen
 class _StoppableClock:
@@ -170,46 +185,75 @@ class _StoppableClock:
 
 
 class CacheFeed:
-    """Follows some kinds of a datastore. Without it, a commit on outdated records fails, and is made anew."""
+    """Follows some kinds of a datastore. Without it, a commit on outdated records fails, and is made anew.
 
-    _what = "the changes of the datastore"
+    Each pass of its ``controller`` is one watch. After a failure everything is forgotten: the connection may lead to a
+    store that was restored, whose revisions may repeat.
+    """
+
+    _name, _what = "cache feed", "the changes of the datastore"
+    _inputs: frozenset[Input] = frozenset()
 
     def __init__(
-        self,
-        datastore: Datastore,
-        cache: DatastoreCache,
-        kinds: Sequence[Kind[object]],
-        *,
-        log: Log,
-        pause_s: float = _PAUSE_S,
+        self, datastore: Datastore, cache: View, kinds: Sequence[Kind[object]], *, pause_s: float = _PAUSE_S
     ) -> None:
         self._datastore = datastore
         self._cache = cache
         self._kinds = kinds
-        self._log = log
-        self._pause_s = pause_s
         is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
         self._follow_s = FOLLOW_S if is_atomic else LIVE_FOLLOW_S
-        self._stopping = Event()
+        self._clock = _StoppableClock(cache.clock, Event())
         self._is_failing = False
-        self._thread = Thread(target=self._run, name="cache feed", daemon=True)
+        self._has_expired = False
+        self._fields = (("datastore", datastore.description.location),)
+        self._failure = f"{self._what} cannot be followed; calls read what they need"
+        longest_s = self._follow_s + CALL_TIMEOUT_S
+        self.controller: Controller[Plan[None], None] = Controller(
+            name=self._name,
+            observe=self._observe,
+            plan=_as_observed,
+            act=_do_none,
+            inputs=self._inputs,
+            failure=self._failure,
+            recovered=f"{self._what} are followed again",
+            fields=self._fields,
+            timing=Timing(
+                backoff=Backoff(first_s=pause_s, longest_s=pause_s * _MAX_PAUSES),
+                step_s=longest_s,
+                stuck_s=2 * longest_s,
+                jitter=0.0,
+            ),
+            interrupt=self._interrupt,
+        )
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Follow as long as the context lasts."""
-        self._thread.start()
+    def _observe(self, deadline: Deadline) -> Plan[None]:
+        """Make one watch; what hinders it is the problem of the plan, and the next one begins at once."""
+        seconds = _FIRST_FOLLOW_S if self._is_failing else self._follow_s
         try:
-            yield
-        finally:
-            self._stop()
+            hindrance = self._follow(Deadline.after(self._clock, seconds))
+        except NotSupported:
+            return Plan()  # another IPAM assigns the addresses
+        except Exception as error:
+            self._forget()
+            if self._clock.stopping.is_set():
+                return Plan()
+            if isinstance(error, WatchExpired) and not self._has_expired:
+                # Stores forget old changes, and of some kinds all changes are old. They are listed again at once.
+                self._has_expired = True
+                return self._observe(deadline)
+            self._is_failing = True
+            raise
+        self._is_failing, self._has_expired = hindrance is not None, False
+        if hindrance is None:
+            return Plan(look_again_s=0.0)
+        problem = Problem(message=self._failure, cause=str(hindrance), fields=self._fields)
+        return Plan(look_again_s=0.0, problems=(problem,))
 
-    def _stop(self) -> None:
-        self._stopping.set()
+    def _interrupt(self) -> None:
+        self._clock.stopping.set()
         watch = self._find_watch()
         if watch is not None:
             watch.close()
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_S)
 
     def _find_watch(self) -> LiveWatch | None:
         return self._cache.watch
@@ -219,91 +263,36 @@ class CacheFeed:
         return follow(self._datastore, self._cache, self._kinds, deadline=deadline)
 
     def _forget(self) -> None:
-        """Forget what is known: the connection may lead to a store that was restored, whose revisions may repeat."""
         self._cache.invalidate()
-
-    def _run(self) -> None:
-        pauses, has_expired = 1, False
-        while not self._stopping.is_set():
-            try:
-                seconds = _FIRST_FOLLOW_S if self._is_failing else self._follow_s
-                deadline = Deadline.after(_StoppableClock(self._cache.clock, self._stopping), seconds)
-                hindrance = self._follow(deadline)
-            except NotSupported:
-                return  # another IPAM assigns the addresses
-            except Exception as error:  # noqa: BLE001  whatever it is, the next watch may succeed
-                self._forget()
-                if isinstance(error, WatchExpired) and not has_expired:
-                    # Stores forget old changes, and of some kinds all changes are old. They are listed again at once.
-                    has_expired = True
-                    continue
-                self._note_failure(error)
-                self._stopping.wait(self._pause_s * pauses)
-                pauses = min(2 * pauses, _MAX_PAUSES)
-            else:
-                pauses, has_expired = 1, False
-                if hindrance is None:
-                    self._note_success()
-                else:
-                    self._note_failure(hindrance)
-
-    def _note_failure(self, error: Exception) -> None:
-        """Log the first failure of a row; one that was not foreseen, each time and with its traceback."""
-        if not isinstance(error, NetplugError):
-            self._log(Level.ERROR, f"{self._what} cannot be followed\n{traceback.format_exc()}")
-        elif not self._is_failing and not self._stopping.is_set():
-            self._log(
-                Level.WARNING,
-                f"{self._what} cannot be followed; calls read what they need",
-                datastore=self._datastore.description.location,
-                cause=str(error),
-            )
-        self._is_failing = True
-
-    def _note_success(self) -> None:
-        if self._is_failing:
-            location = self._datastore.description.location
-            self._log(Level.INFO, f"{self._what} are followed again", datastore=location)
-        self._is_failing = False
 
 
 class EndpointFeed(CacheFeed):
     """Follows the endpoints of a node whose pods are shown by a datastore, from its first pod on."""
 
-    _what = "the pods of the node"
+    _name, _what = "endpoint feed", "the pods of the node"
+    _inputs: frozenset[Input] = frozenset((NODE_NAMED,))
 
     def __init__(
-        self,
-        datastore: Datastore,
-        shown: ShowsNodeEndpoints,
-        cache: DatastoreCache,
-        *,
-        log: Log,
-        pause_s: float = _PAUSE_S,
+        self, datastore: Datastore, shown: ShowsNodeEndpoints, cache: View, *, pause_s: float = _PAUSE_S
     ) -> None:
-        super().__init__(datastore, cache, (), log=log, pause_s=pause_s)
+        super().__init__(datastore, cache, (), pause_s=pause_s)
         self._shown = shown
         self._node = ""
-        self._starting = Lock()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Follow from the first call of ``follow_node`` on, as long as the context lasts."""
-        try:
-            yield
-        finally:
-            with self._starting:
-                self._node = self._node or "none"  # no thread begins after this
-            self._stop()
+        self._naming = Lock()
+        self.on_node: Callable[[], None] = _wake_nobody
 
     def follow_node(self, node: str) -> None:
-        """Follow the endpoints of this node, if none is followed yet."""
-        if self._node or not node:
+        """Follow the endpoints of this node, if none is followed yet; ``on_node`` is called then."""
+        if not node:
             return
-        with self._starting:
-            if not self._node:
-                self._node = node
-                self._thread.start()
+        with self._naming:
+            if self._node:
+                return
+            self._node = node
+        self.on_node()
+
+    def _observe(self, deadline: Deadline) -> Plan[None]:
+        return super()._observe(deadline) if self._node else Plan()
 
     def _find_watch(self) -> LiveWatch | None:
         return self._cache.endpoint_watch
@@ -321,36 +310,35 @@ class CacheRefresh:
     Nothing is read while there are no calls: what no call has used since it was read is read by the next one.
     """
 
-    def __init__(self, datastore: Datastore, cache: DatastoreCache, *, log: Log) -> None:
+    def __init__(self, datastore: Datastore, cache: View) -> None:
         self._datastore = datastore
         self._cache = cache
-        self._log = log
-        self._stopping = Event()
-        self._used = Event()
-        self._thread = Thread(target=self._run, name="cache refresh", daemon=True)
+        self._clock = _StoppableClock(cache.clock, Event())
+        self.controller: Controller[Plan[None], None] = Controller(
+            name="cache refresh",
+            observe=self._observe,
+            plan=_as_observed,
+            act=_do_none,
+            inputs=frozenset((ANSWERS_USED,)),
+            failure=_NOT_REFRESHED,
+            timing=Timing(gather_s=0.0, jitter=0.0, step_s=CALL_TIMEOUT_S),
+            interrupt=self._clock.stopping.set,
+        )
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Read again as long as the context lasts."""
-        self._cache.on_use = self._used.set
-        self._thread.start()
+    def _observe(self, _deadline: Deadline) -> Plan[None]:
         try:
-            yield
-        finally:
-            self._stopping.set()
-            self._used.set()
-            self._thread.join(_STOP_S)
+            wait_s = self._cache.refresh(self._datastore, deadline=Deadline.after(self._clock, CALL_TIMEOUT_S))
+        except NetplugError as error:  # the next call reads it itself, and says what is wrong
+            return Plan(problems=(Problem(message=_NOT_REFRESHED, cause=str(error), level=Level.DEBUG),))
+        return Plan(look_again_s=wait_s)
 
-    def _run(self) -> None:
-        clock = _StoppableClock(self._cache.clock, self._stopping)
-        while not self._stopping.is_set():
-            self._used.clear()
-            wait_s: float | None = None
-            try:
-                wait_s = self._cache.refresh(self._datastore, deadline=Deadline.after(clock, CALL_TIMEOUT_S))
-            except Exception as error:  # noqa: BLE001  the next call reads it itself, and says what is wrong
-                self._log(Level.DEBUG, "what calls use could not be read again", cause=str(error))
-            self._used.wait(wait_s)
+
+def _as_observed(plan: Plan[None]) -> Plan[None]:
+    return plan
+
+
+def _do_none(_action: None, _deadline: Deadline) -> None:
+    """There are no actions: what these controllers observe is kept by the view."""
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------
@@ -375,7 +363,7 @@ class SharedDatastore:
     """
 
     datastore: Datastore
-    cache: DatastoreCache
+    cache: View
     queue: RequestQueue | None
     shown: ShowsNodeEndpoints | None = None
     endpoints: EndpointFeed | None = None
@@ -395,18 +383,19 @@ class SharedDatastore:
     @contextmanager
     def fed(self, log: Log) -> Iterator[SharedDatastore]:
         """The same, its cache kept true by a watch as long as the context lasts."""
-        with ExitStack() as stack:
-            stack.enter_context(
-                CacheFeed(self.datastore, self.cache, followed_kinds(self.datastore), log=log).running()
-            )
-            if self.queue is None:
-                stack.enter_context(CacheRefresh(self.datastore, self.cache, log=log).running())
-            if self.shown is None:
-                yield self
-                return
-            endpoints = EndpointFeed(self.datastore, self.shown, self.cache, log=log)
-            stack.enter_context(endpoints.running())
-            yield evolve(self, endpoints=endpoints)
+        feeds = [CacheFeed(self.datastore, self.cache, followed_kinds(self.datastore)).controller]
+        endpoints = None
+        if self.queue is None:
+            feeds.append(CacheRefresh(self.datastore, self.cache).controller)
+        if self.shown is not None:
+            endpoints = EndpointFeed(self.datastore, self.shown, self.cache)
+            feeds.append(endpoints.controller)
+        runtime = Runtime(feeds, clock=self.cache.clock, log=log)
+        self.cache.on_use = partial(runtime.wake, ANSWERS_USED)
+        if endpoints is not None:
+            endpoints.on_node = partial(runtime.wake, NODE_NAMED)
+        with runtime.running(stop_s=_STOP_S):
+            yield self if endpoints is None else evolve(self, endpoints=endpoints)
 
 
 @define(eq=False)
@@ -520,7 +509,7 @@ class SharedOpenings(Generic[K, V]):
 class _OpenCache:
     name: str
     location: str
-    cache: DatastoreCache
+    cache: View
 
 
 @frozen(eq=False)
@@ -569,7 +558,7 @@ class OpenCaches:
 
         Names are those of the datastore and its location. A datastore that is not followed now has no value.
         """
-        found = ((each, tuple(each.cache.state.watched.values())) for each in self._open.all())
+        found = ((each, tuple(each.cache.watched.values())) for each in self._open.all())
         now_s = self._clock.monotonic()
         return {(each.name, each.location): max(0.0, now_s - min(confirmed)) for each, confirmed in found if confirmed}
 
@@ -590,7 +579,7 @@ class OpenCaches:
 
     def _own_usages(self) -> Iterator[tuple[tuple[str, str, str], OwnUsage]]:
         for each in self._open.all():
-            for usage in own_usage(each.cache.state.snapshot):
+            for usage in own_usage(each.cache.snapshot):
                 yield (each.name, each.location, usage.pool), usage
 
 

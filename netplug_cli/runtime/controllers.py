@@ -6,7 +6,8 @@ a pass is due is a :class:`~netplug_core.reconcile.controller.Schedule`; here is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from random import random
 from threading import Condition, Thread
 from typing import Protocol, TypeAlias
@@ -14,6 +15,7 @@ from typing import Protocol, TypeAlias
 from attrs import define, field
 
 from netplug_core.clock import Clock
+from netplug_core.datastore.view import View
 from netplug_core.log import Level, Log
 from netplug_core.reconcile.controller import (
     ControllerHealth,
@@ -57,6 +59,11 @@ class Reconciler(Protocol):
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
         """Fields of that line."""
+        ...
+
+    @property
+    def interrupt(self) -> Callable[[], None]:
+        """Ends a step that waits."""
         ...
 
     def reconcile(self, clock: Clock, begin_step: Callable[[], bool]) -> Outcome:
@@ -117,10 +124,11 @@ class ControllerLoop:
                 self._changed.notify()
 
     def ask_to_stop(self) -> None:
-        """Begin no other step."""
+        """Begin no other step, and end one that waits."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify()
+        self.controller.interrupt()
 
     def join(self, seconds: float) -> None:
         """Wait so long for the end of the thread, if it was begun."""
@@ -222,10 +230,23 @@ class Runtime:
         for loop in self._woken_by.get(changed, ()):
             loop.wake()
 
-    def stop(self) -> None:
+    def watch(self, view: View) -> None:
+        """Let the controllers be woken by the changes of a view, each by those of the kinds among its inputs."""
+        view.on_change = self.wake
+
+    @contextmanager
+    def running(self, *, stop_s: float = STOP_S) -> Iterator[None]:
+        """Run them as long as the context lasts."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop(stop_s)
+
+    def stop(self, stop_s: float = STOP_S) -> None:
         """Begin no other step; wait a little, all in all, for those that have begun."""
         for loop in self._loops:
             loop.ask_to_stop()
-        end = self._clock.monotonic() + STOP_S
+        end = self._clock.monotonic() + stop_s
         for loop in self._loops:
             loop.join(max(0.0, end - self._clock.monotonic()))

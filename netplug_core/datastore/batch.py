@@ -21,7 +21,7 @@ from attrs import Factory, define, evolve, field, frozen
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction, decide_behind, is_too_old
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.datastore.write_set import apply_writes
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.locks import Signal, Turn, TurnPlace
@@ -320,7 +320,7 @@ def run_batch(
     store: Datastore,
     requests: Sequence[BatchRequest],
     *,
-    cache: DatastoreCache | None = None,
+    cache: View | None = None,
     max_writes: int = MAX_COMMIT_WRITES,
     own: int = 0,
     settle: Callable[[Mapping[int, Outcome]], None] = lambda _outcomes: None,
@@ -349,7 +349,7 @@ class _Batch:
 
     store: Datastore
     requests: Sequence[BatchRequest]
-    cache: DatastoreCache | None
+    cache: View | None
     max_writes: int
     own: int
     settle: Callable[[Mapping[int, Outcome]], None]
@@ -426,7 +426,7 @@ class _Batch:
         if plan.writes and is_too_old(self.store, clock, self.read_at_s):
             return {}
         if plan.writes:
-            began, began_s = self.cache.state if self.cache is not None else None, clock.monotonic()
+            began, began_s = self.cache.revisions if self.cache is not None else None, clock.monotonic()
             try:
                 deadline = self._deadline([self.requests[number] for number in served])
                 revisions = self.store.commit(plan.writes, deadline=deadline)
@@ -508,7 +508,7 @@ class RequestQueue:
     """
 
     store: Datastore
-    cache: DatastoreCache | None = None
+    cache: View | None = None
     turn: Turn = field(factory=Turn)
     max_writes: int = MAX_COMMIT_WRITES
     _waiting: list[_Ticket] = field(factory=list, init=False)

@@ -2,7 +2,7 @@
 
 Backends implement ``Datastore`` and what goes beside it; flows and transactions call it. ``ObservedDatastore`` passes
 every read and commit on, and classes below it count the calls, print them or measure them. ``FRESH_S`` and
-``CALL_TIMEOUT_S`` are the two times from which every other limit is derived.
+``CALL_TIMEOUT_S`` are the two times from which every other limit is derived. ``CachePolicy`` says what a view keeps.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -17,12 +18,24 @@ from attrs import define, field, frozen
 
 from netplug_core.clock import Deadline
 from netplug_core.errors import DatastoreError
-from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.records import (
+    Get,
+    Kind,
+    List,
+    Query,
+    ReadResult,
+    Require,
+    RequireUnchanged,
+    Revision,
+    Snapshot,
+    WatchEvent,
+    Write,
+)
 
 __all__ = [
-    "CALL_TIMEOUT_S", "FRESH_S", "Atomicity", "CommitCall", "CredentialsInUse", "Datastore", "DatastoreCall",
-    "DatastoreDescription", "EndpointStorage", "HasCredentials", "HasIdentity", "LiveWatch", "ObservedDatastore",
-    "ReadCall", "RefusesWrites", "ShowsNodeEndpoints",
+    "CALL_TIMEOUT_S", "FRESH_S", "NOTHING_LASTS", "Atomicity", "CachePolicy", "CommitCall", "CredentialsInUse",
+    "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials", "HasIdentity", "Lasting",
+    "LiveWatch", "ObservedDatastore", "ReadCall", "RefusesWrites", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -268,3 +281,86 @@ class ObservedDatastore(ABC):
     def find_refusal(self, write: Write) -> DatastoreError | None:
         """The other store's refusal, if it is a :class:`~netplug_core.datastore.protocol.RefusesWrites`."""
         return self.datastore.find_refusal(write) if isinstance(self.datastore, RefusesWrites) else None
+
+
+# --- what may be kept of a store --------------------------------------------------------------------------------------
+
+
+@frozen
+class Lasting:
+    """What a cache of a store that checks no requirements may use at any age.
+
+    ``records``: kinds whose single records are used only where the commit writes these records themselves, under their
+    revisions. ``lists``: kinds of whose lists only those are kept that a cache of the store may answer too. They are
+    marked so (``is_cached``), and a rule that depends on such a list reads it again. ``views``: those of the kinds of
+    ``records`` that others change all the time. A decision that does not write such a record is made from a read.
+    """
+
+    records: frozenset[Kind[object]] = frozenset()
+    lists: frozenset[Kind[object]] = frozenset()
+    views: frozenset[Kind[object]] = frozenset()
+
+    @property
+    def kinds(self) -> frozenset[Kind[object]]:
+        """All of these kinds. Of them nothing else is kept."""
+        return self.records | self.lists
+
+    def may_rely_on(self, writes: Sequence[Write]) -> bool:
+        """Whether a decision from a view with these writes requires only what the store checks, or is not old."""
+        kinds = self.kinds
+        return not kinds or not any(_required_kind(write) in kinds for write in writes)
+
+    def keeps(self, query: Query) -> bool:
+        """Whether an answer is kept, at any age or for a short time."""
+        if query.kind in self.records:
+            return isinstance(query, Get)
+        return query.kind not in self.lists or (isinstance(query, List) and query.may_be_cached)
+
+
+NOTHING_LASTS = Lasting()
+"""A cache that may use everything for a short time only."""
+
+
+@frozen(kw_only=True)
+class CachePolicy:
+    """What a cache keeps: nothing of the kinds in ``uncached``, and of ``uncached_absent`` only records that exist.
+
+    ``max_age_s`` limits the age of what is not in ``lasting``; None: nothing ages, because the store checks what a
+    decision rests on.
+    """
+
+    uncached: AbstractSet[Kind[object]] = frozenset()
+    uncached_absent: AbstractSet[Kind[object]] = frozenset()
+    max_age_s: float | None = None
+    lasting: Lasting = NOTHING_LASTS
+
+    def does_age(self, kind: Kind[object]) -> bool:
+        """Whether what is known of a kind counts for a limited time."""
+        return self.max_age_s is not None and kind not in self.lasting.kinds
+
+    def keeps(self, query: Query, result: ReadResult) -> bool:
+        """Whether an answer is kept.
+
+        Pages are not: their other pages would be of another moment. Lists by the beginning of a name are not: who
+        creates a record beside others has to see those of this moment. Answers with malformed records are not either,
+        so that a repair is seen by the next call.
+        """
+        is_absence = isinstance(query, Get) and not result.records
+        return (
+            query.kind not in self.uncached
+            and not _is_part(query)
+            and not result.malformed
+            and not (is_absence and query.kind in self.uncached_absent)
+            and self.lasting.keeps(query)
+        )
+
+
+def _is_part(query: Query) -> bool:
+    """Whether the answer may leave records of the list out, or must be of this moment."""
+    return isinstance(query, List) and (query.limit > 0 or query.name_prefix != "" or query.keys_only_if is not None)
+
+
+def _required_kind(write: Write) -> Kind[object] | None:
+    if isinstance(write, RequireUnchanged):
+        return write.kind
+    return write.key.kind if isinstance(write, Require) else None

@@ -40,7 +40,7 @@ from netplug_core.records import (
 )
 
 if TYPE_CHECKING:
-    from netplug_core.datastore.view import DatastoreCache
+    from netplug_core.datastore.view import View
 
 __all__ = [
     "LATEST_COMMIT_S", "CommitObserver", "Transaction", "Transactor", "decide_behind", "is_too_old",
@@ -137,7 +137,7 @@ class Transaction:
     store: Datastore
     pace: Pace
     gate: WriteGate | None = None
-    cache: DatastoreCache | None = None
+    cache: View | None = None
     assume_absent: tuple[Query, ...] = ()
     observer: CommitObserver | None = None
     may_use_cache: bool = True
@@ -162,7 +162,7 @@ class Transaction:
         """
         if not decision.writes or decision.needs_read or isinstance(decision.result, NetplugError):
             return False
-        if self.cache is not None and not self.cache.may_rely_on(decision.writes):
+        if self.cache is not None and not self.cache.lasting.may_rely_on(decision.writes):
             return False
         if not self.assume_absent:
             return True
@@ -303,7 +303,7 @@ class _Attempt:
         if not writes:
             return
         cache = self.of.cache
-        began, began_s = cache.state if cache is not None else None, self.of.pace.clock.monotonic()
+        began, began_s = cache.revisions if cache is not None else None, self.of.pace.clock.monotonic()
         try:
             revisions = self.of.store.commit(writes, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
         except BaseException as error:  # an interrupt too: writes may be applied that the cache does not know of

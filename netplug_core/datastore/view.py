@@ -1,25 +1,37 @@
 """What is known of a datastore without a read: what was read before, and what its watches have reported since.
 
-``CachedState`` holds records with their revisions. ``DatastoreCache`` decides what of it still counts: what a watch of
-an ordered store has reported counts for ``FRESH_S``, and is then read again. ``follow`` applies the events of a watch.
-The node process holds one for each datastore; it has the threads, and nothing here waits.
+A ``View`` holds answers, and the records of the kinds that are followed. It decides what of it still counts: what a
+watch of an ordered store has reported counts for ``FRESH_S``, and is then read again. ``follow`` applies the events of
+a watch. A process holds one view for each datastore; it has the threads, and nothing here waits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from itertools import takewhile
 from math import inf
-from typing import TypeAlias, TypeGuard, cast
+from typing import Final, NewType, TypeAlias, TypeGuard, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import CALL_TIMEOUT_S, FRESH_S, Atomicity, Datastore, LiveWatch, ShowsNodeEndpoints
+from netplug_core.datastore.protocol import (
+    CALL_TIMEOUT_S,
+    FRESH_S,
+    NOTHING_LASTS,
+    Atomicity,
+    CachePolicy,
+    Datastore,
+    Lasting,
+    LiveWatch,
+    ShowsNodeEndpoints,
+)
 from netplug_core.datastore.write_set import apply_writes
+from netplug_core.errors import InvariantBroken
 from netplug_core.locks import no_lock
 from netplug_core.records import (
     Create,
@@ -29,6 +41,7 @@ from netplug_core.records import (
     Kind,
     List,
     Malformed,
+    NotFound,
     Query,
     ReadResult,
     Record,
@@ -42,80 +55,22 @@ from netplug_core.records import (
     Written,
 )
 
-__all__ = [
-    "NOTHING_LASTS", "CachePolicy", "CachedState", "DatastoreCache", "Known", "Lasting", "follow", "follow_endpoints",
-]  # fmt: skip
+__all__ = ["MAX_CHANGES", "START", "Known", "Mark", "View", "follow", "follow_endpoints"]
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
+MAX_CHANGES = 4096
+"""How many changed keys a view keeps for its readers. Who is further behind looks at everything."""
 
+Mark = NewType("Mark", int)
+"""How far a reader of a view has come."""
 
+START: Final = Mark(0)
+"""The mark of a reader that has seen nothing yet."""
+
+_MAX_UNASKED = 256  # records of a followed kind: longer lists are made only for who asks for them
 _NO_RECORDS = ReadResult(())
+V = TypeVar("V")
 _Change: TypeAlias = Create[object] | Update[object] | Delete[object]
-
-
-@frozen
-class Lasting:
-    """What a cache of a store that checks no requirements may use at any age.
-
-    ``records``: kinds whose single records are used only where the commit writes these records themselves, under their
-    revisions. ``lists``: kinds of whose lists only those are kept that a cache of the store may answer too. They are
-    marked so (``is_cached``), and a rule that depends on such a list reads it again. ``views``: those of the kinds of
-    ``records`` that others change all the time. A decision that does not write such a record is made from a read.
-    """
-
-    records: frozenset[Kind[object]] = frozenset()
-    lists: frozenset[Kind[object]] = frozenset()
-    views: frozenset[Kind[object]] = frozenset()
-
-    @property
-    def kinds(self) -> frozenset[Kind[object]]:
-        """All of these kinds. Of them nothing else is kept."""
-        return self.records | self.lists
-
-    def keeps(self, query: Query) -> bool:
-        """Whether an answer is kept, at any age or for a short time."""
-        if query.kind in self.records:
-            return isinstance(query, Get)
-        return query.kind not in self.lists or (isinstance(query, List) and query.may_be_cached)
-
-
-NOTHING_LASTS = Lasting()
-"""A cache that may use everything for a short time only."""
-
-
-@frozen(kw_only=True)
-class CachePolicy:
-    """What a cache keeps: nothing of the kinds in ``uncached``, and of ``uncached_absent`` only records that exist.
-
-    ``max_age_s`` limits the age of what is not in ``lasting``; None: nothing ages, because the store checks what a
-    decision rests on.
-    """
-
-    uncached: AbstractSet[Kind[object]] = frozenset()
-    uncached_absent: AbstractSet[Kind[object]] = frozenset()
-    max_age_s: float | None = None
-    lasting: Lasting = NOTHING_LASTS
-
-    def does_age(self, kind: Kind[object]) -> bool:
-        """Whether what is known of a kind counts for a limited time."""
-        return self.max_age_s is not None and kind not in self.lasting.kinds
-
-    def keeps(self, query: Query, result: ReadResult) -> bool:
-        """Whether an answer is kept.
-
-        Pages are not: their other pages would be of another moment. Lists by the beginning of a name are not: who
-        creates a record beside others has to see those of this moment. Answers with malformed records are not either,
-        so that a repair is seen by the next call.
-        """
-        is_absence = isinstance(query, Get) and not result.records
-        return (
-            query.kind not in self.uncached
-            and not _is_part(query)
-            and not result.malformed
-            and not (is_absence and query.kind in self.uncached_absent)
-            and self.lasting.keeps(query)
-        )
 
 
 @frozen(eq=False, kw_only=True)
@@ -132,294 +87,121 @@ class Known:
     at_s: float = inf
 
 
-@frozen(eq=False)
-class CachedState:
-    """The known answers of one store.
-
-    ``watched`` has the kinds that a watch keeps true, each with the time (monotonic seconds) at which that was last
-    confirmed: by its list, or by what the watch said. Of a watched kind the snapshot has the list of all records, from
-    which answers are made. ``read_at_s`` has the time of each other answer that counts for a limited time: there are
-    some only of a store that does not check requirements.
-    """
-
-    snapshot: Snapshot = field(factory=Snapshot.empty)
-    watched: Mapping[Kind[object], float] = field(factory=dict)
-    read_at_s: Mapping[Query, float] = field(factory=dict)
-
-    def lookup(
-        self, queries: Sequence[Query], assume_absent: Sequence[Query] = (), *, oldest_s: float | None = None
-    ) -> Known:
-        """What is known about the queries.
-
-        ``oldest_s``: what is not confirmed since then is not known, and what ages is known only to who asks for it;
-        None: nothing ages.
-        """
-        results = dict(self.snapshot.results)
-        aging: dict[Query, float] = {}
-        if oldest_s is not None:
-            for query in (*self.read_at_s, *map(List, self.watched)):
-                results.pop(query, None)
-        if self.watched or self.read_at_s:
-            for query in queries:
-                # The list of all records, which most calls ask for, is there already.
-                if query in results or (found := self._find(query, oldest_s)) is None:
-                    continue
-                results[query], at_s = found
-                if oldest_s is not None:
-                    aging[query] = at_s
-        if results:
-            for query in assume_absent:
-                results.setdefault(query, _NO_RECORDS)
-        missing = tuple([query for query in queries if query not in results])
-        snapshot = Snapshot(results, self.snapshot.revisions)
-        return Known(snapshot=snapshot, missing=missing, aging=tuple(aging), at_s=min(aging.values(), default=inf))
-
-    def find_time(self, query: Query) -> float | None:
-        """Since when the answer to a query of limited time counts; None if there is none."""
-        found = self._find(query, None)
-        return None if found is None else found[1]
-
-    def _find(self, query: Query, oldest_s: float | None) -> tuple[ReadResult, float] | None:
-        """What was read for a query, else what a watch keeps true, and since when it counts."""
-        read_at_s = self.read_at_s.get(query)
-        if read_at_s is not None and (oldest_s is None or read_at_s >= oldest_s):
-            return self.snapshot.results[query], read_at_s
-        confirmed_s = self.watched.get(query.kind)
-        if confirmed_s is None or (oldest_s is not None and confirmed_s < oldest_s):
-            return None
-        found = self.find_watched(query)
-        return None if found is None else (found, confirmed_s)
-
-    def with_snapshot(self, read: Snapshot, policy: CachePolicy, *, at_s: float) -> CachedState:
-        """The state with what was asked for at a time, as far as it is kept.
-
-        Where nothing ages, a watched kind is left to its watch. Elsewhere, its list takes the place of what was known.
-        """
-        if policy.max_age_s is None:
-            state = self
-        else:
-            state = self._without_older(at_s - policy.max_age_s)
-            state = state._with_whole_lists(read, at_s)  # noqa: SLF001  its own
-        old, lists = state.snapshot, policy.lasting.lists
-        results = {
-            query: evolve(result, is_cached=True) if query.kind in lists else result
-            for query, result in read.results.items()
-            if (query.kind not in state.watched or (policy.does_age(query.kind) and query != List(query.kind)))
-            and policy.keeps(query, result)
-        }
-        aging = {query: at_s for query in results if policy.does_age(query.kind)}
-        snapshot = Snapshot({**old.results, **results}, {**read.revisions, **old.revisions})
-        return CachedState(snapshot, state.watched, {**state.read_at_s, **aging})
-
-    def contradicts(self, read: Snapshot, *, oldest_s: float) -> bool:
-        """Whether a kind has changed of which its watch has said nothing since ``oldest_s``."""
-        for query, result in read.results.items():
-            known = self.find_watched(query)
-            if known is not None and known.records != result.records and self.watched[query.kind] < oldest_s:
-                return True
-        return False
-
-    def with_writes(
-        self,
-        writes: Sequence[Write],
-        revisions: Sequence[Revision],
-        policy: CachePolicy,
-        *,
-        began: CachedState,
-        at_s: float,
-    ) -> CachedState:
-        """The state after a commit of this process, which began at the state ``began`` and at a time.
-
-        It keeps what ``with_snapshot`` keeps. What was read is not younger for a commit.
-
-        A record of a watched kind changes only if it is cached as the commit found it. Otherwise the watch is ahead
-        of this commit, or has yet to deliver a change before it, and delivers this one too.
-        """
-        lasting, uncached, uncached_absent = policy.lasting, policy.uncached, policy.uncached_absent
-        changed = [number for number, write in enumerate(writes) if _is_change(write)]
-        if self.watched or lasting.views:
-            changed = [
-                number
-                for number in changed
-                if self._is_current(writes[number], writes, began) and self._is_latest(writes[number], lasting.views)
-            ]
-        changes, revisions = [cast("_Change", writes[n]) for n in changed], [revisions[n] for n in changed]
-        after = apply_writes(self.snapshot, changes, revisions, uncached=uncached, uncached_absent=uncached_absent)
-        unkept_kinds = self.watched.keys() | lasting.lists - lasting.records
-        unkept = {Get(write.key) for write in changes if write.key.kind in unkept_kinds}
-        ours: dict[Query, float] = {Get(write.key): at_s for write in changes if policy.does_age(write.key.kind)}
-        read_at_s = {query: time_s for query, time_s in {**ours, **self.read_at_s}.items() if query in after.results}
-        written = CachedState(after, self.watched, read_at_s)
-        return written.without_answers(unkept) if unkept else written
-
-    def with_lists(self, read: Snapshot, *, now_s: float) -> CachedState:
-        """The state with whole lists of kinds that a watch keeps true from here on."""
-        kinds = {query.kind: now_s for query in read.results}
-        rest = self.without(kinds.keys())
-        old = rest.snapshot
-        snapshot = Snapshot({**old.results, **read.results}, {**old.revisions, **read.revisions})
-        return evolve(rest, snapshot=snapshot, watched={**rest.watched, **kinds})
-
-    def with_event(self, event: WatchEvent[object], *, now_s: float) -> CachedState:
-        """The state after a change that a watch delivered; unchanged if the kind is not watched any more.
-
-        ``now_s`` is the time since which no change of the kind is missing, as far as the change proves one.
-        """
-        key = event.key
-        if key.kind not in self.watched:
-            return self
-        everything = List(key.kind)
-        records = self.snapshot.results[everything].records
-        place = bisect_left(records, key.path, key=_path)
-        is_known = place < len(records) and records[place].key == key
-        changed = () if event.value is None else (Record(key, event.value, event.revision),)
-        result = ReadResult((*records[:place], *changed, *records[place + is_known :]))
-        rest = self.without_answers({query for query in self.read_at_s if _is_about(query, key)})
-        snapshot = Snapshot(
-            {**rest.snapshot.results, everything: result}, {**rest.snapshot.revisions, key.kind: event.revision}
-        )
-        return evolve(rest, snapshot=snapshot, watched={**self.watched, key.kind: max(now_s, self.watched[key.kind])})
-
-    def with_record_event(self, event: WatchEvent[object]) -> CachedState:
-        """The state after a change of a single record, of whose kind not all are known."""
-        query = Get(event.key)
-        if event.value is None:
-            return self.without_answers({query})
-        result = ReadResult((Record(event.key, event.value, event.revision),))
-        return evolve(self, snapshot=Snapshot({**self.snapshot.results, query: result}, self.snapshot.revisions))
-
-    def confirmed(self, times_s: Mapping[Kind[object], float]) -> CachedState:
-        """The state in which watched kinds are known to have been up to date at some times."""
-        later = {kind: max(at_s, self.watched[kind]) for kind, at_s in times_s.items() if kind in self.watched}
-        return evolve(self, watched={**self.watched, **later})
-
-    def without(self, kinds: AbstractSet[Kind[object]]) -> CachedState:
-        """The state in which nothing is known of some kinds."""
-        results = {query: result for query, result in self.snapshot.results.items() if query.kind not in kinds}
-        revisions = {kind: revision for kind, revision in self.snapshot.revisions.items() if kind not in kinds}
-        watched = {kind: at_s for kind, at_s in self.watched.items() if kind not in kinds}
-        read_at_s = {query: at_s for query, at_s in self.read_at_s.items() if query.kind not in kinds}
-        return CachedState(Snapshot(results, revisions), watched, read_at_s)
-
-    def without_answers(self, queries: AbstractSet[Query]) -> CachedState:
-        """The state in which some queries are not answered."""
-        if not queries:
-            return self
-        results = {query: result for query, result in self.snapshot.results.items() if query not in queries}
-        read_at_s = {query: at_s for query, at_s in self.read_at_s.items() if query not in queries}
-        return CachedState(Snapshot(results, self.snapshot.revisions), self.watched, read_at_s)
-
-    def without_reads(self) -> CachedState:
-        """The state in which only watched kinds are known."""
-        results: dict[Query, ReadResult] = {List(kind): self.snapshot.results[List(kind)] for kind in self.watched}
-        revisions = {kind: self.snapshot.revisions[kind] for kind in self.watched}
-        return CachedState(Snapshot(results, revisions), self.watched)
-
-    def find_watched(self, query: Query) -> ReadResult | None:
-        """The answer to a query about a watched kind; None for other kinds and for pages."""
-        if query.kind not in self.watched or _is_page(query):
-            return None
-        everything = self.snapshot.results[List(query.kind)]
-        if query == List(query.kind):
-            return everything
-        records = everything.records
-        start = query.key.path if isinstance(query, Get) else query.start
-        first = last = bisect_left(records, start, key=_path)
-        if isinstance(query, Get):
-            last += first < len(records) and records[first].key == query.key
-            return ReadResult(records[first:last])
-        while last < len(records) and query.covers(records[last].key):
-            last += 1
-        return ReadResult(records[first:last])
-
-    def _without_older(self, oldest_s: float) -> CachedState:
-        """The state without the answers that were asked for before a time, and without the revisions of their kinds."""
-        old = {query for query, at_s in self.read_at_s.items() if at_s < oldest_s}
-        if not old:
-            return self
-        rest = self.without_answers(old)
-        gone = {query.kind for query in old} - {query.kind for query in rest.snapshot.results}
-        return rest.without(gone)
-
-    def _with_whole_lists(self, read: Snapshot, at_s: float) -> CachedState:
-        """The state with those lists of watched kinds that were asked for after their watch spoke.
-
-        Of a kind with a malformed record nothing is known: its watch would not say when it is repaired.
-        """
-        state = self
-        for query, result in read.results.items():
-            kind = query.kind
-            if query != List(kind) or kind not in state.watched or state.watched[kind] >= at_s:
-                continue
-            listed = Snapshot({query: result}, {kind: read.revisions[kind]})
-            state = state.without({kind}) if result.malformed else state.with_lists(listed, now_s=at_s)
-        return state
-
-    def _is_latest(self, write: Write, views: AbstractSet[Kind[object]]) -> bool:
-        """Whether the record is cached as the write found it. A watch may have brought a later change already."""
-        if not isinstance(write, (Update, Delete)) or write.key.kind not in views:
-            return True
-        found = self.snapshot.results.get(Get(write.key))
-        return found is None or any(record.revision == write.revision for record in found.records)
-
-    def _is_current(self, write: Write, writes: Sequence[Write], began: CachedState) -> bool:
-        """Whether a write changes no record of a watched kind, or one that is cached as the commit found it."""
-        if not _is_change(write) or write.key.kind not in self.watched:
-            return True
-        while not isinstance(write, Create) and isinstance(write.revision, Written):
-            write = cast("_Change", writes[write.revision.index])
-        found = self.find_watched(Get(write.key))
-        record = found.records[0] if found and found.records else None
-        if isinstance(write, Create):  # if the watch delivered anything since, the record may be deleted again
-            revisions, kind = began.snapshot.revisions, write.key.kind
-            return record is None and revisions.get(kind) == self.snapshot.revisions[kind]
-        return record is not None and record.revision == write.revision
-
-
 def _is_change(write: Write) -> TypeGuard[_Change]:
     return not isinstance(write, (Require, RequireUnchanged))
-
-
-def _is_about(query: Query, key: Key[object]) -> bool:
-    """Whether a record may be in the answer to a query."""
-    return query.key == key if isinstance(query, Get) else query.covers(key)
-
-
-def _is_page(query: Query) -> bool:
-    return isinstance(query, List) and query.limit > 0
-
-
-def _is_part(query: Query) -> bool:
-    """Whether the answer may leave records of the list out, or must be of this moment."""
-    return isinstance(query, List) and (query.limit > 0 or query.name_prefix != "" or query.keys_only_if is not None)
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:
     return record.key.path
 
 
-# --- what still counts ------------------------------------------------------------------------------------------------
+# --- what is known ----------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class _FollowedKind:
+    """The records of a kind by their paths, as its list had them and its events have changed them since.
+
+    ``confirmed_s`` is the time (monotonic seconds) at which that was last known to be true: of its list, or of what its
+    watch has reported. ``is_kept_true`` is false after its watch has failed, until the kind is listed again.
+    ``listed`` has the records in the order of their paths, from the first question for them until the next event.
+    """
+
+    records: dict[tuple[str, ...], Record[object]]
+    confirmed_s: float
+    is_kept_true: bool = True
+    listed: ReadResult | None = None
+
+    def find_all(self) -> ReadResult:
+        """All records in the order of their paths."""
+        if self.listed is None:
+            self.listed = ReadResult(tuple(sorted(self.records.values(), key=_path)))
+        return self.listed
+
+    def find(self, query: Query) -> ReadResult | None:
+        """The answer to a query about the kind; None for pages."""
+        if isinstance(query, Get):
+            record = self.records.get(query.key.path)
+            return _NO_RECORDS if record is None else ReadResult((record,))
+        if query.limit:
+            return None
+        everything = self.find_all()
+        if query == List(query.kind):
+            return everything
+        records, first = everything.records, bisect_left(everything.records, query.start, key=_path)
+        last = first
+        while last < len(records) and query.covers(records[last].key):
+            last += 1
+        return ReadResult(records[first:last])
+
+    def put(self, key: Key[object], record: Record[object] | None) -> None:
+        """Take a record in place of the one with this key; None: it is deleted."""
+        self.listed = None
+        if record is None:
+            self.records.pop(key.path, None)
+        else:
+            self.records[key.path] = record
+
+
+@define(eq=False)
+class _ChangeLog:
+    """The keys that have changed, each once, with the number of its last change; at most ``MAX_CHANGES`` of them.
+
+    ``cut_at`` is the number up to which changes are missing: a reader that has not come so far looks at everything.
+    """
+
+    last: int = 0
+    cut_at: int = 0
+    numbers: OrderedDict[Key[object], int] = field(factory=OrderedDict)
+
+    def add(self, key: Key[object]) -> None:
+        """A record was created, changed or deleted."""
+        self.last += 1
+        self.numbers[key] = self.last
+        self.numbers.move_to_end(key)
+        if len(self.numbers) > MAX_CHANGES:
+            _, self.cut_at = self.numbers.popitem(last=False)
+
+    def cut(self) -> None:
+        """Everything may have changed."""
+        self.last += 1
+        self.cut_at = self.last
+        self.numbers.clear()
+
+    def since(self, mark: Mark) -> frozenset[Key[object]] | None:
+        """The keys that have changed after a mark; None: more of them than are kept."""
+        if mark < self.cut_at:
+            return None
+        return frozenset(key for key, _ in takewhile(lambda each: each[1] > mark, reversed(self.numbers.items())))
 
 
 def _do_nothing() -> None:
     pass
 
 
-@define
-class DatastoreCache:
-    """The cache of one store: the smallest holder of a :class:`CachedState`, which is replaced whole.
+def _ignore(_kind: Kind[object]) -> None:
+    pass
+
+
+@define(eq=False)
+class View:
+    """What is known of one store: answers that were read, and all records of the kinds that a watch keeps true.
+
+    Calls ask ``lookup`` what still counts. Controllers ask ``find``, ``get``, ``list`` and ``changes_since``, about
+    kinds that are followed. An event costs the same, whatever is held. Threads may share a view: all it holds is read
+    and changed under ``guard``, which a process with threads gives as a lock.
 
     ``uncached_kinds`` are not kept, because there is a record for every workload. Of ``uncached_absent_kinds`` only
-    records that exist are kept: who creates a block looks for all those that it would overlap. Every change goes
-    through ``guard``: a process with threads gives a lock, so that no change is lost. When there are more than
-    ``max_results`` answers, the cache starts anew, so that records which others deleted do not stay for ever.
+    records that exist are kept: who creates a block looks for all those that it would overlap. When there are more than
+    ``max_results`` answers, they are all forgotten, so that records which others deleted do not stay for ever.
     ``max_age_s`` limits the age of what is not in ``lasting``; None: there is no need to. ``watch`` is the one that
-    keeps the watched kinds true, if it says how far it has come. ``endpoint_watch`` is the one that keeps those
+    keeps the followed kinds true, if it says how far it has come. ``endpoint_watch`` is the one that keeps those
     endpoints true that are views of the node's pods; while there is none, they are read for each call.
 
     What is too old is read by one caller, while others wait for ``refreshing``, at most until their deadline.
     ``used`` has what calls have relied on since it was read: who reads in the background reads that again, and nothing
-    while there are no calls. ``on_use`` is called when there is more of it.
+    while there are no calls. ``on_use`` is called when there is more of it, and ``on_change`` with each followed kind
+    of which something has changed.
     """
 
     clock: Clock
@@ -431,10 +213,17 @@ class DatastoreCache:
     lasting: Lasting = NOTHING_LASTS
     refreshing: Callable[[Deadline], AbstractContextManager[object]] = no_lock
     on_use: Callable[[], None] = _do_nothing
+    on_change: Callable[[Kind[object]], None] = _ignore
     used: set[Query] = field(factory=set, init=False)
-    state: CachedState = field(factory=CachedState, init=False)
     watch: LiveWatch | None = field(default=None, init=False)
     endpoint_watch: LiveWatch | None = field(default=None, init=False)
+    _answers: dict[Query, ReadResult] = field(factory=dict, init=False)
+    _lists: dict[Kind[object], set[Query]] = field(factory=dict, init=False)  # the lists that may be among the answers
+    _read_at_s: dict[Query, float] = field(factory=dict, init=False)  # of the answers that count for a limited time
+    _revisions: Mapping[Kind[object], Revision] = field(factory=dict, init=False)  # replaced, never changed
+    _followed: dict[Kind[object], _FollowedKind] = field(factory=dict, init=False)
+    _log: _ChangeLog = field(factory=_ChangeLog, init=False)
+    _changed: set[Kind[object]] = field(factory=set, init=False)  # those that ``on_change`` is to be called with
 
     @classmethod
     def for_datastore(
@@ -446,13 +235,12 @@ class DatastoreCache:
         uncached_absent_kinds: frozenset[Kind[object]] = frozenset(),
         max_results: int | None = None,
         guard: AbstractContextManager[object] | None = None,
-    ) -> DatastoreCache:
-        """An empty cache for a store, with the age limit that the store needs."""
-        is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
+    ) -> View:
+        """An empty view of a store, with the age limit that the store needs."""
         return cls(
             clock=clock,
             uncached_kinds=uncached_kinds,
-            max_age_s=None if is_atomic else FRESH_S,
+            max_age_s=None if datastore.description.atomicity is Atomicity.ATOMIC else FRESH_S,
             uncached_absent_kinds=uncached_absent_kinds,
             max_results=max_results,
             guard=nullcontext() if guard is None else guard,
@@ -468,6 +256,76 @@ class DatastoreCache:
             lasting=self.lasting,
         )
 
+    def has_listed(self, kinds: Iterable[Kind[object]]) -> bool:
+        """Whether each of the kinds was listed once. Before that it is not known what is absent."""
+        return all(kind in self._followed for kind in kinds)
+
+    def find(self, key: Key[V]) -> Record[V] | None:
+        """The last known record of a followed kind; None if there is none.
+
+        Raises:
+            InvariantBroken: the kind was never listed.
+        """
+        with self.guard:
+            return cast("Record[V] | None", self._get_followed(key.kind).records.get(key.path))
+
+    def get(self, key: Key[V]) -> Record[V]:
+        """The last known record of a followed kind.
+
+        Raises:
+            NotFound: there is none.
+            InvariantBroken: the kind was never listed.
+        """
+        found = self.find(key)
+        if found is None:
+            raise NotFound(key)
+        return found
+
+    def list(self, kind: Kind[V], within: tuple[str, ...] = ()) -> tuple[Record[V], ...]:
+        """The last known records of a followed kind whose paths begin with ``within``, in the order of their paths.
+
+        While the watch of the kind is interrupted, these are the records that it had reported.
+
+        Raises:
+            InvariantBroken: the kind was never listed.
+        """
+        with self.guard:
+            found = self._get_followed(kind).find(List(kind, within))
+        return cast("tuple[Record[V], ...]", () if found is None else found.records)
+
+    def changes_since(self, mark: Mark) -> tuple[Mark, frozenset[Key[object]] | None]:
+        """A mark of now, and the keys of followed kinds that have changed since another mark, deleted ones too.
+
+        None in place of the keys: look at everything. A kind was listed for the first time, or more than
+        ``MAX_CHANGES`` keys have changed. A reader begins with ``START``.
+        """
+        with self.guard:
+            return Mark(self._log.last), self._log.since(mark)
+
+    def _get_followed(self, kind: Kind[object]) -> _FollowedKind:
+        found = self._followed.get(kind)
+        if found is None:
+            raise InvariantBroken(f"{kind} was not listed")
+        return found
+
+    @property
+    def revisions(self) -> Mapping[Kind[object], Revision]:
+        """The revision of each kind that is known now; a commit that begins now says so by it. It never changes."""
+        return self._revisions
+
+    @property
+    def watched(self) -> dict[Kind[object], float]:
+        """The kinds that a watch keeps true, each with the time at which that was last confirmed."""
+        with self.guard:
+            return {kind: each.confirmed_s for kind, each in self._followed.items() if each.is_kept_true}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Everything that is known, whatever its age."""
+        with self.guard:
+            lists: dict[Query, ReadResult] = {List(kind): each.find_all() for kind, each in self._kept_true()}
+            return Snapshot({**self._answers, **lists}, self._revisions)
+
     def lookup(self, queries: Sequence[Query], assume_absent: Sequence[Query] = ()) -> Known:
         """What is known, and which of the queries have to be read.
 
@@ -475,15 +333,73 @@ class DatastoreCache:
         call is about to create these records. If one exists after all, the create fails.
         """
         if self.max_age_s is None:
-            return self.state.lookup(queries, assume_absent)
+            return self._lookup(queries, assume_absent, None)
         oldest_s = self.clock.monotonic() - self.max_age_s
-        known = self.state.lookup(queries, assume_absent, oldest_s=oldest_s)
+        known = self._lookup(queries, assume_absent, oldest_s)
         if known.missing and self.note_progress():
-            known = self.state.lookup(queries, assume_absent, oldest_s=oldest_s)
+            known = self._lookup(queries, assume_absent, oldest_s)
         if not self.used.issuperset(known.aging):
-            self.used.update(known.aging)
+            with self.guard:
+                self.used.update(known.aging)
             self.on_use()
         return known
+
+    def _lookup(self, queries: Sequence[Query], assume_absent: Sequence[Query], oldest_s: float | None) -> Known:
+        """What is known about the queries.
+
+        ``oldest_s``: what is not confirmed since then is not known, and what ages is known only to who asks for it;
+        None: nothing ages.
+        """
+        aging: dict[Query, float] = {}
+        with self.guard:
+            results, revisions = dict(self._answers), self._revisions
+            if oldest_s is None:
+                results.update(self._unasked_lists())
+            else:
+                for query in self._read_at_s:
+                    results.pop(query, None)
+            if self._followed or self._read_at_s:
+                for query in queries:
+                    if query in results or (found := self._find(query, oldest_s)) is None:
+                        continue
+                    results[query], at_s = found
+                    if oldest_s is not None:
+                        aging[query] = at_s
+        if results:
+            for query in assume_absent:
+                results.setdefault(query, _NO_RECORDS)
+        missing = tuple([query for query in queries if query not in results])
+        snapshot = Snapshot(results, revisions)
+        return Known(snapshot=snapshot, missing=missing, aging=tuple(aging), at_s=min(aging.values(), default=inf))
+
+    def _kept_true(self) -> tuple[tuple[Kind[object], _FollowedKind], ...]:
+        return tuple([(kind, each) for kind, each in self._followed.items() if each.is_kept_true])
+
+    def _unasked_lists(self) -> Iterator[tuple[Query, ReadResult]]:
+        """The lists that are given to who has not asked for them, as most decisions do."""
+        for kind, each in self._kept_true():
+            if each.listed is not None or len(each.records) <= _MAX_UNASKED:
+                yield List(kind), each.find_all()
+
+    def _find_kept_true(self, kind: Kind[object]) -> _FollowedKind | None:
+        found = self._followed.get(kind)
+        return found if found is not None and found.is_kept_true else None
+
+    def _find_time(self, query: Query) -> float | None:
+        """Since when the answer to a query of limited time counts; None if there is none."""
+        found = self._find(query, None)
+        return None if found is None else found[1]
+
+    def _find(self, query: Query, oldest_s: float | None) -> tuple[ReadResult, float] | None:
+        """What was read for a query, else what a watch keeps true, and since when it counts."""
+        read_at_s = self._read_at_s.get(query)
+        if read_at_s is not None and (oldest_s is None or read_at_s >= oldest_s):
+            return self._answers[query], read_at_s
+        followed = self._find_kept_true(query.kind)
+        if followed is None or (oldest_s is not None and followed.confirmed_s < oldest_s):
+            return None
+        found = followed.find(query)
+        return None if found is None else (found, followed.confirmed_s)
 
     def begin(
         self,
@@ -496,7 +412,7 @@ class DatastoreCache:
         """What a decision may begin with, and which of the queries have to be read; see ``lookup``.
 
         What was known, and is too old by now, is read at once, unless another caller is about to. ``read`` is the
-        caller's, and calls that of the cache.
+        caller's, and calls that of the view.
         """
         known = self.lookup(queries, assume_absent)
         if not self._outdated(known.missing):
@@ -521,15 +437,17 @@ class DatastoreCache:
         self.note_progress()
         with self.guard:
             used, self.used = self.used, set()
-        state, now_s = self.state, self.clock.monotonic()
-        times = ((query, state.find_time(query)) for query in used)
+            times = [(query, self._find_time(query)) for query in used]
+        now_s = self.clock.monotonic()
         ends_s = {query: at_s + self.max_age_s for query, at_s in times if at_s is not None}
         due = {query: None for query, end_s in ends_s.items() if end_s <= now_s}
-        self.used.update(ends_s.keys() - due.keys())
+        with self.guard:
+            self.used.update(ends_s.keys() - due.keys())
         if due:
             with self.refreshing(deadline):
                 oldest_s = now_s - self.max_age_s
-                again = [query for query in due if (self.state.find_time(query) or -inf) <= oldest_s]
+                with self.guard:
+                    again = [query for query in due if (self._find_time(query) or -inf) <= oldest_s]
                 if again:
                     self.read(store, again, deadline=deadline)
         return min((max(0.0, end_s - now_s) for query, end_s in ends_s.items() if query not in due), default=None)
@@ -538,8 +456,8 @@ class DatastoreCache:
         """Those of some unanswered queries to which there is an answer that is too old."""
         if self.max_age_s is None:
             return ()
-        state = self.state
-        return tuple(query for query in queries if state.find_time(query) is not None)
+        with self.guard:
+            return tuple(query for query in queries if self._find_time(query) is not None)
 
     def read(self, store: Datastore, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Read from the store, and keep what was read.
@@ -552,75 +470,256 @@ class DatastoreCache:
         watch = self.watch
         if watch is not None and self.max_age_s is not None:
             self.note_progress()
-            if self.state.contradicts(found, oldest_s=at_s - self.max_age_s):
+            if self._is_contradicted_by(found, oldest_s=at_s - self.max_age_s):
                 watch.close()
         self.add_snapshot(found, at_s=at_s)
         return found
 
+    def _is_contradicted_by(self, read: Snapshot, *, oldest_s: float) -> bool:
+        """Whether a kind has changed of which its watch has said nothing since ``oldest_s``."""
+        with self.guard:
+            for query, result in read.results.items():
+                followed = self._find_kept_true(query.kind)
+                known = None if followed is None or followed.confirmed_s >= oldest_s else followed.find(query)
+                if known is not None and known.records != result.records:
+                    return True
+        return False
+
     def note_progress(self) -> bool:
         """Note how far the watch has come; whether that is further than was known."""
-        watch, watched = self.watch, self.state.watched
+        watch = self.watch
         if watch is None:
             return False
+        watched = self.watched
         times_s = {kind: watch.current_until_s(kind) for kind in watched}
         later = {kind: at_s for kind, at_s in times_s.items() if at_s is not None and at_s > watched[kind]}
         if later:
-            self.change(lambda state: state.confirmed(later))
+            self.confirm(later)
         return bool(later)
 
+    def confirm(self, times_s: Mapping[Kind[object], float]) -> None:
+        """Note that watched kinds were up to date at some times."""
+        with self.guard:
+            for kind, at_s in times_s.items():
+                followed = self._find_kept_true(kind)
+                if followed is not None:
+                    followed.confirmed_s = max(at_s, followed.confirmed_s)
+
     def add_snapshot(self, snapshot: Snapshot, *, at_s: float | None = None) -> None:
-        """Keep what was read, and asked for at a time (None: now)."""
-        asked_s = self.clock.monotonic() if at_s is None else at_s
-        self.change(lambda state: state.with_snapshot(snapshot, self.policy, at_s=asked_s))
+        """Keep what was read, and asked for at a time (None: now), as far as it is to be kept.
+
+        Where nothing ages, a watched kind is left to its watch. Elsewhere, its list takes the place of what was known.
+        """
+        asked_s, policy = self.clock.monotonic() if at_s is None else at_s, self.policy
+        with self.guard:
+            if policy.max_age_s is not None:
+                self._drop_older(asked_s - policy.max_age_s)
+                self._take_whole_lists(snapshot, asked_s)
+            for query, result in snapshot.results.items():
+                does_age, is_watched = policy.does_age(query.kind), self._find_kept_true(query.kind) is not None
+                if is_watched and not (does_age and query != List(query.kind)):
+                    continue
+                if policy.keeps(query, result):
+                    is_cached = query.kind in policy.lasting.lists
+                    self._keep(query, evolve(result, is_cached=True) if is_cached else result)
+                    if does_age:
+                        self._read_at_s[query] = asked_s
+            self._revisions = {**snapshot.revisions, **self._revisions}
+            self._limit()
+        self._notify()
 
     def apply_writes(
         self,
         writes: Sequence[Write],
         revisions: Sequence[Revision],
         *,
-        began: CachedState | None = None,
+        began: Mapping[Kind[object], Revision] | None = None,
         at_s: float | None = None,
     ) -> None:
-        """Keep what a commit wrote, which began at a state and a time (None: at the present ones)."""
-        began_s = self.clock.monotonic() if at_s is None else at_s
-        policy = self.policy
-        self.change(lambda now: now.with_writes(writes, revisions, policy, began=began or now, at_s=began_s))
+        """Keep what a commit of this process wrote, which began at some ``revisions`` of this view and at a time.
 
-    def may_rely_on(self, writes: Sequence[Write]) -> bool:
-        """Whether a decision from the cache with these writes requires only what the store checks, or is not old."""
-        kinds = self.lasting.kinds
-        return not kinds or not any(_required_kind(write) in kinds for write in writes)
+        None: at the present ones. It keeps what ``add_snapshot`` keeps. What was read is not younger for a commit.
+
+        A record of a watched kind changes only if it is known as the commit found it. Otherwise the watch is ahead
+        of this commit, or has yet to deliver a change before it, and delivers this one too.
+        """
+        began_s, policy = self.clock.monotonic() if at_s is None else at_s, self.policy
+        lasting, uncached, uncached_absent = policy.lasting, policy.uncached, policy.uncached_absent
+        with self.guard:
+            known = self._revisions if began is None else began
+            changed = [number for number, write in enumerate(writes) if _is_change(write)]
+            if self._followed or lasting.views:
+                changed = [n for n in changed if self._is_current(cast("_Change", writes[n]), writes, known)]
+            changes, revisions = [cast("_Change", writes[n]) for n in changed], [revisions[n] for n in changed]
+            before = Snapshot(self._answers, self._revisions)
+            after = apply_writes(before, changes, revisions, uncached=uncached, uncached_absent=uncached_absent)
+            self._answers = dict(after.results)
+            for write, revision in zip(changes, revisions, strict=True):
+                key, kind = write.key, write.key.kind
+                if policy.does_age(kind):
+                    self._read_at_s.setdefault(Get(key), began_s)
+                followed = self._find_kept_true(kind)
+                if followed is not None and kind not in uncached:
+                    self._put(followed, key, None if isinstance(write, Delete) else Record(key, write.value, revision))
+                if followed is not None or kind in lasting.lists - lasting.records:
+                    self._drop(Get(key))
+            gone = [query for query in self._read_at_s if query not in self._answers]
+            for query in gone:
+                del self._read_at_s[query]
+            self._limit()
+        self._notify()
+
+    def _is_current(self, write: _Change, writes: Sequence[Write], began: Mapping[Kind[object], Revision]) -> bool:
+        """Whether a write changes a record that is known as the commit found it, or one that no watch reports on."""
+        kind = write.key.kind
+        followed = self._find_kept_true(kind)
+        if followed is None:
+            if kind not in self.lasting.views or isinstance(write, Create):
+                return True
+            found = self._answers.get(Get(write.key))  # a watch may have brought a later change already
+            return found is None or any(record.revision == write.revision for record in found.records)
+        while not isinstance(write, Create) and isinstance(write.revision, Written):
+            write = cast("_Change", writes[write.revision.index])
+        record = followed.records.get(write.key.path)
+        if isinstance(write, Create):  # if the watch delivered anything since, the record may be deleted again
+            return record is None and began.get(kind) == self._revisions[kind]
+        return record is not None and record.revision == write.revision
+
+    def apply_event(self, event: WatchEvent[object], *, now_s: float) -> None:
+        """Take a change that a watch delivered; nothing happens if the kind is not watched any more.
+
+        ``now_s`` is the time since which no change of the kind is missing, as far as the change proves one.
+        """
+        key, kind = event.key, event.key.kind
+        with self.guard:
+            followed = self._find_kept_true(kind)
+            if followed is None:
+                return
+            self._put(followed, key, None if event.value is None else Record(key, event.value, event.revision))
+            followed.confirmed_s = max(now_s, followed.confirmed_s)
+            self._revisions = {**self._revisions, kind: event.revision}
+            for query in (Get(key), *self._lists.get(kind, ())):
+                if query in self._read_at_s and (isinstance(query, Get) or query.covers(key)):
+                    self._drop(query)
+        self._notify()
+
+    def apply_record_event(self, event: WatchEvent[object]) -> None:
+        """Take a change of a single record, of whose kind not all are known."""
+        with self.guard:
+            if event.value is None:
+                self._drop(Get(event.key))
+            else:
+                self._keep(Get(event.key), ReadResult((Record(event.key, event.value, event.revision),)))
+            self._limit()
+
+    def follow_lists(self, read: Snapshot, *, now_s: float) -> None:
+        """Take whole lists of kinds, which a watch keeps true from here on."""
+        with self.guard:
+            self._take_lists(read, now_s)
+        self._notify()
+
+    def lose(self, kinds: AbstractSet[Kind[object]]) -> None:
+        """Answer no call about some kinds: nothing keeps them true. Controllers still see their last records."""
+        with self.guard:
+            self._lose(kinds)
 
     def forget(self, queries: Iterable[Query]) -> None:
         """Forget the answers to some queries."""
-        forgotten = frozenset(queries)
-        self.change(lambda state: state.without_answers(forgotten))
+        with self.guard:
+            for query in queries:
+                self._drop(query)
 
     def invalidate(self) -> None:
         """Forget what was read and written; the next call reads. Watched kinds stay: their watch corrects them."""
-        self.change(CachedState.without_reads)
-
-    def change(self, change: Callable[[CachedState], CachedState]) -> None:
-        """Replace the state by a function of it."""
         with self.guard:
-            state = change(self.state)
-            if self.max_results is not None and len(state.snapshot.results) > self.max_results:
-                state = state.without_reads()
-            self.state = state
+            self._drop_reads()
 
+    # The caller of what follows has the guard.
 
-def _required_kind(write: Write) -> Kind[object] | None:
-    if isinstance(write, RequireUnchanged):
-        return write.kind
-    return write.key.kind if isinstance(write, Require) else None
+    def _put(self, followed: _FollowedKind, key: Key[object], record: Record[object] | None) -> None:
+        followed.put(key, record)
+        self._log.add(key)
+        self._changed.add(key.kind)
+
+    def _keep(self, query: Query, result: ReadResult) -> None:
+        self._answers[query] = result
+        if isinstance(query, List):
+            self._lists.setdefault(query.kind, set()).add(query)
+
+    def _drop(self, query: Query) -> None:
+        self._answers.pop(query, None)
+        self._read_at_s.pop(query, None)
+
+    def _drop_reads(self) -> None:
+        self._answers, self._lists, self._read_at_s = {}, {}, {}
+        self._revisions = {kind: self._revisions[kind] for kind, _ in self._kept_true()}
+
+    def _limit(self) -> None:
+        if self.max_results is not None and len(self._answers) + len(self._followed) > self.max_results:
+            self._drop_reads()
+
+    def _drop_older(self, oldest_s: float) -> None:
+        """Drop the answers that were asked for before a time, and the revisions of kinds of which nothing is left."""
+        old = [query for query, at_s in self._read_at_s.items() if at_s < oldest_s]
+        for query in old:
+            self._drop(query)
+        gone = {query.kind for query in old}
+        if gone:
+            gone -= {query.kind for query in self._answers} | {kind for kind, _ in self._kept_true()}
+            self._revisions = {kind: each for kind, each in self._revisions.items() if kind not in gone}
+
+    def _take_whole_lists(self, read: Snapshot, at_s: float) -> None:
+        """Take those lists of watched kinds that were asked for after their watch spoke.
+
+        Of a kind with a malformed record no call is answered: its watch would not say when it is repaired.
+        """
+        for query, result in read.results.items():
+            kind = query.kind
+            followed = self._find_kept_true(kind) if query == List(kind) else None
+            if followed is None or followed.confirmed_s >= at_s:
+                continue
+            if result.malformed:
+                self._lose({kind})
+            else:
+                self._take_lists(Snapshot({query: result}, {kind: read.revisions[kind]}), at_s)
+
+    def _take_lists(self, read: Snapshot, now_s: float) -> None:
+        """Take whole lists; what differs from the last records that were known has changed."""
+        self._lose({query.kind for query in read.results})
+        for query, result in read.results.items():
+            kind, before = query.kind, self._followed.get(query.kind)
+            records = {record.key.path: record for record in result.records}
+            self._followed[kind] = _FollowedKind(records, now_s, listed=result)
+            if before is None:
+                self._log.cut()
+                self._changed.add(kind)
+                continue
+            for path in before.records.keys() | records.keys():
+                if before.records.get(path) != records.get(path):
+                    self._log.add(Key(kind, path))
+                    self._changed.add(kind)
+        self._revisions = {**self._revisions, **read.revisions}
+
+    def _lose(self, kinds: AbstractSet[Kind[object]]) -> None:
+        for query in [query for query in self._answers if query.kind in kinds]:
+            self._drop(query)
+        self._revisions = {kind: each for kind, each in self._revisions.items() if kind not in kinds}
+        for kind in kinds & self._followed.keys():
+            self._followed[kind].is_kept_true = False
+
+    def _notify(self) -> None:
+        """Call ``on_change``; without the guard, as it may ask the view."""
+        if self._changed:
+            with self.guard:
+                changed, self._changed = self._changed, set()
+            for kind in changed:
+                self.on_change(kind)
 
 
 # --- events of a watch ------------------------------------------------------------------------------------------------
 
 
-def follow(
-    store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], *, deadline: Deadline
-) -> Malformed | None:
+def follow(store: Datastore, view: View, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> Malformed | None:
     """List the kinds that are not watched yet, then apply each change until the deadline.
 
     A kind of which a record cannot be decoded is left out, since a watch would not say when that is repaired: calls
@@ -635,64 +734,62 @@ def follow(
         NotSupported: the store does not keep or watch a kind.
         Unavailable: the store does not answer.
     """
-    clock = cache.clock
+    clock = view.clock
     try:
-        damaged = _list_unknown(store, cache, kinds, deadline)
-        kinds = [kind for kind in kinds if kind in cache.state.watched]
-        events = store.watch(_positions(cache, kinds), deadline=deadline)
-        live = cache.watch = events if isinstance(events, LiveWatch) else None
+        damaged = _list_unknown(store, view, kinds, deadline)
+        kinds = [kind for kind in kinds if kind in view.watched]
+        events = store.watch(_positions(view, kinds), deadline=deadline)
+        live = view.watch = events if isinstance(events, LiveWatch) else None
         for event in events:
             # After an interruption, older changes may follow: a live watch says how far it has come.
             now_s = clock.monotonic() if live is None else 0.0
-            cache.change(partial(CachedState.with_event, event=event, now_s=now_s))
+            view.apply_event(event, now_s=now_s)
     except BaseException:
-        cache.watch = None
-        cache.change(lambda state: state.without(frozenset(kinds)))
+        view.watch = None
+        view.lose(frozenset(kinds))
         raise
-    cache.note_progress()
-    cache.watch = None
+    view.note_progress()
+    view.watch = None
     if live is None:
         now_s = clock.monotonic()
-        cache.change(lambda state: state.confirmed(dict.fromkeys(kinds, now_s)))
+        view.confirm(dict.fromkeys(kinds, now_s))
     return damaged
 
 
-def follow_endpoints(store: ShowsNodeEndpoints, cache: DatastoreCache, node: str, *, deadline: Deadline) -> None:
-    """Keep the endpoints of a node, which are views of its pods, in the cache until the deadline. Then it forgets them.
+def follow_endpoints(store: ShowsNodeEndpoints, view: View, node: str, *, deadline: Deadline) -> None:
+    """Keep the endpoints of a node, which are views of its pods, in the view until the deadline. Then it forgets them.
 
     Errors are those of ``follow``.
     """
     events = store.watch_endpoints(node, deadline=deadline)
-    cache.endpoint_watch = events if isinstance(events, LiveWatch) else None
+    view.endpoint_watch = events if isinstance(events, LiveWatch) else None
     try:
         for event in events:
-            cache.change(partial(CachedState.with_record_event, event=event))
+            view.apply_record_event(event)
     finally:
-        cache.endpoint_watch = None
-        cache.change(lambda state: state.without(cache.lasting.views))
+        view.endpoint_watch = None
+        view.lose(view.lasting.views)
 
 
-def _list_unknown(
-    store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], deadline: Deadline
-) -> Malformed | None:
+def _list_unknown(store: Datastore, view: View, kinds: Sequence[Kind[object]], deadline: Deadline) -> Malformed | None:
     """List the kinds that are not watched, and let those of which each record can be decoded count as watched.
 
     The first error of another one is returned; it is raised if there is nothing to watch.
     """
-    unknown = [List(kind) for kind in kinds if kind not in cache.state.watched]
+    unknown = [List(kind) for kind in kinds if kind not in view.watched]
     if not unknown:
         return None
-    listed_s = cache.clock.monotonic()
+    listed_s = view.clock.monotonic()
     listed = store.read(unknown, deadline=deadline.capped(CALL_TIMEOUT_S))
     results = {query: result for query, result in listed.results.items() if not result.malformed}
     sound = Snapshot(results, {query.kind: listed.revision(query.kind) for query in results})
-    cache.change(lambda state: state.with_lists(sound, now_s=listed_s))
+    view.follow_lists(sound, now_s=listed_s)
     errors = [error for query in unknown for error in listed.malformed(query)]
-    if errors and not any(kind in cache.state.watched for kind in kinds):
+    if errors and not any(kind in view.watched for kind in kinds):
         raise errors[0]
     return errors[0] if errors else None
 
 
-def _positions(cache: DatastoreCache, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:
-    revisions = cache.state.snapshot.revisions
+def _positions(view: View, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:
+    revisions = view.revisions
     return {kind: revisions[kind] for kind in kinds}

@@ -34,8 +34,12 @@ GATHER_S = 0.02
 MAX_GATHERED = 200
 """With so many wake-ups gathered, none is waited for."""
 
-_JITTER = 0.1  # of the pause until the next look, so that the nodes of a cluster do not look all at once
+_JITTER = 0.1
 _MAX_DOUBLINGS = 32
+
+
+def _wait_for_nothing() -> None:
+    pass
 
 
 @frozen
@@ -101,12 +105,17 @@ class Backoff:
 
 @frozen(kw_only=True)
 class Timing:
-    """The times of a controller. Observing, and each action, may take ``step_s``, and is stuck after ``stuck_s``."""
+    """The times of a controller. Observing, and each action, may take ``step_s``, and is stuck after ``stuck_s``.
+
+    ``jitter`` is the largest part of a pause that chance adds to it, so that the nodes of a cluster do not look all at
+    once; 0 for what has to be on time.
+    """
 
     backoff: Backoff = Backoff()
     step_s: float = 60.0
     stuck_s: float = 300.0
     gather_s: float = GATHER_S
+    jitter: float = _JITTER
     max_gathered: int = MAX_GATHERED
 
 
@@ -127,7 +136,8 @@ class Controller(Generic[S, A]):
     the kernel; if it raises, the other actions of the plan are done all the same. A controller that waits for an input
     plans nothing, and is woken by it: to wait is no failure. Who makes a controller binds the
     views and interfaces that ``observe`` and ``act`` need. ``failure`` says, in logs, what is so while a step fails,
-    and ``recovered`` that no problem is left; empty: nothing says so. ``fields`` are added to both.
+    and ``recovered`` that no problem is left; empty: nothing says so. ``fields`` are added to both. ``interrupt``
+    ends a step that waits for the world, as a watch does: another thread calls it when the process stops.
     """
 
     name: str
@@ -139,6 +149,7 @@ class Controller(Generic[S, A]):
     timing: Timing = Timing()
     recovered: str = ""
     fields: tuple[tuple[str, str], ...] = ()
+    interrupt: Callable[[], None] = _wait_for_nothing
 
     def reconcile(self, clock: Clock, begin_step: Callable[[], bool]) -> Outcome:
         """One pass. ``begin_step`` is called before each step; if it returns False, the pass ends there.
@@ -249,7 +260,7 @@ class Schedule:
             held_until, succeeded_at = now + min(delay_s, self.timing.backoff.first_s), self.succeeded_at
         else:
             failures, succeeded_at, held_until, pause_s = 0, now, now, outcome.look_again_s
-            look_at = None if pause_s is None else now + pause_s * (1 + _JITTER * chance)
+            look_at = None if pause_s is None else now + pause_s * (1 + self.timing.jitter * chance)
         return evolve(
             self,
             look_at=look_at,

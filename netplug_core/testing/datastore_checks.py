@@ -25,6 +25,7 @@ from netplug_core.testing.datastore_read_checks import READ_CHECKS
 from netplug_core.testing.datastore_sharing_checks import SHARING_CHECKS
 from netplug_core.testing.medium import OpenMedium
 from netplug_core.testing.samples import FRUIT_AND_TOOLS, Samples
+from netplug_core.testing.view_checks import VIEW_CHECKS
 
 __all__ = ["DATASTORE_CHECKS", "DatastoreCheck", "identities_differ"]
 
@@ -62,7 +63,7 @@ def _check(rule: Callable[[DatastoreHarness], None]) -> DatastoreCheck:
 
 
 DATASTORE_CHECKS: Final[tuple[DatastoreCheck, ...]] = tuple(
-    map(_check, (*COMMIT_CHECKS, *READ_CHECKS, *SHARING_CHECKS))
+    map(_check, (*COMMIT_CHECKS, *READ_CHECKS, *SHARING_CHECKS, *VIEW_CHECKS))
 )
 """Every check, in the order in which an author makes them pass."""
 

@@ -12,7 +12,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import decide_behind
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.context import first_drawn
@@ -105,7 +105,7 @@ class IPAMHarness:
 
     clock: ManualClock
     store: MemoryDatastore
-    cache: DatastoreCache | None = field(default=None)
+    cache: View | None = field(default=None)
 
     @classmethod
     def new(cls, mode: MemoryMode = MemoryMode.ATOMIC) -> IPAMHarness:

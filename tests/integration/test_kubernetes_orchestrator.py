@@ -14,6 +14,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_cli.node.calls import CachedLookups
 from netplug_cli.node.stores import CacheFeed
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.orchestrator.model import NAMESPACE, ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
@@ -111,7 +112,8 @@ def cached(api_server: ApiServer) -> Iterator[KubernetesOrchestratorHarness]:
     clock, orchestrator = SystemClock(), KubernetesOrchestrator(open_client(api_server))
     with open_store(api_server, CrdMode.V1) as store:
         cache = make_node_cache(store, clock=clock, guard=Lock())
-        with CacheFeed(store, cache, (NAMESPACE,), log=RecordingLog()).running():
+        feed = CacheFeed(store, cache, (NAMESPACE,)).controller
+        with Runtime((feed,), clock=SystemClock(), log=RecordingLog()).running():
             wait_until(lambda: cache.watch is not None, "the namespaces are followed")
             lookups = CachedLookups(orchestrator=orchestrator, datastore=store, cache=cache)
             yield KubernetesOrchestratorHarness(api_server, lookups)

@@ -21,7 +21,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.batch import BatchTransactor, RequestQueue
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.datastore.transaction import Transaction, Transactor
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.locks import Turn
 from netplug_core.records import (
@@ -92,7 +92,7 @@ class CallRun:
 
     threads: SimulatedThreads
     store: SlowStore
-    cache: DatastoreCache | None
+    cache: View | None
     turn: Turn
     queue: RequestQueue | None
     outcomes: dict[int, object] = field(factory=dict)
@@ -106,7 +106,7 @@ class CallRun:
         store = SlowStore(memory, threads, latency_s)
         cache = None
         if is_cached:
-            cache = DatastoreCache.for_datastore(store, clock=threads, uncached_kinds=frozenset(), guard=Lock())
+            cache = View.for_datastore(store, clock=threads, uncached_kinds=frozenset(), guard=Lock())
         turn = Turn(guard=Lock(), make_signal=threads.make_signal)
         is_atomic = store.description.atomicity is Atomicity.ATOMIC
         queue = RequestQueue(store=store, cache=cache, turn=turn) if is_atomic else None

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from attrs import evolve
 
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Datastore, EndpointStorage
-from netplug_core.datastore.view import DatastoreCache, Lasting
+from netplug_core.datastore.protocol import Datastore, EndpointStorage, Lasting
+from netplug_core.datastore.view import View
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.orchestrator.model import NAMESPACE, POD
@@ -54,12 +54,12 @@ def followed_kinds(datastore: Datastore) -> tuple[Kind[object], ...]:
 
 def make_ipam_cache(
     datastore: Datastore, *, clock: Clock, further_uncached_kinds: frozenset[Kind[object]] = frozenset()
-) -> DatastoreCache:
+) -> View:
     """An empty cache for the block IPAM over a datastore, for assignments: a release reads its handle and endpoint.
 
     ``further_uncached_kinds`` are kinds of the caller's own that are not kept either.
     """
-    return DatastoreCache.for_datastore(
+    return View.for_datastore(
         datastore,
         clock=clock,
         uncached_kinds=WORKLOAD_KINDS | further_uncached_kinds,
@@ -67,18 +67,16 @@ def make_ipam_cache(
     )
 
 
-def make_node_cache(
-    datastore: Datastore, *, clock: Clock, guard: AbstractContextManager[object] | None = None
-) -> DatastoreCache:
+def make_node_cache(datastore: Datastore, *, clock: Clock, guard: AbstractContextManager[object] | None = None) -> View:
     """An empty cache for the block IPAM of one node, for assignments and releases.
 
     It keeps handles and endpoints of the node's workloads until they are deleted, so that a release reads nothing.
     Endpoints that are views of pods are kept while the node's pods are followed, because others change them all the
     time; otherwise until the assignment ends that has read one.
-    ``guard``: see :class:`~netplug_core.datastore.view.DatastoreCache`.
+    ``guard``: see :class:`~netplug_core.datastore.view.View`.
     """
     has_views = datastore.description.endpoints is EndpointStorage.PODS
-    cache = DatastoreCache.for_datastore(
+    cache = View.for_datastore(
         datastore,
         clock=clock,
         uncached_kinds=frozenset((POD,)) if has_views else frozenset(),

@@ -59,7 +59,7 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 
 if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
-    from netplug_core.datastore.view import DatastoreCache
+    from netplug_core.datastore.view import View
     from netplug_core.ipam.outcome.record_memory import RecordMemory
 
 __all__ = ["BlockIPAM", "read_within", "require_ready", "settle_endpoint"]
@@ -96,7 +96,7 @@ class BlockIPAM:
     clock: Clock
     chance: Callable[[], float]
     order: BlockOrder = hashed_start
-    cache: DatastoreCache | None = None
+    cache: View | None = None
     queue: RequestQueue | None = None
     lock: Callable[[Deadline], AbstractContextManager[object]] = no_lock
     turn: Callable[[Deadline], AbstractContextManager[object]] = no_lock

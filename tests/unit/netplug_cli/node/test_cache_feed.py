@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from threading import Event, Lock
 from typing import NoReturn
@@ -9,11 +10,12 @@ from typing import NoReturn
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.node.stores import CacheFeed, CacheRefresh, EndpointFeed, SharedDatastore
+from netplug_cli.node.stores import NODE_NAMED, CacheFeed, CacheRefresh, EndpointFeed, SharedDatastore
+from netplug_cli.runtime.controllers import Runtime
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.records import Create, Get, Kind, NotSupported, Query, Revision, Update, WatchEvent, WatchExpired
@@ -21,7 +23,7 @@ from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, ipreservation_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.clock import ManualClock, RealClock
 from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
@@ -30,6 +32,16 @@ FRUIT: Kind[str] = Kind("Fruit", ("name",))
 TOOL: Kind[str] = Kind("Tool", ("name",))
 APPLE = FRUIT.key("apple")
 SAW = TOOL.key("saw")
+
+
+@contextmanager
+def running(feed: CacheFeed | CacheRefresh, log: Lines) -> Iterator[Runtime]:
+    """The controller runs, and pauses in real time."""
+    runtime = Runtime((feed.controller,), clock=RealClock(), log=log)
+    if isinstance(feed, EndpointFeed):
+        feed.on_node = partial(runtime.wake, NODE_NAMED)
+    with runtime.running():
+        yield runtime
 
 
 class CutStore(MemoryDatastore):
@@ -61,13 +73,13 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store, self.log = CutStore(self.clock), Lines()
-        self.cache = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
+        self.cache = View.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
         self.store.commit((Create(APPLE, "green"), Create(SAW, "sharp")), deadline=self.deadline)
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        feed = CacheFeed(self.store, self.cache, (FRUIT,), log=self.log, pause_s=0.001)
-        with feed.running():
+        feed = CacheFeed(self.store, self.cache, (FRUIT,), pause_s=0.001)
+        with running(feed, self.log):
             yield
             self.store.cut.set()
 
@@ -133,8 +145,8 @@ def test_changes_that_the_store_forgets_now_and_then_are_listed_again_without_a_
     """A store keeps its last changes only. Those of a kind that seldom changes may all be older when a watch starts."""
     clock, log = ManualClock(), Lines()
     store = ForgetfulStore(clock, every=2)
-    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
-    with CacheFeed(store, cache, (FRUIT,), log=log).running():
+    cache = View.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    with running(CacheFeed(store, cache, (FRUIT,)), log):
         wait_until(lambda: store.watches > 10, "it is watched again and again")
     assert log.texts == []
 
@@ -142,8 +154,8 @@ def test_changes_that_the_store_forgets_now_and_then_are_listed_again_without_a_
 def test_a_store_that_forgets_changes_at_once_is_a_failure() -> None:
     clock, log = ManualClock(), Lines()
     store = ForgetfulStore(clock, every=1)
-    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
-    with CacheFeed(store, cache, (FRUIT,), log=log, pause_s=0.001).running():
+    cache = View.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    with running(CacheFeed(store, cache, (FRUIT,), pause_s=0.001), log):
         wait_until(lambda: log.texts != [], "the failure is logged")
     assert store.watches > 1
     assert log.texts[0].startswith("WARNING the changes of the datastore cannot be followed; calls read what they need")
@@ -157,16 +169,14 @@ def test_a_fault_of_the_program_is_logged_and_not_the_end() -> None:
         wait_until(lambda: scene.log.texts != [], "the fault is logged")
         scene.store.failure = None
         wait_until(lambda: scene.log.texts[-1].startswith("INFO"), "the watch goes on")
-    assert scene.log.texts[0].startswith("ERROR the changes of the datastore cannot be followed\nTraceback ")
+    assert scene.log.texts[0].startswith("ERROR cache feed: an unexpected error\nTraceback ")
 
 
 def test_a_watch_that_waits_ends_with_the_process() -> None:
     scene = Scene()
-    feed = CacheFeed(scene.store, scene.cache, (FRUIT,), log=scene.log)
-    with feed.running():
+    with running(CacheFeed(scene.store, scene.cache, (FRUIT,)), scene.log) as runtime:
         assert scene.store.watching.wait(60)
-    thread = feed._thread  # noqa: SLF001  nothing else says that it has ended
-    wait_until(lambda: not thread.is_alive(), "the thread has ended")
+    wait_until(lambda: not runtime.are_alive, "the thread has ended")
 
 
 def test_a_store_that_does_not_have_the_kinds_is_not_followed() -> None:
@@ -179,11 +189,11 @@ def test_a_store_that_does_not_have_the_kinds_is_not_followed() -> None:
 
     clock, log = ManualClock(), Lines()
     store = WithoutPools(MemoryMode.ORDERED, clock=clock)
-    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
-    feed = CacheFeed(store, cache, (FRUIT,), log=log)
-    with feed.running():
-        thread = feed._thread  # noqa: SLF001  nothing else says that it has ended
-        wait_until(lambda: not thread.is_alive(), "the thread has ended")
+    cache = View.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    feed = CacheFeed(store, cache, (FRUIT,))
+    with running(feed, log) as runtime:
+        wait_until(lambda: runtime.healths[0].succeeded_s is not None, "it was tried once")
+        assert runtime.healths[0].busy_s is None
     assert log.texts == []
 
 
@@ -212,13 +222,11 @@ def test_a_live_watch_is_closed_with_the_process() -> None:
 
     clock, watch = ManualClock(), Live()
     store = LiveStore(MemoryMode.ORDERED, clock=clock)
-    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset())
-    feed = CacheFeed(store, cache, (FRUIT,), log=Lines())
-    with feed.running():
+    cache = View.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    with running(CacheFeed(store, cache, (FRUIT,)), Lines()) as runtime:
         wait_until(lambda: cache.watch is watch, "the watch is open")
     assert watch.closed.is_set()
-    thread = feed._thread  # noqa: SLF001  nothing else says that it has ended
-    wait_until(lambda: not thread.is_alive(), "the thread has ended")
+    wait_until(lambda: not runtime.are_alive, "the thread has ended")
 
 
 def test_a_shared_store_is_followed_while_it_is_open() -> None:
@@ -227,7 +235,7 @@ def test_a_shared_store_is_followed_while_it_is_open() -> None:
     shared = SharedDatastore.of(store, clock)
     cache = shared.cache
     with shared.fed(log):
-        wait_until(lambda: len(cache.state.watched) == 4, "pools, reservations, configuration and readiness are known")
+        wait_until(lambda: len(cache.watched) == 4, "pools, reservations, configuration and readiness are known")
         store.cut.set()
     assert log.texts == []
 
@@ -242,8 +250,8 @@ class RefreshScene:
         self.clock, self.log = ManualClock(), Lines()
         self.store = MemoryDatastore(MemoryMode.ORDERED, clock=self.clock)
         self.store.commit((Create(APPLE, "green"),), deadline=self.deadline)
-        self.cache = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
-        self.refresh = CacheRefresh(self.store, self.cache, log=self.log)
+        self.cache = View.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
+        self.refresh = CacheRefresh(self.store, self.cache)
 
     @property
     def deadline(self) -> Deadline:
@@ -265,7 +273,7 @@ def test_what_a_call_has_used_is_read_again_in_the_background() -> None:
     reads = scene.store.calls.reads
     assert scene.use() == "green"
     scene.clock.sleep(FRESH_S)
-    with scene.refresh.running():
+    with running(scene.refresh, scene.log):
         wait_until(lambda: scene.store.calls.reads > reads, "it is read again")
         wait_until(lambda: scene.use() == "green", "the next call knows it")
 
@@ -274,10 +282,10 @@ def test_what_no_call_uses_is_never_read_and_the_process_ends_at_once() -> None:
     scene = RefreshScene()
     scene.read()
     scene.clock.sleep(FRESH_S)
-    reads, thread = scene.store.calls.reads, scene.refresh._thread  # noqa: SLF001  nothing else says that it has ended
-    with scene.refresh.running():
-        wait_until(thread.is_alive, "it waits for calls")
-    wait_until(lambda: not thread.is_alive(), "the thread has ended")
+    reads = scene.store.calls.reads
+    with running(scene.refresh, scene.log) as runtime:
+        wait_until(lambda: runtime.healths[0].succeeded_s is not None, "it waits for calls")
+    wait_until(lambda: not runtime.are_alive, "the thread has ended")
     assert scene.store.calls.reads == reads
 
 
@@ -292,7 +300,7 @@ def test_what_cannot_be_read_again_is_left_to_the_next_call() -> None:
     scene.read()
     scene.use()
     scene.clock.sleep(FRESH_S + 1)
-    with CacheRefresh(Away(clock=scene.clock), scene.cache, log=scene.log).running():
+    with running(CacheRefresh(Away(clock=scene.clock), scene.cache), scene.log):
         wait_until(lambda: scene.log.texts != [], "it is tried")
     assert scene.log.texts[0].startswith("DEBUG what calls use could not be read again")
     assert scene.use() is None
@@ -349,7 +357,7 @@ class PodScene:
         self.clock, self.log = ManualClock(), Lines()
         self.store = PodStore(self.clock)
         self.cache = make_node_cache(self.store, clock=self.clock, guard=Lock())
-        self.feed = EndpointFeed(self.store, self.store, self.cache, log=self.log, pause_s=0.001)
+        self.feed = EndpointFeed(self.store, self.store, self.cache, pause_s=0.001)
 
     def deliver(self, value: object | None, revision: str) -> None:
         self.store.endpoints.events.put(WatchEvent(WEB, value, Revision(revision)))
@@ -364,7 +372,7 @@ class PodScene:
 
 def test_the_endpoints_of_the_first_node_are_known_as_they_are() -> None:
     scene = PodScene()
-    with scene.feed.running():
+    with running(scene.feed, scene.log):
         assert scene.cache.endpoint_watch is None
         for node in ("", "worker-1", "worker-1", "worker-2"):
             scene.feed.follow_node(node)
@@ -380,7 +388,7 @@ def test_the_endpoints_of_the_first_node_are_known_as_they_are() -> None:
 
 def test_endpoints_are_forgotten_when_their_watch_breaks_and_known_again_afterwards() -> None:
     scene = PodScene()
-    with scene.feed.running():
+    with running(scene.feed, scene.log):
         scene.feed.follow_node("worker-1")
         scene.deliver("new", "u/1")
         wait_until(lambda: scene.known is not None, "the endpoint is known")
@@ -398,7 +406,7 @@ def test_endpoints_are_forgotten_when_their_watch_breaks_and_known_again_afterwa
 
 def test_a_feed_without_a_node_ends_with_the_process() -> None:
     scene = PodScene()
-    with scene.feed.running():
+    with running(scene.feed, scene.log):
         pass
     scene.feed.follow_node("worker-1")
     assert scene.store.nodes == []
@@ -423,12 +431,12 @@ def test_a_kind_with_a_damaged_record_is_followed_once_it_is_repaired() -> None:
     writes = (Create(pool.key, pool), Create(ipreservation_key("r"), reservation))
     store.commit(writes, deadline=Deadline.after(clock, 5))
     damaged = DamagedDatastore(store, damage={pool.key: b"{"})
-    cache = DatastoreCache.for_datastore(damaged, clock=clock, uncached_kinds=frozenset())
-    with CacheFeed(damaged, cache, (IPPOOL, IPRESERVATION), log=log, pause_s=0.001).running():
-        wait_until(lambda: cache.state.watched.keys() == {IPRESERVATION}, "the sound kind is followed")
+    cache = View.for_datastore(damaged, clock=clock, uncached_kinds=frozenset())
+    with running(CacheFeed(damaged, cache, (IPPOOL, IPRESERVATION), pause_s=0.001), log):
+        wait_until(lambda: cache.watched.keys() == {IPRESERVATION}, "the sound kind is followed")
         store.cut.set()
         wait_until(lambda: "IPPool(main) is malformed" in str(log.texts), "the damage is named")
         damaged.damage.clear()
-        wait_until(lambda: cache.state.watched.keys() == {IPPOOL, IPRESERVATION}, "both are followed")
+        wait_until(lambda: cache.watched.keys() == {IPPOOL, IPRESERVATION}, "both are followed")
         wait_until(lambda: "are followed again" in str(log.texts), "it is said to be over")
     assert str(log.texts).count("cannot be followed") == 1

@@ -28,9 +28,9 @@ def test_the_age_is_that_of_the_last_confirmation() -> None:
         follow(shared.datastore, cache, FOLLOWED_KINDS, deadline=Deadline.after(clock, 30))
         clock.sleep(7)
         assert caches.ages() == {NAME: 7}
-        cache.change(lambda state: state.confirmed(dict.fromkeys(FOLLOWED_KINDS[1:], clock.monotonic())))
+        cache.confirm(dict.fromkeys(FOLLOWED_KINDS[1:], clock.monotonic()))
         assert caches.ages() == {NAME: 7}, "one kind is not confirmed"
-        cache.change(lambda state: state.without(frozenset(FOLLOWED_KINDS)))
+        cache.lose(frozenset(FOLLOWED_KINDS))
         assert caches.ages() == {}
     assert caches.ages() == {}
 

@@ -12,7 +12,7 @@ from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_cli.node.calls import CachedLookups
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
-from netplug_core.datastore.view import DatastoreCache, follow
+from netplug_core.datastore.view import View, follow
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, PodFacts
 from netplug_core.records import Create, Get, Update
@@ -29,7 +29,7 @@ class LookupHarness:
 
     clock: ManualClock = field(factory=ManualClock)
     store: SlowDatastore = field(init=False)
-    cache: DatastoreCache = field(init=False)
+    cache: View = field(init=False)
     lookups: CachedLookups = field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -3,15 +3,18 @@
 from threading import Event, Semaphore
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 
+from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.runtime import controllers
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Deadline
+from netplug_core.datastore.view import View, follow
 from netplug_core.errors import Unavailable
 from netplug_core.keys import Kind
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing
-from netplug_core.testing.clock import RealClock
+from netplug_core.records import Revision, WatchEvent
+from netplug_core.testing.clock import ManualClock, RealClock
 from tests.harness.node_server import Lines
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
@@ -58,6 +61,35 @@ class Scene:
 
 def runtime_of(*scenes: Scene, log: Lines | None = None) -> Runtime:
     return Runtime((scene.controller() for scene in scenes), clock=RealClock(), log=log or Lines())
+
+
+def test_a_change_of_a_view_wakes_who_has_the_kind_as_an_input() -> None:
+    fruit, tool = Scene(), Scene(name="tool")
+    idle = evolve(tool.controller(), inputs=frozenset({KERNEL}))
+    runtime = Runtime((fruit.controller(), idle), clock=RealClock(), log=Lines())
+    clock = ManualClock()
+    store = MemoryDatastore(clock=clock)
+    view = View.for_datastore(store, clock=clock, uncached_kinds=frozenset())
+    runtime.watch(view)
+    with runtime.running():
+        fruit.await_passes()
+        tool.await_passes()
+        follow(store, view, (FRUIT,), deadline=Deadline.after(clock, 1))
+        fruit.await_passes()
+        view.apply_event(WatchEvent(FRUIT.key("apple"), "green", Revision("7")), now_s=0.0)
+        fruit.await_passes()
+    assert (len(fruit.done), len(tool.done)) == (3, 1)
+
+
+def test_a_step_that_waits_for_the_world_ends_with_the_process() -> None:
+    scene = Scene()
+    scene.gate.clear()
+    waiting = evolve(scene.controller(), interrupt=scene.gate.set)
+    runtime = Runtime((waiting,), clock=RealClock(), log=Lines())
+    with runtime.running():
+        scene.await_passes()
+    wait_until(lambda: not runtime.are_alive, "the thread has ended")
+    assert scene.done == ["a"]
 
 
 def test_a_pass_comes_at_once_and_again_until_it_is_stopped() -> None:

@@ -20,7 +20,7 @@ from netplug_core.datastore.batch import (
 )
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.errors import ContentionExhausted, Unavailable
 from netplug_core.locks import Turn
 from netplug_core.records import (
@@ -81,7 +81,7 @@ class BatchHarness:
     clock: ManualClock = field(factory=ManualClock)
     memory: MemoryDatastore = field(init=False)
     store: Datastore = field(init=False)
-    cache: DatastoreCache | None = None
+    cache: View | None = None
 
     def __attrs_post_init__(self) -> None:
         self.memory = MemoryDatastore(self.mode, clock=self.clock)
@@ -405,7 +405,7 @@ def test_a_record_that_cannot_be_decoded_fails_only_who_asks_for_it() -> None:
 @pytest.fixture
 def cached() -> BatchHarness:
     harness = BatchHarness()
-    harness.cache = DatastoreCache.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
+    harness.cache = View.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
     harness.run(harness.request(append("o", A)))
     return harness
 
@@ -551,7 +551,7 @@ def test_so_is_one_that_comes_to_light_later(*, is_cached: bool) -> None:
     """Writes that mean nothing, a record that cannot be stored, an observer that fails."""
     harness = BatchHarness()
     if is_cached:
-        harness.cache = DatastoreCache.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
+        harness.cache = View.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
     unstorable = StoreThatRefuses(harness.memory)
     harness.store = unstorable
     requests = [

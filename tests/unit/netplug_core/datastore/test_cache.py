@@ -7,8 +7,8 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import FRESH_S
-from netplug_core.datastore.view import DatastoreCache, Lasting
+from netplug_core.datastore.protocol import FRESH_S, Lasting
+from netplug_core.datastore.view import View
 from netplug_core.records import (
     ABSENT,
     Create,
@@ -43,7 +43,7 @@ class CacheHarness:
     def __init__(self, mode: MemoryMode = MemoryMode.ATOMIC) -> None:
         self.clock = ManualClock()
         self.store = MemoryDatastore(mode, clock=self.clock)
-        self.warm = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset({LOAN}))
+        self.warm = View.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset({LOAN}))
         self.store.commit((Create(ATLAS, "a"), Create(COOKING, "c")), deadline=self.deadline)
 
     @property
@@ -266,8 +266,8 @@ def test_what_is_too_old_is_not_kept_beside_what_is_read() -> None:
     library.read(UPPER, Get(SOME_LOAN))
     library.clock.sleep(FRESH_S + 1)
     library.read(LOWER)
-    assert set(library.warm.state.snapshot.results) == {LOWER}
-    assert set(library.warm.state.snapshot.revisions) == {BOOK}
+    assert set(library.warm.snapshot.results) == {LOWER}
+    assert set(library.warm.snapshot.revisions) == {BOOK}
 
 
 def test_what_ages_is_known_only_to_who_asks_for_it_and_says_since_when() -> None:
@@ -325,7 +325,7 @@ SHELVES, CURRENT_SHELVES = List(SHELF, ("hall",), may_be_cached=True), List(SHEL
 def lasting() -> CacheHarness:
     """An ordered store, of which books are used under their own revisions, and lists of shelves are read again."""
     harness = CacheHarness(MemoryMode.ORDERED)
-    harness.warm = DatastoreCache.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
+    harness.warm = View.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
     harness.warm.lasting = Lasting(records=frozenset((BOOK,)), lists=frozenset((SHELF,)))
     return harness
 
@@ -363,16 +363,16 @@ def test_a_list_that_lasts_is_marked_as_cached_and_follows_commits(lasting: Cach
 
 @pytest.mark.parametrize("write", [Require(ATLAS, ABSENT), RequireUnchanged(SHELF, Revision("1"))])
 def test_a_requirement_about_what_lasts_is_not_relied_on(lasting: CacheHarness, write: Write) -> None:
-    assert not lasting.warm.may_rely_on([write])
+    assert not lasting.warm.lasting.may_rely_on([write])
 
 
 @pytest.mark.parametrize("write", [Require(SOME_LOAN, ABSENT), Create(ATLAS, "a")])
 def test_a_write_and_a_requirement_about_what_is_not_old_are_relied_on(lasting: CacheHarness, write: Write) -> None:
-    assert lasting.warm.may_rely_on([write])
+    assert lasting.warm.lasting.may_rely_on([write])
 
 
 def test_a_store_that_checks_requirements_needs_no_such_distinction(library: CacheHarness) -> None:
-    assert library.warm.may_rely_on([Require(ATLAS, ABSENT)])
+    assert library.warm.lasting.may_rely_on([Require(ATLAS, ABSENT)])
 
 
 # --- what is too old, and is read by one for all ----------------------------------------------------------------------

@@ -34,6 +34,7 @@ from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreChe
 from netplug_core.testing.datastore_sharing_checks import SHARING_CHECKS
 from netplug_core.testing.medium import Medium
 from netplug_core.testing.samples import FRUIT, SAMPLE_CODEC, TOOL
+from netplug_core.testing.view_checks import VIEW_CHECKS
 from tests.harness.stores import StoreWrapper
 
 CLOCK = ManualClock()
@@ -49,7 +50,7 @@ def open_dry_run_medium(clock: Clock) -> Iterator[Medium]:
 
 
 # A dry run has one thread, nothing to watch, and pages that show its own writes.
-NOT_PROMISED = {"pages_show_one_revision", *(rule.__name__ for rule in SHARING_CHECKS)}
+NOT_PROMISED = {"pages_show_one_revision", *(rule.__name__ for rule in (*SHARING_CHECKS, *VIEW_CHECKS))}
 PROMISED = [each for each in DATASTORE_CHECKS if each.__name__ not in NOT_PROMISED and "watch" not in each.__name__]
 
 

@@ -11,7 +11,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import FRESH_S, Datastore, DatastoreDescription
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.datastore.view import DatastoreCache, follow
+from netplug_core.datastore.view import View, follow
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.records import (
     Create,
@@ -49,13 +49,13 @@ class FeedHarness:
     mode: MemoryMode = MemoryMode.ATOMIC
     clock: ManualClock = field(factory=ManualClock)
     store: MemoryDatastore = field(init=False)
-    cache: DatastoreCache = field(init=False)
+    cache: View = field(init=False)
     during_watch: Callable[[], None] = lambda: None
     watch_error: NetplugError | None = None
 
     def __attrs_post_init__(self) -> None:
         self.store = MemoryDatastore(self.mode, clock=self.clock, keep_changes=20)
-        self.cache = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
+        self.cache = View.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
         self.commit(Create(ATLAS, "a"), Create(COOKING, "c"))
 
     @property
@@ -195,7 +195,7 @@ def test_an_interrupted_watch_makes_its_kinds_unknown(harness: FeedHarness) -> N
 
 def test_a_commit_of_this_process_is_known_before_the_watch_delivers_it(harness: FeedHarness) -> None:
     harness.follow()
-    began = harness.cache.state
+    began = harness.cache.revisions
     writes = (Create(BIBLE, "b"), Update(ATLAS, "new", harness.stored(ATLAS).revision))
     harness.cache.apply_writes(writes, harness.commit(*writes), began=began)
     assert harness.titles() == ["cooking", "atlas", "bible"]
@@ -206,7 +206,7 @@ def test_a_commit_of_this_process_is_known_before_the_watch_delivers_it(harness:
 
 def test_a_commit_may_change_what_is_watched_and_what_is_not(harness: FeedHarness) -> None:
     harness.follow(BOOK)
-    began, atlas = harness.cache.state, harness.stored(ATLAS)
+    began, atlas = harness.cache.revisions, harness.stored(ATLAS)
     writes: tuple[Write, ...] = (Create(HAMMER, "h"), Update(ATLAS, "new", atlas.revision))
     harness.cache.apply_writes(writes, harness.commit(*writes), began=began)
     assert harness.known(Get(ATLAS)).find(ATLAS) == harness.stored(ATLAS)
@@ -220,7 +220,7 @@ def test_a_commit_looks_at_no_record_that_it_does_not_change(harness: FeedHarnes
     for known in (10, 1000):
         tools = [Get(TOOL.key(f"tool {number}")) for number in range(known)]
         harness.cache.add_snapshot(harness.read(tools, deadline=harness.deadline))
-        began = harness.cache.state
+        began = harness.cache.revisions
         counts.append(calls_of(partial(harness.cache.apply_writes, (write,), [Revision("9")], began=began)))
     assert abs(counts[1] - counts[0]) < 50, "hashes may collide"
 
@@ -244,7 +244,7 @@ def calls_of(operation: Callable[[], object]) -> int:
 
 def test_a_commit_that_the_watch_has_overtaken_changes_nothing(harness: FeedHarness) -> None:
     harness.follow()
-    began = harness.cache.state
+    began = harness.cache.revisions
     write = Update(ATLAS, "mine", harness.stored(ATLAS).revision)
     revisions = harness.commit(write)
     harness.commit(Update(ATLAS, "theirs", revisions[0]))
@@ -255,7 +255,7 @@ def test_a_commit_that_the_watch_has_overtaken_changes_nothing(harness: FeedHarn
 
 def test_a_record_that_was_deleted_again_meanwhile_stays_absent(harness: FeedHarness) -> None:
     harness.follow()
-    began, write = harness.cache.state, Create(BIBLE, "mine")
+    began, write = harness.cache.revisions, Create(BIBLE, "mine")
     revisions = harness.commit(write)
     harness.commit(Delete(BIBLE, revisions[0]))
     harness.follow()
@@ -313,8 +313,10 @@ def test_a_watch_that_does_not_confirm_its_kinds_is_not_believed_for_long() -> N
 def test_an_event_of_a_kind_that_is_not_watched_changes_nothing() -> None:
     harness = FeedHarness()
     harness.follow(BOOK)
-    before = harness.cache.state
-    assert before.with_event(WatchEvent(HAMMER, "h", Revision("9")), now_s=0.0) is before
+    before = harness.cache.snapshot
+    harness.cache.apply_event(WatchEvent(HAMMER, "h", Revision("9")), now_s=0.0)
+    after = harness.cache.snapshot
+    assert (after.results, after.revisions) == (before.results, before.revisions)
 
 
 def test_a_record_that_our_commit_creates_and_changes_is_known_as_it_is_then() -> None:
@@ -435,7 +437,7 @@ def test_a_list_with_a_damaged_record_makes_its_kind_unknown(silent: LiveHarness
     listed = silent.store.read([List(BOOK)], deadline=silent.deadline)
     damaged = ReadResult(listed.results[List(BOOK)].records, malformed=(Malformed("book", "torn"),))
     silent.cache.add_snapshot(Snapshot({List(BOOK): damaged}, listed.revisions))
-    assert silent.cache.state.watched.keys() == {TOOL}
+    assert silent.cache.watched.keys() == {TOOL}
     assert not silent.is_known(List(BOOK))
 
 
@@ -444,7 +446,7 @@ def test_a_change_replaces_what_was_read_about_its_record(silent: LiveHarness) -
     silent.commit(Update(ATLAS, "new", silent.stored(ATLAS).revision))
     atlas = silent.stored(ATLAS)
     event: WatchEvent[object] = WatchEvent(ATLAS, "new", atlas.revision)
-    silent.cache.change(lambda state: state.with_event(event, now_s=0.0))
+    silent.cache.apply_event(event, now_s=0.0)
     assert [silent.is_known(each) for each in (Get(ATLAS), List(BOOK, ("upper",)), Get(COOKING))] == [
         False,
         False,

@@ -10,7 +10,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, FRESH_S
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
 from netplug_core.records import (
     ABSENT,
@@ -49,7 +49,7 @@ class TransactionHarness(HookedStore):
 
     clock: ManualClock
     memory: MemoryDatastore
-    warm: DatastoreCache
+    warm: View
     chance: Callable[[], float] = lambda: 0.5
     gate: WriteGate | None = None
 
@@ -96,7 +96,7 @@ def harness() -> TransactionHarness:
         inner=memory,
         clock=clock,
         memory=memory,
-        warm=DatastoreCache.for_datastore(memory, clock=clock, uncached_kinds=frozenset()),
+        warm=View.for_datastore(memory, clock=clock, uncached_kinds=frozenset()),
     )
 
 
@@ -482,7 +482,7 @@ def test_a_gate_that_is_cached_as_shut_is_read_again(harness: TransactionHarness
 def make_ordered() -> TransactionHarness:
     clock = ManualClock()
     memory = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
-    warm = DatastoreCache.for_datastore(memory, clock=clock, uncached_kinds=frozenset())
+    warm = View.for_datastore(memory, clock=clock, uncached_kinds=frozenset())
     return TransactionHarness(inner=memory, clock=clock, memory=memory, warm=warm)
 
 
@@ -532,7 +532,7 @@ def test_a_commit_begins_no_later_than_the_oldest_answer_counts(thinking_s: floa
 def ordered(harness: TransactionHarness) -> TransactionHarness:
     """A process that has just read its first counter, on a store that does not check requirements."""
     memory = MemoryDatastore(MemoryMode.ORDERED, clock=harness.clock)
-    warm = DatastoreCache.for_datastore(memory, clock=harness.clock, uncached_kinds=frozenset())
+    warm = View.for_datastore(memory, clock=harness.clock, uncached_kinds=frozenset())
     made = TransactionHarness(inner=memory, clock=harness.clock, memory=memory, warm=warm)
     made.put(ONE, 1)
     made.run_warm(tell_one, Get(ONE))

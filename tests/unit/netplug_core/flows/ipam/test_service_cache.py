@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from attrs import evolve
@@ -11,7 +11,7 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Prefix
 from netplug_core.datastore.protocol import FRESH_S, Atomicity
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.datastore.view import CachedState, DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import relinquish_node
@@ -22,7 +22,7 @@ from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.records import Decision, Delete, Get, OutcomeUnknown, Revision, Snapshot, Write
+from netplug_core.records import Decision, Delete, Get, Kind, OutcomeUnknown, Revision, Snapshot, Write
 from netplug_core.testing.faults import LostReply
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 from tests.harness.ipam_service import NOTE_KIND, make_cluster, note_endpoint_part
@@ -258,13 +258,13 @@ def test_trap_45_a_stopped_call_keeps_what_its_handle_held_before(harness: IPAMH
 def test_trap_45_a_call_stopped_right_after_the_commit_takes_it_back(harness: IPAMHarness) -> None:
     signals: list[BaseException] = []
 
-    class Stopped(DatastoreCache):
+    class Stopped(View):
         def apply_writes(
             self,
             writes: Sequence[Write],
             revisions: Sequence[Revision],
             *,
-            began: CachedState | None = None,
+            began: Mapping[Kind[object], Revision] | None = None,
             at_s: float | None = None,
         ) -> None:
             if signals:

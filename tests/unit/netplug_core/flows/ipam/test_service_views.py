@@ -9,7 +9,7 @@ from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
-from netplug_core.datastore.view import DatastoreCache
+from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
@@ -58,7 +58,7 @@ class ViewHarness:
     """A cluster with one pod, and a resident process that has a block and remembers."""
 
     of: IPAMHarness
-    cache: DatastoreCache
+    cache: View
     store: HookedStore
     watch: OpenWatch
 
@@ -101,7 +101,7 @@ class ViewHarness:
         """Let watches keep true what people change, and the endpoints of the node; then let much time pass."""
         queries = [List(kind) for kind in FOLLOWED_KINDS]
         listed = self.of.store.read(queries, deadline=self.of.deadline)
-        self.cache.change(lambda state: state.with_lists(listed, now_s=self.of.clock.monotonic()))
+        self.cache.follow_lists(listed, now_s=self.of.clock.monotonic())
         self.cache.watch = self.cache.endpoint_watch = self.watch
 
     def attach(self) -> None:

@@ -345,10 +345,10 @@ def test_kinds_without_damage_are_followed_and_a_repaired_one_again(harness: IPA
     hindrance = follow(store, known, [IPPOOL, IPRESERVATION], deadline=Deadline.after(harness.clock, 1))
     assert hindrance is not None
     assert hindrance.key == "IPPool(main)"
-    assert known.state.watched.keys() == {IPRESERVATION}
+    assert known.watched.keys() == {IPRESERVATION}
     store.damage.clear()
     assert follow(store, known, [IPPOOL, IPRESERVATION], deadline=Deadline.after(harness.clock, 1)) is None
-    assert known.state.watched.keys() == {IPPOOL, IPRESERVATION}
+    assert known.watched.keys() == {IPPOOL, IPRESERVATION}
 
 
 def test_pages_are_read_without_damaged_records_by_who_asks_for_it(harness: IPAMHarness) -> None:
