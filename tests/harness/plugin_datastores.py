@@ -18,6 +18,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import NetConfDict, NetnsNode, PodNamespace, StoreInspector
 from tests.harness.servers.etcd import make_client, read_all_entries, start_etcd
 from tests.harness.servers.kube_apiserver import ApiServer
@@ -32,22 +33,24 @@ from tests.harness.servers.kube_objects import (
 )
 from tests.harness.servers.port_forward import OutageMode, forward_port
 
-__all__ = ["PluginDatastore", "on_every_datastore", "open_plugin_datastore"]
+__all__ = ["PluginDatastore", "on_every_atomicity", "on_every_datastore", "open_plugin_datastore"]
 
 _ETCD_ENDPOINTS = b"/netplug/resources/v3/projectnetplug.org/workloadendpoints/"
 _NAMESPACE, _NODE = "places", "node-1"
 _CUT_HISTORY = ("--auto-compaction-mode=revision", "--auto-compaction-retention=10000")
 
-on_every_datastore = pytest.mark.parametrize(
-    "plugin_datastore",
-    [
-        "sqlite",
-        pytest.param("etcdv3", marks=pytest.mark.etcd),
-        pytest.param("kubernetes", marks=pytest.mark.apiserver),
-    ],
-    indirect=True,
+_SQLITE, _ETCD, _KUBERNETES = (
+    "sqlite",
+    pytest.param("etcdv3", marks=pytest.mark.etcd),
+    pytest.param("kubernetes", marks=pytest.mark.apiserver),
 )
+on_every_datastore = pytest.mark.parametrize("plugin_datastore", [_SQLITE, _ETCD, _KUBERNETES], indirect=True)
 """For a test that is to run on every one of them."""
+
+on_every_atomicity = pytest.mark.parametrize(
+    "plugin_datastore", [_SQLITE, *([_ETCD] if IS_DEEP else []), _KUBERNETES], indirect=True
+)
+"""For a test to which a commit of several records matters, and no server: etcd, as atomic as a file, by night."""
 
 
 @frozen(kw_only=True)

@@ -24,7 +24,7 @@ from tests.harness.kill_scene import (
 )
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
-from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
+from tests.harness.plugin_datastores import PluginDatastore, on_every_atomicity, on_every_datastore
 from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
@@ -138,7 +138,7 @@ def test_add_killed_anywhere_then_add_in_a_new_namespace(scene: KillScene, effec
     scene.assert_clean()
 
 
-@on_every_datastore
+@on_every_atomicity
 def test_add_killed_anywhere_then_gc(scene: KillScene, effects: list[str]) -> None:
     """The machine lost the containers, and nobody ever asks for DEL: one GC gives everything back.
 
@@ -158,7 +158,7 @@ def test_add_killed_anywhere_then_gc(scene: KillScene, effects: list[str]) -> No
     scene.assert_clean()
 
 
-@on_every_datastore
+@on_every_atomicity
 def test_del_killed_anywhere_then_del(scene: KillScene) -> None:
     """The next DEL finishes what the dead one began."""
     pod = scene.pod()
