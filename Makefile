@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Each worker would compile every test again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test unit property integration faults nightly cluster-test churn lint bench manifests man site dist images constraints clean
+.PHONY: help demo test unit property integration faults nightly cluster-test mutants churn lint bench manifests man site dist images constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
@@ -72,7 +72,7 @@ faults:                 ## every fault at every write of every operation of the 
 
 # Each part of the night is a target of its own: what failed can be run again alone.
 nights := nightly-unit nightly-faults nightly-integration nightly-stress nightly-node $(addprefix nightly-,$(other_etcds)) \
-    $(addprefix nightly-,$(other_apiservers)) nightly-dist cluster-test
+    $(addprefix nightly-,$(other_apiservers)) nightly-dist cluster-test mutants
 .PHONY: $(nights)
 deep = NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel)
 
@@ -107,6 +107,11 @@ cluster-test:           ## what needs a whole cluster of nodes, or its scale; on
 	@tools/servers $(of_cluster)
 	$(step) 'pytest: whole clusters'
 	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/integration -m cluster
+
+mutants:                ## known mutants of every package, each of which a unit test has to catch
+	@tools/prepare dev
+	$(step) 'mutants of tests/mutants.diff'
+	@nice -n 15 $(python) -m tools.known_mutants
 
 churn:                  ## 100,000 attachments come and go through one node process on etcd
 	@tools/prepare dev

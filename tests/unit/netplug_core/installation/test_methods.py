@@ -68,6 +68,10 @@ def test_what_is_not_accepted_is_named(key: str, text: str, accepted: str) -> No
     assert accepted in str(refusal.value)
 
 
+def test_the_greatest_mtu_is_accepted() -> None:
+    assert configure(Method.KDD_FLANNEL, {"veth_mtu": "65535"})["veth_mtu"] == "65535"
+
+
 def test_a_backend_is_one_of_two() -> None:
     assert configure(Method.KDD, {"netplug_backend": "vxlan"})["netplug_backend"] == "vxlan"
     with pytest.raises(ConfigurationError, match="bird or vxlan"):
