@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen, has
@@ -184,6 +185,7 @@ def json_object(
     return declare
 
 
+@cache
 def declared_table(cls: type) -> Table[object]:
     """The members that a class declares at its attributes, in their order."""
     return cls.__dict__.get(_OBJECT) or Table(cls=cls, fields=_declared_fields(cls))

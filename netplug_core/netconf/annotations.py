@@ -17,7 +17,7 @@ from netplug_core.addressing import Address, Family, Prefix, unusable_ranges
 from netplug_core.decoding.codecs import is_utf8_without_nul
 from netplug_core.errors import ConfigurationError, quote
 from netplug_core.names import STORED_ANNOTATIONS
-from netplug_core.netconf.load import parse_mac
+from netplug_core.netconf.model import parse_mac
 from netplug_core.orchestrator.model import PodName
 from netplug_core.resources.metadata import Labels
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX

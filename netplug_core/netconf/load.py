@@ -9,47 +9,41 @@ setting that does not work yet is no error here: ADD and STATUS refuse it, the o
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, field, frozen
 
-from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import CNICommand, Plugin
 from netplug_core.decoding.codecs import (
-    BOOLEAN,
-    HTTP_URL,
-    INTEGER,
     NONEMPTY_STRING,
     OBJECT,
-    REQUESTED_ADDRESS,
     STRING,
-    STRING_MAP,
-    Codec,
-    Refused,
-    WrongType,
-    choice_of,
-    exactly,
-    number_in,
 )
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error, fields_of, find_member
+from netplug_core.decoding.tables import (
+    Decoder,
+    Field,
+    ListOf,
+    Table,
+    cni_error,
+    declared_table,
+    find_member,
+    member,
+)
 from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, redact_url_credentials
-from netplug_core.log import Level, LogSettings
-from netplug_core.names import HOST_MAC, RESOURCE_DOMAIN, label_value
+from netplug_core.log import LogSettings
 from netplug_core.netconf.model import (
+    ARGUMENT_IPS,
+    AT_LEAST_ZERO,
     BLOCK_IPAM,
+    BOOLEAN_OR_TEXT,
     HOST_LOCAL_IPAM,
-    LINUX_DATAPLANE,
-    MAX_MTU,
-    MAX_QUEUES,
-    ContainerLabel,
-    ContainerSettings,
-    FeatureControl,
+    KEYS_OF_IPAM,
+    LEVEL,
+    RUNTIME_IPS,
     IPAMConfig,
     NetConf,
-    RuntimeParameters,
 )
 from netplug_core.settings.model import (
     ALL_DATASTORE_KEYS,
@@ -58,179 +52,10 @@ from netplug_core.settings.model import (
     ETCD_DATASTORE,
     KUBERNETES_DATASTORE,
     KUBERNETES_NETCONF_KEYS,
-    DatastoreSettings,
     netconf_tables,
 )
 
-__all__ = [
-    "AT_LEAST_ZERO", "BOOLEAN_OR_TEXT", "DATAPLANE_TYPE", "DEVICE_TYPE", "KEYS_OF_IPAM", "LABEL_NAME", "LABEL_VALUE",
-    "LEVEL", "MAC", "MAC_ACCEPTED", "MTU", "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE", "STRING_BOOLEAN",
-    "LoadPurpose", "load", "netconf_decoder", "parse_mac",
-]  # fmt: skip
-
-
-# --- codecs ----------------------------------------------------------------------------------------------------------
-
-
-_LEVELS: Final = {
-    "ERROR": Level.ERROR,
-    "WARNING": Level.WARNING,
-    "WARN": Level.WARNING,
-    "INFO": Level.INFO,
-    "DEBUG": Level.DEBUG,
-}
-
-
-_NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
-
-
-def _read_level(value: object) -> Level | None:
-    text = cast("str", STRING.decode(value))
-    level = _LEVELS.get(text.upper()) if text.isascii() else None
-    if text and level is None:
-        raise Refused("ERROR, WARNING, INFO and DEBUG are accepted")
-    return level
-
-
-def _read_string_boolean(value: object) -> bool | None:
-    """A key whose value is the *string* true or false (spec 2.2)."""
-    text = cast("str", STRING.decode(value))
-    if text not in ("", "true", "false"):
-        raise Refused('the string "true" or "false" is expected')
-    return text == "true" if text else None
-
-
-def _read_boolean_or_text(value: object) -> bool:
-    """A key of the list, which runtimes take as a boolean or as its text in any case."""
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    return cast("bool", BOOLEAN.decode(value))
-
-
-def _read_plugin_name(value: object) -> str:
-    name = "" if value is None else cast("str", STRING.decode(value))
-    if not name or "/" in name or name == "netplug":
-        raise Refused("the name of an IPAM plugin is expected, such as netplug-ipam", value=name)
-    return name
-
-
-def _read_queues(value: object) -> int:
-    queues = max(cast("int", INTEGER.decode(value)), 1)
-    if queues > MAX_QUEUES:
-        raise Refused(f"at most {MAX_QUEUES} are possible")
-    return queues
-
-
-def _read_route(value: object) -> Prefix | None:
-    """The destination of a route; its gateway is ignored, as the next hop is always the same."""
-    text = find_member(cast("Mapping[str, object]", OBJECT.decode(value)), "dst")
-    try:
-        return Prefix.parse(cast("str", STRING.decode(text))) if text else None
-    except WrongType:
-        raise
-    except ValueError as error:
-        raise Refused(f"{error}; a CIDR such as 10.0.0.0/8 is expected", path=".dst", value=text) from None
-
-
-def _read_label_name(value: object) -> str:
-    """The name of a label that an orchestrator of plain containers sends.
-
-    One of these labels would move the endpoint to a namespace. A DEL finds the endpoint by container and interface
-    alone, and the labels may have changed since the ADD; so all endpoints of such containers are in one namespace.
-    """
-    text = cast("str", STRING.decode(value))
-    if text == _NAMESPACE_LABEL:
-        raise Refused("endpoints of containers without a pod are in the namespace default; leave this label out")
-    name = _without_foreign_characters(text)
-    if not name:
-        raise Refused("a text with a letter, a digit or '_' is expected")
-    return label_value(name)
-
-
-def _read_label_value(value: object) -> str:
-    return label_value(_without_foreign_characters(cast("str", STRING.decode(value))))
-
-
-def _without_foreign_characters(text: str) -> str:
-    """A text such as a path, of the characters that a label may have: ``/a/b/c`` becomes ``a.b.c``."""
-    dashed = re.sub("[^-_.a-zA-Z0-9]+", "-", text.replace("/", "."))
-    return re.sub("[-.]+", lambda run: "." if "." in run[0] else run[0], dashed).strip("-.")
-
-
-def _any_case(text: str) -> str:
-    """A pattern of JSON Schema, which has no flags, for a text in upper and lower case."""
-    return "".join(f"[{letter}{letter.lower()}]" for letter in text)
-
-
-def parse_mac(text: str) -> str:
-    """The MAC that a text is, in lower case with colons.
-
-    Raises:
-        ValueError: it is none that an interface of a container can have. The kernel gives no interface a multicast
-            address or 0, and the host end has its own.
-    """
-    octets = bytes.fromhex(re.sub("[:.-]", "", text)) if re.fullmatch(_MAC, text) else b""
-    mac = octets.hex(":")
-    if not any(octets) or octets[0] & 1 or mac == HOST_MAC:
-        raise ValueError(MAC_ACCEPTED)
-    return mac
-
-
-def _read_mac(value: object) -> str:
-    text = cast("str", STRING.decode(value))
-    try:
-        return parse_mac(text) if text else ""
-    except ValueError as error:
-        raise Refused(str(error), value=text) from None
-
-
-MAC_ACCEPTED: Final = "the 6 bytes of a unicast address are expected, such as 02:00:5e:10:00:01"
-"""What an error about a MAC says would be accepted."""
-
-# The three ways to write one. Loader and schema have one pattern; in it, the host end's MAC is left out in each.
-_MAC: Final = (
-    "[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{4}(?:[.][0-9A-Fa-f]{4}){2}"
-)
-_UNICAST: Final = f"(?![0:.-]*$)(?!(?:[eE]{{2}}[:.-]?){{6}}$)(?![0-9A-Fa-f][13579bdfBDF])(?:{_MAC})"
-MAC: Final = Codec(_read_mac, schema={"type": "string", "pattern": exactly(f"|{_UNICAST}")})
-LEVEL: Final = Codec(
-    _read_level,
-    schema={
-        "anyOf": [
-            {"enum": ["", *_LEVELS]},  # what an editor offers
-            {"type": "string", "pattern": exactly("|".join(map(_any_case, _LEVELS)))},
-        ]
-    },
-)
-LABEL_NAME: Final = Codec(
-    _read_label_name,
-    schema={
-        "type": "string",
-        "pattern": exactly(
-            rf"(?!{re.escape(_NAMESPACE_LABEL)}(?![\s\S]))[^\u0000]*[A-Za-z0-9_][^\u0000]*",
-        ),
-    },
-)
-LABEL_VALUE: Final = Codec(_read_label_value, schema=STRING.schema)
-STRING_BOOLEAN: Final = Codec(_read_string_boolean, schema={"enum": ["", "true", "false"]})
-BOOLEAN_OR_TEXT: Final = Codec(
-    _read_boolean_or_text,
-    schema={
-        "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": exactly("[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]")}]
-    },
-)
-PLUGIN_NAME: Final = Codec(
-    _read_plugin_name, schema={"type": "string", "pattern": "^(?!netplug(?![\\s\\S]))[^/\\u0000]+$"}
-)
-QUEUES: Final = Codec(_read_queues, schema={"type": "integer", "maximum": MAX_QUEUES})
-ROUTE: Final = Codec(_read_route, schema={"type": "object", "properties": {"dst": {"type": ["string", "null"]}}})
-AT_LEAST_ZERO: Final = number_in(0, None, "a number of at least 0 is expected")
-MTU: Final = number_in(0, MAX_MTU, f"a number from 0 to {MAX_MTU} is expected")
-POLICY_TYPE: Final = choice_of(("k8s",), '"k8s" is the one policy type there is')
-DEVICE_TYPE: Final = choice_of(("veth",), 'supported: "veth"; "netkit" comes with a later release')
-DATAPLANE_TYPE: Final = choice_of(
-    (LINUX_DATAPLANE,), f'invalid dataplane type: "{LINUX_DATAPLANE}" is the one there is'
-)
+__all__ = ["LoadPurpose", "load", "netconf_decoder"]
 
 
 # --- load ------------------------------------------------------------------------------------------------------------
@@ -239,10 +64,6 @@ DATAPLANE_TYPE: Final = choice_of(
 _WHERE = "network configuration"
 _PREVIOUS_RESULT: Final = "prevResult"
 _MAX_KEPT: Final = 32  # a node has a few networks, each with a configuration for ADD and one for DEL
-_ANNOTATIONS_CAPABILITY: Final = "io.kubernetes.cri.pod-annotations"
-_RUNTIME_IPS: Final = ("runtimeConfig", "ips")
-_ARGUMENT_IPS: Final = ("args", "cni", "ips")
-_MESOS_LABELS: Final = ("args", "org.apache.mesos", "network_info", "labels", "labels")
 _NODE_KEYS: Final = ("nodename", "nodename_file", "hostname")
 _COMMON_KEYS = (*_NODE_KEYS, "nodename_file_optional", "datastore_type", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
@@ -370,9 +191,9 @@ def _keys_for_ipam(mapping: Mapping[str, object], ipam: Mapping[str, object]) ->
     keys = {*_COMMON_KEYS, *ALL_DATASTORE_KEYS}
     keys -= set() if is_kubernetes else set(KUBERNETES_NETCONF_KEYS)
     shared = {key: value for key, value in mapping.items() if key in keys}
-    if (runtime_ips := find_member(mapping, *_RUNTIME_IPS)) is not None:
+    if (runtime_ips := find_member(mapping, *RUNTIME_IPS)) is not None:
         shared["runtimeConfig"] = {"ips": runtime_ips}
-    if (argument_ips := find_member(mapping, *_ARGUMENT_IPS)) is not None:
+    if (argument_ips := find_member(mapping, *ARGUMENT_IPS)) is not None:
         shared["args"] = {"cni": {"ips": argument_ips}}
     # Null counts as absent, so it hides nothing.
     inside = {key: value for key, value in ipam.items() if value is not None}
@@ -382,11 +203,6 @@ def _keys_for_ipam(mapping: Mapping[str, object], ipam: Mapping[str, object]) ->
 # --- settings that do not work yet ------------------------------------------------------------------------------------
 
 _NEEDS_ACCESS: Final = "nothing reads it without kubernetes.kubeconfig or kubernetes.k8s_api_root; leave it out"
-# The keys of ``ipam`` that belong to one type; beside another they would be ignored in silence.
-KEYS_OF_IPAM: Final = {
-    BLOCK_IPAM: ("assign_ipv4", "assign_ipv6", "ipv4_pools", "ipv6_pools"),
-    HOST_LOCAL_IPAM: ("subnet", "rangeStart", "rangeEnd", "gateway", "ranges", "routes", "dataDir", "resolvConf"),
-}
 
 
 def _find_unsupported(netconf: NetConf, own: Mapping[str, object], plugin: Plugin) -> ConfigurationError | None:
@@ -444,136 +260,83 @@ def _ignored_keys(netconf: NetConf, own: Mapping[str, object]) -> tuple[str, ...
     return tuple(sorted(key for key, value in own.items() if key.startswith("etcd_") and value))
 
 
-# --- tables -----------------------------------------------------------------------------------------------------
-
-
-def _finish_ipam(values: dict[str, object], _: object) -> dict[str, object]:
-    # A route without a destination is skipped.
-    routes = cast("tuple[Prefix | None, ...]", values.get("routes", ()))
-    is_delegated = values.get("type", "") not in ("", *KEYS_OF_IPAM)
-    return {**values, "routes": tuple(route for route in routes if route is not None), "is_delegated": is_delegated}
+# --- members ----------------------------------------------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
 class _Attachment:
-    container: str
-    ifname: str
+    container: str = field(metadata=member("containerID", NONEMPTY_STRING))
+    ifname: str = field(metadata=member("ifname", NONEMPTY_STRING))
 
 
 @frozen(kw_only=True)
 class _TopLevel:
     """The keys that stand at the top level, whichever plugin is the main one."""
 
-    type: str = ""
-    ipam: Mapping[str, object] | None = None
-    disables_gc: bool = False
-    attachments: tuple[_Attachment, ...] | None = None
+    ipam: Mapping[str, object] | None = field(default=None, metadata=member("ipam", OBJECT))
+    type: str = field(default="", metadata=member("type", STRING))
+    disables_gc: bool = field(
+        default=False,
+        metadata=member(
+            "disableGC",
+            BOOLEAN_OR_TEXT,
+            "true: GC frees nothing. A key of the list; a runtime that reads it there does not ask for GC.",
+        ),
+    )
+    attachments: tuple[_Attachment, ...] | None = field(
+        default=None,
+        metadata=member(
+            _ATTACHMENT_LISTS[0],
+            ListOf(_Attachment),
+            "GC's list of attachments; from the runtime.",
+            alternatives=(
+                Field(_ATTACHMENT_LISTS[1], ListOf(_Attachment), "An older name of cni.dev/valid-attachments."),
+            ),
+        ),
+    )
 
 
 @cache
 def netconf_decoder(purpose: LoadPurpose) -> tuple[Decoder, tuple[type, ...]]:
     """The decoder of a configuration, and the classes that are read from its one object."""
     is_strict = purpose is LoadPurpose.SETUP
-    tables = (*_TABLES, _ipam_table(is_strict=is_strict), *netconf_tables(is_strict=is_strict))
+    tables = _netconf_tables(is_strict=is_strict)
     return Decoder(cni_error, tables=tables, defaults_if_refused=not is_strict), (_TopLevel, NetConf)
 
 
-def _text(key: str) -> Field:
-    return Field(key, STRING, is_unset_if_empty=True)
-
-
-def _size(key: str) -> Field:
-    return Field(key, AT_LEAST_ZERO, is_unset_if_empty=True)
-
-
-def _ipam_table(*, is_strict: bool) -> Table[IPAMConfig]:
-    fields = {
-        "type": Field("type", PLUGIN_NAME, is_required=is_strict),
-        **fields_of(STRING_BOOLEAN, assign_ipv4="assign_ipv4", assign_ipv6="assign_ipv6"),
-        **fields_of(ListOf(STRING), ipv4_pools="ipv4_pools", ipv6_pools="ipv6_pools"),
-        "routes": Field("routes", ListOf(ROUTE)),
-        "resolv_conf": _text("resolvConf"),
-    }
-    return Table(cls=IPAMConfig, fields=fields, finish=_finish_ipam)
-
-
-_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(
-        cls=_TopLevel,
-        fields={
-            "ipam": Field("ipam", OBJECT),
-            "type": Field("type", STRING),
-            "disables_gc": Field("disableGC", BOOLEAN_OR_TEXT),
-            "attachments": Field(
-                _ATTACHMENT_LISTS[0],
-                ListOf(_Attachment),
-                alternatives=(Field(_ATTACHMENT_LISTS[1], ListOf(_Attachment)),),
-            ),
-        },
-    ),
-    Table(cls=_Attachment, fields=fields_of(NONEMPTY_STRING, container="containerID", ifname="ifname")),
-    Table(
-        cls=NetConf,
-        fields={
-            "type": Field("type", STRING),
-            "nodename": _text("nodename"),
-            "hostname": _text("hostname"),
-            "nodename_file": _text("nodename_file"),
-            "nodename_file_optional": Field("nodename_file_optional", BOOLEAN),
-            "datastore": Field((), DatastoreSettings),
-            "log": Field((), LogSettings),
-            "ipam": Field("ipam", IPAMConfig),
-            "container_settings": Field("container_settings", ContainerSettings),
-            "feature_control": Field("feature_control", FeatureControl),
-            "policy_type": Field(("policy", "type"), POLICY_TYPE),
-            "readiness_gates": Field("readiness_gates", ListOf(HTTP_URL)),
-            "num_queues": Field("num_queues", QUEUES),
-            "mtu": Field("mtu", MTU),
-            "mtu_file": _text("mtu_file"),
-            "require_mtu_file": Field("require_mtu_file", BOOLEAN),
-            "include_default_routes": Field("include_default_routes", BOOLEAN),
-            "policy_setup_timeout_s": _size("policy_setup_timeout_seconds"),
-            "endpoint_status_dir": _text("endpoint_status_dir"),
-            "ipam_lock_file": _text("ipam_lock_file"),
-            "release_record_dir": _text("release_record_dir"),
-            "device_type": Field("device_type", DEVICE_TYPE, is_unset_if_empty=True),
-            "dataplane_type": Field(("dataplane_options", "type"), DATAPLANE_TYPE, is_unset_if_empty=True),
-            "runtime": Field((), RuntimeParameters),
-            "pod_annotations": Field(("runtimeConfig", _ANNOTATIONS_CAPABILITY), STRING_MAP),
-            "labels": Field(_MESOS_LABELS, ListOf(ContainerLabel)),
-        },
-    ),
-    Table(
-        cls=RuntimeParameters,
-        fields={
-            "runtime_ips": Field(_RUNTIME_IPS, ListOf(REQUESTED_ADDRESS)),
-            "argument_ips": Field(_ARGUMENT_IPS, ListOf(REQUESTED_ADDRESS)),
-            "runtime_mac": Field(("runtimeConfig", "mac"), MAC, is_unset_if_empty=True),
-            "argument_mac": Field(("args", "cni", "mac"), MAC, is_unset_if_empty=True),
-        },
-    ),
-    Table(
-        cls=ContainerLabel,
-        fields={"name": Field("key", LABEL_NAME), "value": Field("value", LABEL_VALUE)},
-    ),
-    Table(
-        cls=LogSettings,
-        fields={
-            "level": Field("log_level", LEVEL),
-            "file_path": _text("log_file_path"),
-            "max_size_mb": _size("log_file_max_size"),
-            "max_age_days": _size("log_file_max_age"),
-            "max_count": _size("log_file_max_count"),
-        },
-    ),
-    Table(cls=ContainerSettings, fields={"allow_ip_forwarding": Field("allow_ip_forwarding", BOOLEAN)}),
-    Table(
-        cls=FeatureControl,
-        fields=fields_of(
-            BOOLEAN,
-            ip_addrs_no_ipam="ip_addrs_no_ipam",
-            floating_ips="floating_ips",
-            allowed_source_prefixes="allowed_source_prefixes",
+def _netconf_tables(*, is_strict: bool) -> tuple[Table[object], ...]:
+    """The members of classes that have others on another wire, and of ``ipam``, which a teardown does not need."""
+    ipam = declared_table(IPAMConfig)
+    kind = evolve(ipam.fields["type"], is_required=is_strict)
+    log = {
+        "level": Field("log_level", LEVEL, "Lines below this level are not written."),
+        "file_path": Field(
+            "log_file_path",
+            STRING,
+            "The file that lines are appended to; without it they go to standard error only.",
+            is_unset_if_empty=True,
         ),
-    ),
-)
+        "max_size_mb": Field(
+            "log_file_max_size",
+            AT_LEAST_ZERO,
+            "Size in MB at which the file is rotated; 0 means the default, 100.",
+            is_unset_if_empty=True,
+        ),
+        "max_age_days": Field(
+            "log_file_max_age",
+            AT_LEAST_ZERO,
+            "Days after which a rotated file is removed; 0 means the default, 30.",
+            is_unset_if_empty=True,
+        ),
+        "max_count": Field(
+            "log_file_max_count",
+            AT_LEAST_ZERO,
+            "How many rotated files are kept; 0 means the default, 10.",
+            is_unset_if_empty=True,
+        ),
+    }
+    return (
+        evolve(ipam, fields={**ipam.fields, "type": kind}),
+        Table(cls=LogSettings, fields=log),
+        *netconf_tables(is_strict=is_strict),
+    )

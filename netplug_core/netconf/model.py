@@ -1,23 +1,43 @@
-"""The network configuration as values, defaults filled in (spec 2.1 to 2.3).
+"""The network configuration as values and their members, defaults filled in (spec 2.1 to 2.3).
 
-``load`` makes them; flows and wiring read them. String booleans and deprecated keys exist only in ``load``. Empty texts
-and tuples mean not set.
+``load`` makes them; flows and wiring read them. String booleans exist only in the codecs of members, and deprecated
+keys only in ``load``. Empty texts and tuples mean not set.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final, cast
 
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.decoding.codecs import (
+    BOOLEAN,
+    HTTP_URL,
+    INTEGER,
+    OBJECT,
+    REQUESTED_ADDRESS,
+    STRING,
+    STRING_MAP,
+    Codec,
+    Refused,
+    WrongType,
+    choice_of,
+    exactly,
+    number_in,
+)
+from netplug_core.decoding.tables import ListOf, find_member, json_object, member
 from netplug_core.errors import ConfigurationError, redacted_repr
-from netplug_core.log import LogSettings
+from netplug_core.log import Level, LogSettings
+from netplug_core.names import HOST_MAC, RESOURCE_DOMAIN, label_value
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "BLOCK_IPAM", "HOST_LOCAL_IPAM", "LINUX_DATAPLANE", "MAX_MTU", "MAX_QUEUES", "ContainerLabel", "ContainerSettings",
-    "FeatureControl", "IPAMConfig", "NetConf", "Requested", "RequestedAddress", "RuntimeParameters",
+    "ARGUMENT_IPS", "AT_LEAST_ZERO", "BLOCK_IPAM", "BOOLEAN_OR_TEXT", "HOST_LOCAL_IPAM", "KEYS_OF_IPAM", "LEVEL",
+    "LINUX_DATAPLANE", "MAX_MTU", "MAX_QUEUES", "RUNTIME_IPS", "ContainerLabel", "ContainerSettings", "FeatureControl",
+    "IPAMConfig", "NetConf", "Requested", "RequestedAddress", "RuntimeParameters", "parse_mac",
 ]  # fmt: skip
 
 BLOCK_IPAM = "netplug-ipam"
@@ -33,6 +53,192 @@ MAX_MTU = 0xFFFF
 MAX_QUEUES = 4096  # the kernel refuses more for any link
 
 
+# --- values of members ------------------------------------------------------------------------------------------------
+
+
+_LEVELS: Final = {
+    "ERROR": Level.ERROR,
+    "WARNING": Level.WARNING,
+    "WARN": Level.WARNING,
+    "INFO": Level.INFO,
+    "DEBUG": Level.DEBUG,
+}
+
+
+_NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
+
+
+def _read_level(value: object) -> Level | None:
+    text = cast("str", STRING.decode(value))
+    level = _LEVELS.get(text.upper()) if text.isascii() else None
+    if text and level is None:
+        raise Refused("ERROR, WARNING, INFO and DEBUG are accepted")
+    return level
+
+
+def _read_string_boolean(value: object) -> bool | None:
+    """A key whose value is the *string* true or false (spec 2.2)."""
+    text = cast("str", STRING.decode(value))
+    if text not in ("", "true", "false"):
+        raise Refused('the string "true" or "false" is expected')
+    return text == "true" if text else None
+
+
+def _read_boolean_or_text(value: object) -> bool:
+    """A key of the list, which runtimes take as a boolean or as its text in any case."""
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return cast("bool", BOOLEAN.decode(value))
+
+
+def _read_plugin_name(value: object) -> str:
+    name = "" if value is None else cast("str", STRING.decode(value))
+    if not name or "/" in name or name == "netplug":
+        raise Refused("the name of an IPAM plugin is expected, such as netplug-ipam", value=name)
+    return name
+
+
+def _read_queues(value: object) -> int:
+    queues = max(cast("int", INTEGER.decode(value)), 1)
+    if queues > MAX_QUEUES:
+        raise Refused(f"at most {MAX_QUEUES} are possible")
+    return queues
+
+
+def _read_route(value: object) -> Prefix | None:
+    """The destination of a route; its gateway is ignored, as the next hop is always the same."""
+    text = find_member(cast("Mapping[str, object]", OBJECT.decode(value)), "dst")
+    try:
+        return Prefix.parse(cast("str", STRING.decode(text))) if text else None
+    except WrongType:
+        raise
+    except ValueError as error:
+        raise Refused(f"{error}; a CIDR such as 10.0.0.0/8 is expected", path=".dst", value=text) from None
+
+
+def _read_label_name(value: object) -> str:
+    """The name of a label that an orchestrator of plain containers sends.
+
+    One of these labels would move the endpoint to a namespace. A DEL finds the endpoint by container and interface
+    alone, and the labels may have changed since the ADD; so all endpoints of such containers are in one namespace.
+    """
+    text = cast("str", STRING.decode(value))
+    if text == _NAMESPACE_LABEL:
+        raise Refused("endpoints of containers without a pod are in the namespace default; leave this label out")
+    name = _without_foreign_characters(text)
+    if not name:
+        raise Refused("a text with a letter, a digit or '_' is expected")
+    return label_value(name)
+
+
+def _read_label_value(value: object) -> str:
+    return label_value(_without_foreign_characters(cast("str", STRING.decode(value))))
+
+
+def _without_foreign_characters(text: str) -> str:
+    """A text such as a path, of the characters that a label may have: ``/a/b/c`` becomes ``a.b.c``."""
+    dashed = re.sub("[^-_.a-zA-Z0-9]+", "-", text.replace("/", "."))
+    return re.sub("[-.]+", lambda run: "." if "." in run[0] else run[0], dashed).strip("-.")
+
+
+def _any_case(text: str) -> str:
+    """A pattern of JSON Schema, which has no flags, for a text in upper and lower case."""
+    return "".join(f"[{letter}{letter.lower()}]" for letter in text)
+
+
+def parse_mac(text: str) -> str:
+    """The MAC that a text is, in lower case with colons.
+
+    Raises:
+        ValueError: it is none that an interface of a container can have. The kernel gives no interface a multicast
+            address or 0, and the host end has its own.
+    """
+    octets = bytes.fromhex(re.sub("[:.-]", "", text)) if re.fullmatch(_MAC, text) else b""
+    mac = octets.hex(":")
+    if not any(octets) or octets[0] & 1 or mac == HOST_MAC:
+        raise ValueError(MAC_ACCEPTED)
+    return mac
+
+
+def _read_mac(value: object) -> str:
+    text = cast("str", STRING.decode(value))
+    try:
+        return parse_mac(text) if text else ""
+    except ValueError as error:
+        raise Refused(str(error), value=text) from None
+
+
+MAC_ACCEPTED: Final = "the 6 bytes of a unicast address are expected, such as 02:00:5e:10:00:01"
+"""What an error about a MAC says would be accepted."""
+
+# The three ways to write one. Loader and schema have one pattern; in it, the host end's MAC is left out in each.
+_MAC: Final = (
+    "[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{4}(?:[.][0-9A-Fa-f]{4}){2}"
+)
+_UNICAST: Final = f"(?![0:.-]*$)(?!(?:[eE]{{2}}[:.-]?){{6}}$)(?![0-9A-Fa-f][13579bdfBDF])(?:{_MAC})"
+MAC: Final = Codec(_read_mac, schema={"type": "string", "pattern": exactly(f"|{_UNICAST}")})
+LEVEL: Final = Codec(
+    _read_level,
+    schema={
+        "anyOf": [
+            {"enum": ["", *_LEVELS]},  # what an editor offers
+            {"type": "string", "pattern": exactly("|".join(map(_any_case, _LEVELS)))},
+        ]
+    },
+)
+LABEL_NAME: Final = Codec(
+    _read_label_name,
+    schema={
+        "type": "string",
+        "pattern": exactly(
+            rf"(?!{re.escape(_NAMESPACE_LABEL)}(?![\s\S]))[^\u0000]*[A-Za-z0-9_][^\u0000]*",
+        ),
+    },
+)
+LABEL_VALUE: Final = Codec(_read_label_value, schema=STRING.schema)
+STRING_BOOLEAN: Final = Codec(_read_string_boolean, schema={"enum": ["", "true", "false"]})
+BOOLEAN_OR_TEXT: Final = Codec(
+    _read_boolean_or_text,
+    schema={
+        "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": exactly("[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]")}]
+    },
+)
+PLUGIN_NAME: Final = Codec(
+    _read_plugin_name, schema={"type": "string", "pattern": "^(?!netplug(?![\\s\\S]))[^/\\u0000]+$"}
+)
+QUEUES: Final = Codec(_read_queues, schema={"type": "integer", "maximum": MAX_QUEUES})
+ROUTE: Final = Codec(_read_route, schema={"type": "object", "properties": {"dst": {"type": ["string", "null"]}}})
+AT_LEAST_ZERO: Final = number_in(0, None, "a number of at least 0 is expected")
+MTU: Final = number_in(0, MAX_MTU, f"a number from 0 to {MAX_MTU} is expected")
+POLICY_TYPE: Final = choice_of(("k8s",), '"k8s" is the one policy type there is')
+DEVICE_TYPE: Final = choice_of(("veth",), 'supported: "veth"; "netkit" comes with a later release')
+DATAPLANE_TYPE: Final = choice_of(
+    (LINUX_DATAPLANE,), f'invalid dataplane type: "{LINUX_DATAPLANE}" is the one there is'
+)
+
+
+# --- the configuration ------------------------------------------------------------------------------------------------
+
+
+# The keys of ``ipam`` that belong to one type; beside another they would be ignored in silence.
+KEYS_OF_IPAM: Final = {
+    BLOCK_IPAM: ("assign_ipv4", "assign_ipv6", "ipv4_pools", "ipv6_pools"),
+    HOST_LOCAL_IPAM: ("subnet", "rangeStart", "rangeEnd", "gateway", "ranges", "routes", "dataDir", "resolvConf"),
+}
+_ANNOTATIONS_CAPABILITY: Final = "io.kubernetes.cri.pod-annotations"
+RUNTIME_IPS: Final = ("runtimeConfig", "ips")
+ARGUMENT_IPS: Final = ("args", "cni", "ips")
+_MESOS_LABELS: Final = ("args", "org.apache.mesos", "network_info", "labels", "labels")
+
+
+def _finish_ipam(values: dict[str, object], _: object) -> dict[str, object]:
+    # A route without a destination is skipped.
+    routes = cast("tuple[Prefix | None, ...]", values.get("routes", ()))
+    is_delegated = values.get("type", "") not in ("", *KEYS_OF_IPAM)
+    return {**values, "routes": tuple(route for route in routes if route is not None), "is_delegated": is_delegated}
+
+
+@json_object(finish=_finish_ipam)
 @frozen(kw_only=True)
 class IPAMConfig:
     """The ``ipam`` object (spec 2.2); pools are names or CIDRs in the order to try them.
@@ -42,13 +248,22 @@ class IPAMConfig:
     those of another plugin, a program that is executed; of its keys only ``type`` is read.
     """
 
-    type: str = ""
-    assign_ipv4: bool = True
-    assign_ipv6: bool = False
-    ipv4_pools: tuple[str, ...] = ()
-    ipv6_pools: tuple[str, ...] = ()
-    routes: tuple[Prefix, ...] = ()
-    resolv_conf: str = ""
+    # fmt: off
+    type: str = field(default="", metadata=member("type", PLUGIN_NAME,
+        "netplug-ipam assigns from pools, host-local from ranges of this host; any other plugin is executed."))
+    assign_ipv4: bool = field(default=True, metadata=member("assign_ipv4", STRING_BOOLEAN,
+        "The string true or false: whether a container gets an IPv4 address; true if it is left out."))
+    assign_ipv6: bool = field(default=False, metadata=member("assign_ipv6", STRING_BOOLEAN,
+        "The string true or false: whether a container gets an IPv6 address; false if it is left out."))
+    ipv4_pools: tuple[str, ...] = field(default=(), metadata=member("ipv4_pools", ListOf(STRING),
+        "Names or whole CIDRs of the IPv4 pools to assign from, in this order; all pools if empty."))
+    ipv6_pools: tuple[str, ...] = field(default=(), metadata=member("ipv6_pools", ListOf(STRING),
+        "Names or whole CIDRs of the IPv6 pools to assign from, in this order; all pools if empty."))
+    routes: tuple[Prefix, ...] = field(default=(), metadata=member("routes", ListOf(ROUTE),
+        "With host-local: destinations that replace the default routes."))
+    resolv_conf: str = field(default="", metadata=member("resolvConf", STRING,
+        "With host-local: a resolv.conf file whose settings the result has.", is_unset_if_empty=True))
+    # fmt: on
     is_delegated: bool = False
 
 
@@ -56,24 +271,32 @@ class IPAMConfig:
 class ContainerSettings:
     """Settings inside the container's namespace."""
 
-    allow_ip_forwarding: bool = False
+    # fmt: off
+    allow_ip_forwarding: bool = field(default=False, metadata=member("allow_ip_forwarding", BOOLEAN,
+        "Whether the container may forward packets."))
+    # fmt: on
 
 
 @frozen(kw_only=True)
 class FeatureControl:
     """Features that are off unless asked for: annotations by which a pod can reach what is not its own (spec 2.4)."""
 
-    ip_addrs_no_ipam: bool = False
-    floating_ips: bool = False
-    allowed_source_prefixes: bool = False
+    # fmt: off
+    ip_addrs_no_ipam: bool = field(default=False, metadata=member("ip_addrs_no_ipam", BOOLEAN,
+        "Whether pods may name addresses that no address assignment holds."))
+    floating_ips: bool = field(default=False, metadata=member("floating_ips", BOOLEAN,
+        "Whether pods may have floating IPs."))
+    allowed_source_prefixes: bool = field(default=False, metadata=member("allowed_source_prefixes", BOOLEAN,
+        "Whether pods may send from other addresses than their own."))
+    # fmt: on
 
 
 @frozen(kw_only=True)
 class ContainerLabel:
     """A label that an orchestrator of plain containers sends, in the characters that labels may have."""
 
-    name: str
-    value: str = ""
+    name: str = field(metadata=member("key", LABEL_NAME))
+    value: str = field(default="", metadata=member("value", LABEL_VALUE))
 
 
 @frozen(kw_only=True)
@@ -83,10 +306,16 @@ class RuntimeParameters:
     Source: CNI conventions, "Dynamic Plugin specific fields" and "args in network config".
     """
 
-    runtime_ips: tuple[Address, ...] = ()
-    argument_ips: tuple[Address, ...] = ()
-    runtime_mac: str = ""
-    argument_mac: str = ""
+    # fmt: off
+    runtime_ips: tuple[Address, ...] = field(default=(), metadata=member(RUNTIME_IPS, ListOf(REQUESTED_ADDRESS),
+        "The container's addresses, at most one of each family; a prefix length is ignored."))
+    argument_ips: tuple[Address, ...] = field(default=(), metadata=member(ARGUMENT_IPS, ListOf(REQUESTED_ADDRESS),
+        "The container's addresses, at most one of each family; a prefix length is ignored."))
+    runtime_mac: str = field(default="", metadata=member(("runtimeConfig", "mac"), MAC,
+        "The MAC of the container's interface.", is_unset_if_empty=True))
+    argument_mac: str = field(default="", metadata=member(("args", "cni", "mac"), MAC,
+        "The MAC of the container's interface.", is_unset_if_empty=True))
+    # fmt: on
 
 
 @frozen(kw_only=True)
@@ -119,33 +348,56 @@ class NetConf:
     ``labels`` are for the endpoint of a container without a pod; the last one of a name counts.
     """
 
-    type: str = ""
-    nodename: str = ""
-    hostname: str = ""
-    nodename_file: str = "/var/lib/netplug/nodename"
-    nodename_file_optional: bool = True
-    datastore: DatastoreSettings = field(factory=DatastoreSettings)
-    log: LogSettings = field(factory=LogSettings)
-    ipam: IPAMConfig = IPAMConfig()
-    container_settings: ContainerSettings = ContainerSettings()
-    feature_control: FeatureControl = FeatureControl()
-    policy_type: str = ""
-    readiness_gates: tuple[str, ...] = field(default=(), repr=redacted_repr)
-    num_queues: int = 1
-    mtu: int = 0
-    mtu_file: str = "/var/lib/netplug/mtu"
-    require_mtu_file: bool = False
-    include_default_routes: bool = False
+    # fmt: off
+    type: str = field(default="", metadata=member("type", STRING))
+    nodename: str = field(default="", metadata=member("nodename", STRING,
+        "The name that this node is registered under, if it is not the machine's own name.", is_unset_if_empty=True))
+    hostname: str = field(default="", metadata=member("hostname", STRING, "Deprecated: use nodename.",
+        is_unset_if_empty=True))
+    nodename_file: str = field(default="/var/lib/netplug/nodename", metadata=member("nodename_file", STRING,
+        "Where the node process writes the node's name; read if nodename is empty.", is_unset_if_empty=True))
+    nodename_file_optional: bool = field(default=True, metadata=member("nodename_file_optional", BOOLEAN,
+        "false: ADD and STATUS wait until the node-name file exists."))
+    datastore: DatastoreSettings = field(factory=DatastoreSettings, metadata=member((), DatastoreSettings))
+    log: LogSettings = field(factory=LogSettings, metadata=member((), LogSettings))
+    ipam: IPAMConfig = field(default=IPAMConfig(), metadata=member("ipam", IPAMConfig, "How addresses are assigned."))
+    container_settings: ContainerSettings = field(default=ContainerSettings(), metadata=member("container_settings",
+        ContainerSettings, "Settings inside the container's network namespace."))
+    feature_control: FeatureControl = field(default=FeatureControl(), metadata=member("feature_control", FeatureControl,
+        "Features by which a pod can reach what is not its own; all are off unless set to true."))
+    policy_type: str = field(default="", metadata=member(("policy", "type"), POLICY_TYPE,
+        "k8s: pods get the profiles of their namespace and service account."))
+    readiness_gates: tuple[str, ...] = field(default=(), repr=redacted_repr, metadata=member("readiness_gates",
+        ListOf(HTTP_URL), "URLs that must answer before an ADD begins to assign addresses."))
+    num_queues: int = field(default=1, metadata=member("num_queues", QUEUES,
+        "Receive and transmit queues of both ends of the link; below 1 means 1."))
+    mtu: int = field(default=0, metadata=member("mtu", MTU,
+        "The MTU of both ends of the link; 0 means that of mtu_file, else the kernel's default."))
+    mtu_file: str = field(default="/var/lib/netplug/mtu", metadata=member("mtu_file", STRING,
+        "A file with the MTU; read even if mtu is set.", is_unset_if_empty=True))
+    require_mtu_file: bool = field(default=False, metadata=member("require_mtu_file", BOOLEAN,
+        "true: an ADD fails if mtu_file does not exist."))
+    include_default_routes: bool = field(default=False, metadata=member("include_default_routes", BOOLEAN,
+        "Beside the routes of host-local or of another IPAM plugin: the default routes."))
+    policy_setup_timeout_s: int = field(default=0, metadata=member("policy_setup_timeout_seconds", AT_LEAST_ZERO,
+        "How long an ADD waits until the pod's policy is programmed; 0: it does not wait.", is_unset_if_empty=True))
+    endpoint_status_dir: str = field(default="/var/run/netplug/endpoint-status", metadata=member("endpoint_status_dir",
+        STRING, "Where the node process says which endpoints are programmed.", is_unset_if_empty=True))
+    ipam_lock_file: str = field(default="/var/run/netplug/ipam.lock", metadata=member("ipam_lock_file", STRING,
+        "The lock file of all calls on this host.", is_unset_if_empty=True))
+    release_record_dir: str = field(default="/var/lib/netplug/release-records", metadata=member("release_record_dir",
+        STRING, "Where a DEL without its datastore leaves what is to be released.", is_unset_if_empty=True))
+    device_type: str = field(default="veth", metadata=member("device_type", DEVICE_TYPE, "The kind of link.",
+        is_unset_if_empty=True))
+    dataplane_type: str = field(default=LINUX_DATAPLANE, metadata=member(("dataplane_options", "type"), DATAPLANE_TYPE,
+        "The name of the implementation.", is_unset_if_empty=True))
+    runtime: RuntimeParameters = field(default=RuntimeParameters(), metadata=member((), RuntimeParameters))
+    pod_annotations: Mapping[str, str] | None = field(default=None, repr=False, hash=False, metadata=member(
+        ("runtimeConfig", _ANNOTATIONS_CAPABILITY), STRING_MAP, "The pod's annotations, from the runtime."))
+    labels: tuple[ContainerLabel, ...] = field(default=(), repr=False, metadata=member(_MESOS_LABELS,
+        ListOf(ContainerLabel), "What the endpoint of a container without a pod has as labels."))
+    # fmt: on
     disables_gc: bool = False
-    policy_setup_timeout_s: int = 0
-    endpoint_status_dir: str = "/var/run/netplug/endpoint-status"
-    ipam_lock_file: str = "/var/run/netplug/ipam.lock"
-    release_record_dir: str = "/var/lib/netplug/release-records"
-    device_type: str = "veth"
-    dataplane_type: str = LINUX_DATAPLANE
-    runtime: RuntimeParameters = RuntimeParameters()
-    pod_annotations: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
-    labels: tuple[ContainerLabel, ...] = field(default=(), repr=False)
     valid_attachments: frozenset[tuple[str, str]] | None = None
     own_keys: Mapping[str, object] = field(factory=dict, repr=False, eq=False)
     unsupported: ConfigurationError | None = field(default=None, repr=False, eq=False)

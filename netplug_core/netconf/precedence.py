@@ -27,7 +27,6 @@ from netplug_core.netconf.annotations import (
     AnnotatedPod,
     PodAnnotations,
 )
-from netplug_core.netconf.load import parse_mac
 from netplug_core.netconf.model import (
     BLOCK_IPAM,
     HOST_LOCAL_IPAM,
@@ -36,6 +35,7 @@ from netplug_core.netconf.model import (
     Requested,
     RequestedAddress,
     RuntimeParameters,
+    parse_mac,
 )
 
 __all__ = ["ResolvedAddresses", "find_requested", "require_allowed", "resolve_addresses"]

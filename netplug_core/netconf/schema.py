@@ -1,4 +1,4 @@
-"""The JSON Schema of the network configuration (draft 2020-12), made from the tables that decode it.
+"""The JSON Schema of the network configuration (draft 2020-12), made from the members that are decoded.
 
 `make manifests` writes it for editors. What it accepts, ``load`` accepts too, and the other way round. Only what a text
 means is beyond it: whether a CIDR has host bits, a pool exists or a datastore is installed. Source: spec 2.1 to 2.3.
@@ -17,8 +17,8 @@ from netplug_core.decoding.codecs import Codec, exactly
 from netplug_core.decoding.tables import Decoder, ListOf, Table, find_member
 from netplug_core.ipam.hostlocal.settings import settings_decoder
 from netplug_core.netconf.descriptions import DESCRIPTIONS
-from netplug_core.netconf.load import KEYS_OF_IPAM, LoadPurpose, netconf_decoder
-from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM
+from netplug_core.netconf.load import LoadPurpose, netconf_decoder
+from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, KEYS_OF_IPAM
 from netplug_core.settings.model import (
     DEPRECATED_KEYS,
     ETCD_DATASTORE,
@@ -150,13 +150,14 @@ class _Reader:
 
     def object_of(self, cls: type) -> Schema:
         """The schema of an object of a class."""
-        table = next(table for table in self.decoder.tables if table.cls is cls)
+        table = self.decoder.table_of(cls)
         schema: Schema = {"type": "object"}
         for attribute, line in table.fields.items():
             is_required = line.is_required or _default(table, attribute) is NOTHING
             for one in (line, *line.alternatives):
-                value = self.value_of(one.codec)
-                _merge(schema, _below(one.path, value if is_required else _nullable(value), is_required=is_required))
+                value = self.value_of(one.codec) if is_required else _nullable(self.value_of(one.codec))
+                described = {**value, "description": one.text} if one.text else value
+                _merge(schema, _below(one.path, described, is_required=is_required))
         return schema
 
     def value_of(self, codec: Codec | ListOf | type) -> Schema:
@@ -213,10 +214,11 @@ def _nullable(schema: Schema) -> Schema:
 
 
 def _describe(schema: Schema, path: str) -> None:
-    """Put descriptions and marks at the members of an object's schema; every one has a description."""
+    """Put marks, and the descriptions that no class declares, at an object's members; every one has a description."""
     for name, member in cast("dict[str, Schema]", schema.get("properties", {})).items():
         here = f"{path}{name}"
-        member["description"] = DESCRIPTIONS[here]
+        if "description" not in member:
+            member["description"] = DESCRIPTIONS[here]
         if here in _DEPRECATED:
             member["deprecated"] = True
         _describe(member, f"{here}.")
