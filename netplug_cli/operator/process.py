@@ -1,24 +1,23 @@
-"""The operator: its command line, its loop, and what it says of itself over HTTP.
+"""The operator: its command line, its controller, and what it says of itself over HTTP.
 
-The loop reads the cluster, plans, acts and reports. Over HTTP it answers probes and shows its metrics.
+The controller reads the cluster, plans, acts and reports. Over HTTP the process answers probes and shows its metrics.
 """
 
 from __future__ import annotations
 
 import argparse
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from threading import Event, Thread
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
 from netplug_cli.http_server import Page, Pages
 from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter, write_component_statuses
-from netplug_cli.operator.election import Election
 from netplug_cli.operator.metrics import METRICS_TYPE, OperatorMetrics
 from netplug_cli.operator.observing import Observer, Unreadable
+from netplug_cli.runtime.controllers import Runtime
+from netplug_cli.runtime.election import LeaderElection
 from netplug_core.clock import Clock, format_time
 from netplug_core.errors import NetplugError
 from netplug_core.log import Level, Log
@@ -35,11 +34,13 @@ from netplug_core.operator.status import (
     report_failure,
     status_of,
 )
+from netplug_core.reconcile.controller import Backoff, Controller, Problem, Source, Timing, Unfinished
+from netplug_core.reconcile.controller import Plan as FramePlan
 from netplug_core.resources.installation import INSTALLATION_KIND
 
 __all__ = [
-    "REST_S", "RESYNC_S", "OperatorArguments", "OperatorLoop", "add_values", "find_dead", "operator_pages",
-    "parse_arguments",
+    "CHANGES", "END_S", "REST_S", "RESYNC_S", "Operator", "OperatorArguments", "add_values", "find_dead",
+    "operator_pages", "parse_arguments",
 ]  # fmt: skip
 
 
@@ -95,21 +96,35 @@ RESYNC_S: Final = 300.0
 REST_S: Final = 2.0
 """The least time from a look to the next one: each pod of a rollout is an event, and so is our own status."""
 
-_FIRST_RETRY_S: Final = REST_S
+CHANGES: Final = Source("changes of the cluster")
+"""What wakes the operator: something that it watches has changed, or it has got or lost the Lease."""
+
+END_S: Final = 25.0
+"""How long the action that lasts may take when the process ends."""
+
+_NAME: Final = "installation"
 _LONGEST_RETRY_S: Final = 30.0
 _AWAITED_S: Final = 10.0
 """The pause while pods start or end: they are not watched."""
 
-_NOT_LEADING_S: Final = REST_S
 _STUCK_S: Final = 300.0
 """No action takes as long as that."""
 
-_END_S: Final = 25.0
+
+@frozen(kw_only=True)
+class _Pass:
+    """What one look has found, and what is to be done about it, in order."""
+
+    state: ClusterState
+    plan: Plan
+
+
+_Seen: TypeAlias = ClusterState | Unreadable | None
 
 
 @define(kw_only=True)
-class OperatorLoop:
-    """``is_leading`` says whether this process may write; ``on_crash`` is called if the loop ends by an error."""
+class Operator:
+    """``is_leading`` says whether this process may write."""
 
     observer: Observer
     actor: Actor
@@ -117,50 +132,45 @@ class OperatorLoop:
     components: ComponentStatuses
     metrics: OperatorMetrics
     is_leading: Callable[[], bool]
-    on_crash: Callable[[], None]
     clock: Clock
     log: Log
-    _wakeup: Event = field(factory=Event, init=False)
-    _stopping: Event = field(factory=Event, init=False)
-    _thread: Thread | None = field(default=None, init=False)
-    _moved_at: float = field(default=0.0, init=False)
-    _retry_s: float = field(default=_FIRST_RETRY_S, init=False)
+    _is_stopping: bool = field(default=False, init=False)
+    _moved_at: float | None = field(default=None, init=False)
+    _outcome: str = field(default="", init=False)
     _done: tuple[Action, ...] = field(default=(), init=False)
-    _reported: str = field(default="", init=False)
-    _degraded: tuple[str, str] | None = field(default=None, init=False)
     _has_led: bool = field(default=False, init=False)
     _unready: str = field(default="the cluster has not been read yet", init=False)
     _conditions: Mapping[str, float] = field(factory=dict, init=False)
 
-    def start(self) -> None:
-        """Begin, in a thread."""
-        self._moved_at = self.clock.monotonic()
-        self._thread = Thread(target=self._run, name="operator", daemon=True)
-        self._thread.start()
+    def controller(self) -> Controller[_Seen, _Pass | Unreadable]:
+        """What looks and acts. Its actions have an order, so that all of a look are one."""
+        return Controller(
+            name=_NAME,
+            inputs=frozenset({CHANGES}),
+            observe=lambda _deadline: self._observe(),
+            plan=self._plan,
+            act=lambda action, _deadline: self._act(action),
+            failure="the cluster cannot be made as its Installation says",
+            timing=Timing(rest_s=REST_S, backoff=Backoff(first_s=REST_S, longest_s=_LONGEST_RETRY_S)),
+        )
 
-    def wake(self) -> None:
-        """Look soon: at most ``REST_S`` after the last look, or after the one that lasts."""
-        self._wakeup.set()
+    def ask_to_stop(self) -> None:
+        """Begin no other action."""
+        self._is_stopping = True
 
-    def stop(self) -> bool:
-        """End after the action that lasts; whether it has ended."""
-        self._stopping.set()
-        self.wake()
-        if self._thread is not None:
-            self._thread.join(_END_S)
-        return not self.is_alive
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+    def note_pass(self, name: str, _is_failed: bool, seconds: float) -> None:  # noqa: FBT001  a ``NotePass``
+        """Count a look that has ended, and how; one without the Lease is none."""
+        if name != _NAME:
+            return
+        self._moved_at = None
+        if self._outcome:
+            self.metrics.note_look(self._outcome, seconds)
+        self._outcome = ""
 
     def find_problem(self) -> str:
-        """Why the process has to be started again; empty if the loop moves."""
-        if not self.is_alive:
-            return "the loop has ended"
-        still_s = self.clock.monotonic() - self._moved_at
-        return f"nothing has moved for {still_s:.0f} s" if still_s > RESYNC_S + _STUCK_S else ""
+        """Why the process has to be started again; empty if what it does moves."""
+        still_s = 0.0 if self._moved_at is None else self.clock.monotonic() - self._moved_at
+        return f"nothing has moved for {still_s:.0f} s" if still_s > _STUCK_S else ""
 
     def find_unready(self) -> str:
         """Why the process that acts could not act now; empty if it can, and in one that waits."""
@@ -171,49 +181,61 @@ class OperatorLoop:
         """The conditions of the Installation, 1 for those that are true; none in a process that waits."""
         return dict(self._conditions) if self.is_leading() else {}
 
-    def look(self) -> float:
-        """Look once, and act; how many seconds to wait before the next look, unless something changes."""
-        if not self.is_leading():
-            self._has_led = False
-            return _NOT_LEADING_S
-        began_s = self.clock.monotonic()
-        outcome, pause_s = self._look()
-        self.metrics.note_look(outcome, self.clock.monotonic() - began_s)
-        return pause_s
+    # --- one look --------------------------------------------------------------------------------------------------
 
-    def _look(self) -> tuple[str, float]:
-        """How the look has ended, and the pause after it."""
+    def _observe(self) -> _Seen:
+        """The cluster; None without the Lease, with which this process is woken."""
+        if not self._may_write():
+            self._has_led = False
+            return None
+        self._moved_at, self._outcome = self.clock.monotonic(), "failed"  # until it has ended
         try:
             state = self.observer.observe()
         except Unreadable as error:
             self._unready = f"the cluster cannot be read: {error}"
-            self._report_once("the cluster cannot be read", error)
-            return "unreadable", self._after_unreadable(error)
+            return error
         self._unready = ""
+        return state
+
+    def _plan(self, seen: _Seen) -> FramePlan[_Pass | Unreadable]:
+        if seen is None:
+            return FramePlan(look_again_s=REST_S)
+        if isinstance(seen, Unreadable):
+            return FramePlan(actions=(seen,))
+        found = plan(seen, self.observer.shipped, self.observer.settings)
+        idle_s = RESYNC_S if found.report.is_ready else _AWAITED_S
+        return FramePlan(
+            actions=(_Pass(state=seen, plan=found),),
+            look_again_s=REST_S if found.actions else idle_s,
+            problems=tuple(_degraded(found.report)),
+        )
+
+    def _act(self, action: _Pass | Unreadable) -> None:
+        if isinstance(action, Unreadable):
+            self._outcome = "unreadable"
+            problems = (*self._note_unreadable(action), _problem("the cluster cannot be read", action))
+            raise Unfinished(problems)
+        problems = self._make_so(action)
+        if problems:
+            raise Unfinished(problems)
+        self._outcome = "done"
+
+    def _make_so(self, action: _Pass) -> tuple[Problem, ...]:
+        """Do a plan and write the status; what is left. If actions come again although they were done, that is left."""
+        state, found = action.state, action.plan
+        repeats, self._done = bool(found.actions) and found.actions == self._done, found.actions
         self._report_take_over(state)
-        found = plan(state, self.observer.shipped, self.observer.settings)
-        failure = self._act(state, found)
+        failure = self._do(state, found)
+        problems: list[Problem] = []
         if failure is not None:
-            self._report_once(describe(failure[0]), failure[1])
+            problems.append(_problem(describe(failure[0]), failure[1]))
             found = plan_after_failure(found, *failure)
-        self._report_degraded(found.report)
-        has_status = self._write_status(state, found) and self._write_component_statuses()
-        has_failed = failure is not None or not has_status
-        return ("failed" if has_failed else "done"), self._pause(found, has_failed=has_failed)
-
-    # --- one look --------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._wakeup.clear()
-                self._moved_at = self.clock.monotonic()
-                pause_s = self.look()
-                self._stopping.wait(REST_S)
-                self._wakeup.wait(max(0.0, pause_s - REST_S))
-        except Exception:  # noqa: BLE001  # the process ends, and is started again
-            self.log(Level.ERROR, f"the loop has ended\n{traceback.format_exc()}")
-            self.on_crash()
+        problems += self._write_status(state, found)
+        problems += self._write_component_statuses()
+        if repeats and not problems:
+            text = "what was done is to be done again: something undoes it"
+            problems.append(Problem(message=text, cause=describe(found.actions[0]), level=Level.INFO))
+        return tuple(problems)
 
     def _report_take_over(self, state: ClusterState) -> None:
         """An Event, once for each time that this process begins to act on an Installation."""
@@ -221,10 +243,10 @@ class OperatorLoop:
             self._has_led = True
             self.reporter.report(state.installation, [TAKE_OVER])
 
-    def _act(self, state: ClusterState, found: Plan) -> tuple[Action, NetplugError] | None:
+    def _do(self, state: ClusterState, found: Plan) -> tuple[Action, NetplugError] | None:
         """Do everything of a plan; what failed, and how, if anything did. The rest is then not done."""
         for action in found.actions:
-            if self._stopping.is_set() or not self.is_leading() or found.mode is None:
+            if not self._may_write() or found.mode is None:
                 return None
             self._moved_at = self.clock.monotonic()
             self.log(Level.INFO, describe(action))
@@ -239,101 +261,86 @@ class OperatorLoop:
                 self.reporter.report(state.installation, [event])
         return None
 
-    def _write_status(self, state: ClusterState, found: Plan) -> bool:
-        """Whether the status says what was found; also if there is no Installation any more."""
+    def _may_write(self) -> bool:
+        return not self._is_stopping and self.is_leading()
+
+    def _write_status(self, state: ClusterState, found: Plan) -> tuple[Problem, ...]:
+        """Make the status say what was found; also if there is no Installation any more. What is left."""
         is_gone = any(isinstance(action, SetFinalizer) and not action.is_held for action in found.actions)
-        if self._stopping.is_set() or not self.is_leading():
-            return True
+        if not self._may_write():
+            return ()
         if state.installation is None or is_gone:
             self.components.remove()
-            return True
+            return ()
         return self._write(state.installation, found)
 
-    def _write(self, installation: Json, found: Plan) -> bool:
+    def _write(self, installation: Json, found: Plan) -> tuple[Problem, ...]:
         now = format_time(self.clock.now_ns())
         status = status_of(found, installation, version=self.observer.settings.version, now=now)
         self._conditions = condition_values(status)
         self.components.write(installation, found)
         if has_status(installation, status):
-            return True
+            return ()
         try:
             self.actor.write_status(installation, status)
         except NetplugError as error:
             self.metrics.note_write("apply", f"{INSTALLATION_KIND}/status", has_failed=True)
-            self._report_once("the status cannot be written", error)
-            return False
+            return (_problem("the status cannot be written", error),)
         self.metrics.note_write("apply", f"{INSTALLATION_KIND}/status", has_failed=False)
         self.reporter.report(installation, events_of_status(installation, status))
-        return True
+        return ()
 
-    def _write_component_statuses(self) -> bool:
-        """Whether the components say what this release does for them."""
-        if self._stopping.is_set() or not self.is_leading():
-            return True
+    def _write_component_statuses(self) -> tuple[Problem, ...]:
+        """Make the components say what this release does for them; what is left."""
+        if not self._may_write():
+            return ()
         try:
             write_component_statuses(self.actor)
         except NetplugError as error:
-            self._report_once("the status of the components cannot be written", error)
-            return False
-        return True
+            return (_problem("the status of the components cannot be written", error),)
+        return ()
 
-    def _after_unreadable(self, error: Unreadable) -> float:
-        if error.installation is not None:
-            report = report_failure(Report(), "the cluster cannot be read", error, is_read=True)
-            self._write(error.installation, Plan(report=report))
-        return self._backed_off()
+    def _note_unreadable(self, error: Unreadable) -> tuple[Problem, ...]:
+        if error.installation is None:
+            return ()
+        report = report_failure(Report(), "the cluster cannot be read", error, is_read=True)
+        return self._write(error.installation, Plan(report=report))
 
-    def _pause(self, found: Plan, *, has_failed: bool) -> float:
-        """The pause after a look. Actions that come again although they were done do not make it hurry."""
-        repeats, self._done = found.actions == self._done, found.actions
-        if has_failed or (found.actions and repeats):
-            return self._backed_off()
-        self._retry_s, self._reported = _FIRST_RETRY_S, ""
-        if found.actions:
-            return 0.0
-        return RESYNC_S if found.report.is_ready else _AWAITED_S
 
-    def _backed_off(self) -> float:
-        pause_s, self._retry_s = self._retry_s, min(2 * self._retry_s, _LONGEST_RETRY_S)
-        return pause_s
+def _problem(what: str, error: Exception) -> Problem:
+    return Problem(message=what, cause=str(error), level=Level.ERROR)
 
-    def _report_degraded(self, report: Report) -> None:
-        """A line when the reason changes: without an Installation there is no status that could have it."""
-        if report.degraded is not None and report.degraded != self._degraded:
-            reason, message = report.degraded
-            self.log(Level.WARNING, "the installation is degraded", reason=reason, cause=message)
-        self._degraded = report.degraded
 
-    def _report_once(self, what: str, error: Exception) -> None:
-        text = f"{what}: {error}"
-        if text != self._reported:
-            self.log(Level.ERROR, what, cause=error)
-        self._reported = text
+def _degraded(report: Report) -> Iterator[Problem]:
+    """Why the Installation is degraded: without one there is no status that could have it."""
+    if report.degraded is not None:
+        reason, message = report.degraded
+        yield Problem(message="the installation is degraded", cause=message, fields=(("reason", reason),))
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
-def find_dead(loop: OperatorLoop, election: Election) -> str:
+def find_dead(operator: Operator, runtime: Runtime) -> str:
     """Why the process has to be started again; empty if its threads run and move."""
-    return loop.find_problem() or ("" if election.is_alive else "the election has ended")
+    return operator.find_problem() if runtime.are_alive else "a thread has ended"
 
 
-def operator_pages(loop: OperatorLoop, election: Election, metrics: OperatorMetrics) -> Pages:
+def operator_pages(operator: Operator, election: LeaderElection, runtime: Runtime) -> Pages:
     """The pages by their paths."""
     return {
-        "/livez": lambda: _page_of(find_dead(loop, election)),
-        "/readyz": lambda: _page_of(find_dead(loop, election) or election.problem or loop.find_unready()),
-        "/metrics": lambda: Page(body=metrics.render(), media_type=METRICS_TYPE),
+        "/livez": lambda: _page_of(find_dead(operator, runtime)),
+        "/readyz": lambda: _page_of(find_dead(operator, runtime) or election.problem or operator.find_unready()),
+        "/metrics": lambda: Page(body=operator.metrics.render(), media_type=METRICS_TYPE),
     }
 
 
-def add_values(metrics: OperatorMetrics, loop: OperatorLoop, election: Election) -> None:
+def add_values(operator: Operator, election: LeaderElection) -> None:
     """Add what is read when the metrics are."""
     text = "1 if this process has the Lease, and acts; otherwise 0."
-    metrics.add_value("netplug_operator_leader", text, lambda: float(election.is_leading))
+    operator.metrics.add_value("netplug_operator_leader", text, lambda: float(election.is_leading))
     text = "The conditions of the Installation: 1 if it is true, otherwise 0. Only of the process that acts."
-    metrics.add_values("netplug_operator_condition", text, "type", lambda: loop.conditions)
+    operator.metrics.add_values("netplug_operator_condition", text, "type", lambda: operator.conditions)
 
 
 def _page_of(problem: str) -> Page:

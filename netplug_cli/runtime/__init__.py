@@ -1,5 +1,6 @@
 """The process half of the frame for loops; ``netplug_core.reconcile.controller`` has its rules.
 
 - ``controllers``: runs controllers, each in a thread of its own
+- ``election``: which of several processes acts
 - ``signals``: the signals that end a process
 """

@@ -216,6 +216,11 @@ class Runtime:
         return all(loop.is_alive for loop in self._loops)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether no thread runs."""
+        return not any(loop.is_alive for loop in self._loops)
+
+    @property
     def healths(self) -> tuple[ControllerHealth, ...]:
         """How the controllers do now."""
         return tuple(loop.health for loop in self._loops)

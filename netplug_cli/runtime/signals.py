@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -39,6 +40,11 @@ class StopSignals:
             signal.signal(number, handler)
         self.wakeup.close()
         self._signalled.close()
+
+    def ask_to_stop(self) -> None:
+        """Ask the process to end, as a signal does; any thread may call it."""
+        with suppress(OSError):  # asked already, or it has ended
+            self._signalled.send(b"\0")
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self._is_stopping:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
 from importlib.util import find_spec
 from threading import Event
 
@@ -21,11 +23,21 @@ from netplug_cli.http_server import PageServer
 from netplug_cli.logs import Logger
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
 from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter
-from netplug_cli.operator.election import Election
 from netplug_cli.operator.metrics import OperatorMetrics
-from netplug_cli.operator.observing import Observer, open_changes
-from netplug_cli.operator.process import OperatorArguments, OperatorLoop, add_values, operator_pages, parse_arguments
+from netplug_cli.operator.observing import Observer
+from netplug_cli.operator.process import (
+    CHANGES,
+    END_S,
+    Operator,
+    OperatorArguments,
+    add_values,
+    operator_pages,
+    parse_arguments,
+)
 from netplug_cli.operator.world import Cluster, Pools
+from netplug_cli.runtime.controllers import Runtime
+from netplug_cli.runtime.election import LeaderElection
+from netplug_cli.runtime.signals import StopSignals
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_log_file
 from netplug_cli.wiring.shipped import shipped_objects
@@ -41,6 +53,7 @@ from netplug_core.installation.daemonset import SYSTEM_NAMESPACE
 from netplug_core.installation.pools import PoolStep
 from netplug_core.log import Level, Log
 from netplug_core.names import API_VERSION
+from netplug_core.operator.lease import LEASE
 from netplug_core.operator.report import COMPONENT_REFS
 from netplug_core.operator.state import ClusterMode, OperatorSettings, Shipped, installed_refs, ref_of
 from netplug_core.resources.clusterinformation import is_locked_for_loss
@@ -164,34 +177,33 @@ def serve(listening: socket.socket, settings: OperatorSettings, environ: Mapping
     ``listening`` is where probes and the collectors of metrics ask. It is closed.
     """
     clock, log = SystemClock(), Logger("operator", open_log_file)
-    access, has_crashed, stop = KubernetesAccess(kubeconfig=environ.get("KUBECONFIG", "")), Event(), Event()
-
-    def end_after_crash() -> None:
-        has_crashed.set()
-        stop.set()
-
-    def end_without_watch(error: Exception) -> None:
-        log(Level.ERROR, "the cluster is not watched any more", cause=repr(error))
-        end_after_crash()
-
+    access, has_crashed = KubernetesAccess(kubeconfig=environ.get("KUBECONFIG", "")), Event()
     with ExitStack() as stack:
+        signals = stack.enter_context(StopSignals())
+
+        def end_without_watch(error: Exception) -> None:
+            log(Level.ERROR, "the cluster is not watched any more", cause=repr(error))
+            has_crashed.set()
+            signals.ask_to_stop()
+
         cluster = stack.enter_context(closing(open_cluster_objects(access, environ, clock=clock)))
         pools = stack.enter_context(closing(StoredPools(access, clock)))
         ends = _Ends(cluster=cluster, pools=pools, identity=_identity(environ), clock=clock, log=log)
-        loop, election, metrics = _assemble(ends, settings, end_after_crash)
-        server = PageServer(listening, operator_pages(loop, election, metrics), log)
+        operator, election, runtime = _assemble(ends, settings)
+        server = PageServer(listening, operator_pages(operator, election, runtime), log)
         server.start()
         stack.callback(server.stop)
-        changes = stack.enter_context(open_changes(clock))
-        watch = open_cluster_watch(access, environ, changes.note, end_without_watch, clock=clock, log=log)
-        election.start()
-        loop.start()
-        watch.start(_watched(loop.observer.shipped))
+        note_change = partial(runtime.wake, CHANGES)
+        watch = open_cluster_watch(access, environ, note_change, end_without_watch, clock=clock, log=log)
+        runtime.start()
+        watch.start(_watched(operator.observer.shipped))
         try:
-            changes.follow(loop.wake, stop)
+            select.select([signals.wakeup], [], [])
         finally:
-            if loop.stop():
-                election.stop()
+            operator.ask_to_stop()
+            runtime.stop(END_S)
+            if runtime.has_ended:
+                election.give_up()
             else:
                 log(Level.WARNING, "an action lasts; the process ends without it, and its Lease ends by itself")
             if not watch.stop():
@@ -210,26 +222,31 @@ class _Ends:
     log: Log
 
 
-def _assemble(
-    ends: _Ends, settings: OperatorSettings, on_crash: Callable[[], None]
-) -> tuple[OperatorLoop, Election, OperatorMetrics]:
-    cluster, clock, log, metrics = ends.cluster, ends.clock, ends.log, OperatorMetrics(settings.version)
-    loop = OperatorLoop(
+def _assemble(ends: _Ends, settings: OperatorSettings) -> tuple[Operator, LeaderElection, Runtime]:
+    cluster, clock, log = ends.cluster, ends.clock, ends.log
+    operator = Operator(
         observer=Observer(cluster=cluster, pools=ends.pools, shipped=shipped_objects(), settings=settings, clock=clock),
         actor=Actor(cluster=cluster, pools=ends.pools, clock=clock),
         reporter=Reporter(cluster=cluster, identity=ends.identity, clock=clock, log=log),
         components=ComponentStatuses(cluster=cluster, clock=clock, log=log),
-        metrics=metrics,
+        metrics=OperatorMetrics(settings.version),
         is_leading=lambda: election.is_leading,
-        on_crash=on_crash,
         clock=clock,
         log=log,
     )
-    election = Election(
-        cluster=cluster, identity=ends.identity, on_change=loop.wake, on_crash=on_crash, clock=clock, log=log
+    election = LeaderElection(
+        role="operator",
+        store=cluster,
+        lease=LEASE,
+        identity=ends.identity,
+        on_change=lambda: runtime.wake(CHANGES),
+        clock=clock,
+        log=log,
     )
-    add_values(metrics, loop, election)
-    return loop, election, metrics
+    controllers = (operator.controller(), election.controller())
+    runtime = Runtime(controllers, clock=clock, log=log, note_pass=operator.note_pass)
+    add_values(operator, election)
+    return operator, election, runtime
 
 
 def _identity(environ: Mapping[str, str]) -> str:

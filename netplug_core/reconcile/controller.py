@@ -109,9 +109,11 @@ class Timing:
 
     ``jitter`` is the largest part of a pause that chance adds to it, so that the nodes of a cluster do not look all at
     once; 0 for what has to be on time.
+    A pass begins ``rest_s`` after the last one has ended, however often it is woken: for what wakes itself by its acts.
     """
 
     backoff: Backoff = Backoff()
+    rest_s: float = 0.0
     step_s: float = 60.0
     stuck_s: float = 300.0
     gather_s: float = GATHER_S
@@ -210,7 +212,7 @@ class Schedule:
     """When the next pass of a controller is due, and what is known of the passes so far. Times are monotonic.
 
     - ``look_at``: when it comes without a wake-up
-    - ``held_until``: after a failure, no pass comes earlier, however often it is woken
+    - ``held_until``: no pass comes earlier, however often it is woken; after a failure, or for a rest
     - ``woken``, ``woken_at``: how many wake-ups wait for the next pass, and when the first of them came
     - ``busy_since``: when the step began that is being done; a pass is never begun during another one
     """
@@ -257,14 +259,14 @@ class Schedule:
             failures = self.failures + 1
             delay_s = self.timing.backoff.delay_s(failures, chance=chance)
             look_at: float | None = now + delay_s
-            held_until, succeeded_at = now + min(delay_s, self.timing.backoff.first_s), self.succeeded_at
+            held_s, succeeded_at = min(delay_s, self.timing.backoff.first_s), self.succeeded_at
         else:
-            failures, succeeded_at, held_until, pause_s = 0, now, now, outcome.look_again_s
+            failures, succeeded_at, held_s, pause_s = 0, now, 0.0, outcome.look_again_s
             look_at = None if pause_s is None else now + pause_s * (1 + self.timing.jitter * chance)
         return evolve(
             self,
             look_at=look_at,
-            held_until=held_until,
+            held_until=now + max(held_s, self.timing.rest_s),
             busy_since=None,
             failures=failures,
             succeeded_at=succeeded_at,

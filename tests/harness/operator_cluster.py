@@ -16,7 +16,8 @@ from attrs import define, evolve, field
 from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter
 from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import INSTALLATION, Observer
-from netplug_cli.operator.process import OperatorLoop
+from netplug_cli.operator.process import REST_S, Operator
+from netplug_cli.runtime.controllers import ControllerLoop
 from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
@@ -290,8 +291,8 @@ def make_loop(
     log: Lines | None = None,
     clock: ManualClock | None = None,
     is_leading: bool = True,
-) -> OperatorLoop:
-    """The loop of an operator that has just been started."""
+) -> DrivenOperator:
+    """An operator that has just been started."""
     time, lines = clock or ManualClock(), log or Lines()
     observer = Observer(
         cluster=cluster,
@@ -300,24 +301,56 @@ def make_loop(
         settings=settings or OperatorSettings(version=VERSION),
         clock=time,
     )
-    return OperatorLoop(
+    operator = Operator(
         observer=observer,
         actor=Actor(cluster=cluster, pools=pools, clock=time),
         reporter=Reporter(cluster=cluster, identity="operator-1", clock=time, log=lines),
         components=ComponentStatuses(cluster=cluster, clock=time, log=lines),
         metrics=OperatorMetrics(VERSION),
         is_leading=lambda: is_leading,
-        on_crash=lambda: None,
         clock=time,
         log=lines,
     )
+    return DrivenOperator(operator, time, lines)
 
 
-def settle(loop: OperatorLoop, *, most: int = 50) -> float:
+class DrivenOperator:
+    """An operator without a thread. Its pauses have no jitter: those after failures are the longest ones."""
+
+    def __init__(self, operator: Operator, clock: ManualClock, log: Lines) -> None:
+        self.operator, self.metrics = operator, operator.metrics
+        self._clock, self._passes = clock, 0
+        self._loop = ControllerLoop(operator.controller(), clock, log, self._note_pass, chance=lambda: 1.0 - 1e-12)
+
+    def _note_pass(self, name: str, is_failed: bool, seconds: float) -> None:  # noqa: FBT001  a ``NotePass``
+        self._passes += 1
+        self.operator.note_pass(name, is_failed, seconds)
+
+    def look(self) -> float:
+        """Let the next look come; the pause after it, in whole seconds."""
+        before, pause_s = self._passes, self._loop.run_due()
+        while self._passes == before:
+            assert pause_s is not None
+            self._clock.sleep(pause_s)
+            pause_s = self._loop.run_due()
+        assert pause_s is not None
+        return round(pause_s / 1.1) if not self._loop.health.failures else round(pause_s)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last look has left something to be tried again."""
+        return bool(self._loop.health.failures)
+
+    def wake(self) -> None:
+        """Something has changed."""
+        self._loop.wake()
+
+
+def settle(loop: DrivenOperator, *, most: int = 50) -> float:
     """Look until nothing is left to do; the pause after the last look."""
     for _ in range(most):
         pause_s = loop.look()
-        if pause_s:
+        if pause_s != REST_S or loop.has_failed:
             return pause_s
     raise AssertionError("the operator does not come to rest")
 

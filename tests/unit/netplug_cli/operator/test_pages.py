@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from netplug_cli.operator.election import Election
 from netplug_cli.operator.process import add_values, operator_pages
+from netplug_cli.runtime.controllers import ControllerLoop, Runtime
+from netplug_cli.runtime.election import LeaderElection
 from netplug_core.errors import Unavailable
+from netplug_core.operator.lease import LEASE, RENEW_EVERY_S
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import network
 from tests.harness.node_server import Lines
 from tests.harness.operator_cluster import MemoryCluster, MemoryPools, make_loop, settle
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 SPEC = network(ipPools=[{"cidr": "10.244.0.0/16", "encapsulation": "None", "natOutgoing": "Disabled"}])
 AWAY = Unavailable("kubernetes API", "it is away")
@@ -21,17 +23,25 @@ class Running:
     def __init__(self) -> None:
         self.cluster, self.clock = MemoryCluster(), ManualClock()
         self.loop = make_loop(self.cluster, MemoryPools(self.cluster), clock=self.clock)
-        self.metrics = self.loop.metrics
-        self.election = Election(
-            cluster=self.cluster,
+        self.operator = self.loop.operator
+        self.election = LeaderElection(
+            role="operator",
+            store=self.cluster,
+            lease=LEASE,
             identity="operator-1",
             clock=self.clock,
             log=Lines(),
             on_change=lambda: None,
-            on_crash=lambda: None,
         )
-        self.pages = operator_pages(self.loop, self.election, self.metrics)
-        add_values(self.metrics, self.loop, self.election)
+        self._election_loop = ControllerLoop(self.election.controller(), self.clock, Lines(), chance=lambda: 0.0)
+        controllers = (self.operator.controller(), self.election.controller())
+        self.runtime = Runtime(controllers, clock=self.clock, log=Lines(), note_pass=self.operator.note_pass)
+        self.pages = operator_pages(self.operator, self.election, self.runtime)
+        add_values(self.operator, self.election)
+
+    def ask_for_the_lease(self) -> None:
+        self.clock.sleep(RENEW_EVERY_S)
+        self._election_loop.run_due()
 
     def answer(self, path: str) -> tuple[int, str]:
         page = self.pages[path]()
@@ -45,40 +55,38 @@ class Running:
 
 def test_it_lives_while_both_threads_do_and_is_ready_when_it_has_read_the_cluster() -> None:
     running = Running()
-    assert running.answer("/livez") == (503, "the loop has ended\n")
-    running.loop.start()
-    assert running.answer("/livez") == (503, "the election has ended\n")
-    running.election.start()
+    assert running.answer("/livez") == (503, "a thread has ended\n")
+    running.runtime.start()
     try:
         wait_until(lambda: running.answer("/readyz") == (200, "ok\n"), "it is ready")
         assert running.answer("/livez") == (200, "ok\n")
     finally:
-        running.loop.stop()
-        running.election.stop()
+        running.runtime.stop(EMERGENCY_STOP_S)
+    assert running.runtime.has_ended
     assert running.answer("/readyz")[0] == 503
 
 
 def test_before_the_first_look_and_while_the_server_is_away_it_is_not_ready() -> None:
     running = Running()
-    assert running.loop.find_unready() == "the cluster has not been read yet"
+    assert running.operator.find_unready() == "the cluster has not been read yet"
     assert running.election.problem == "the Lease has not been read yet"
     running.cluster.error = AWAY
     running.loop.look()
-    running.election.look()
-    assert running.loop.find_unready() == "the cluster cannot be read: kubernetes API: it is away"
+    running.ask_for_the_lease()
+    assert running.operator.find_unready() == "the cluster cannot be read: kubernetes API: it is away"
     assert running.election.problem == "kubernetes API: it is away"
     running.cluster.error = None
     running.loop.look()
-    running.election.look()
-    assert running.loop.find_unready() == running.election.problem == ""
+    running.ask_for_the_lease()
+    assert running.operator.find_unready() == running.election.problem == ""
 
 
 def test_one_that_waits_for_the_lease_is_ready_without_a_look() -> None:
     cluster = MemoryCluster()
     waiting = make_loop(cluster, MemoryPools(cluster), is_leading=False)
     waiting.look()
-    assert waiting.find_unready() == ""
-    assert waiting.conditions == {}
+    assert waiting.operator.find_unready() == ""
+    assert waiting.operator.conditions == {}
 
 
 def test_looks_writes_and_conditions_are_counted() -> None:
@@ -121,6 +129,6 @@ def test_a_removal_and_a_status_that_is_refused_are_counted_too() -> None:
 def test_who_acts_is_a_metric() -> None:
     running = Running()
     assert running.value("netplug_operator_leader") == 0
-    running.election.look()
+    running.ask_for_the_lease()
     assert running.value("netplug_operator_leader") == 1
     assert 'netplug_operator_build_info{version="1.2.3"} 1.0' in running.answer("/metrics")[1]

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from itertools import pairwise
-
 import pytest
+from attrs import evolve
 
-import netplug_cli.operator.process as process_module
-from netplug_cli.operator.observing import INSTALLATION
-from netplug_cli.operator.process import RESYNC_S, OperatorLoop
-from netplug_core.clock import Deadline
+from netplug_cli.operator.process import REST_S, RESYNC_S
 from netplug_core.errors import Unavailable
-from netplug_core.operator.state import ClusterMode, Json, ObjectRef, OperatorSettings
+from netplug_core.operator.state import ClusterMode, OperatorSettings
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import network
 from tests.harness.node_server import Lines
-from tests.harness.operator_cluster import MemoryCluster, MemoryPools, make_loop, settle
-from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
+from tests.harness.operator_cluster import DrivenOperator, MemoryCluster, MemoryPools, make_loop, settle
 
 AWAY = Unavailable("kubernetes API", "it is away")
 
@@ -97,63 +91,67 @@ def test_a_status_that_cannot_be_written_is_tried_again() -> None:
     assert cluster.conditions()["Progressing"][0] == "True"
 
 
-def test_the_thread_looks_when_it_is_woken_and_ends() -> None:
+def test_it_looks_when_it_is_woken_and_rests_between_two_looks() -> None:
+    """Each pod of a rollout is an event, and so is its own status."""
+    clock = ManualClock()
     cluster = MemoryCluster()
-    loop = make_loop(cluster, MemoryPools(cluster))
-    assert loop.find_problem() == "the loop has ended"
-    loop.start()
+    loop = make_loop(cluster, MemoryPools(cluster), clock=clock)
+    cluster.install(network(bgp="Disabled", ipPools=[{"cidr": "10.0.0.0/16", "encapsulation": "VXLAN"}]))
+    assert settle(loop) == 10.0
+    cluster.roll_out()
+    loop.wake()
+    loop.wake()
+    before_s = clock.monotonic()
+    assert loop.look() == RESYNC_S
+    assert clock.monotonic() - before_s == pytest.approx(REST_S)
+
+
+def act_through(loop: DrivenOperator, cluster: Cluster) -> None:
+    """Let the operator write to another cluster than the one that it reads."""
+    loop.operator.actor = evolve(loop.operator.actor, cluster=cluster)
+
+
+def test_it_ends_before_its_next_action() -> None:
+    cluster = MemoryCluster()
     cluster.install({})
-    loop.wake()
-    wait_until(lambda: bool(cluster.conditions()), "the status is written")
-    assert loop.find_problem() == ""
-    assert loop.stop()
-    assert not loop.is_alive
-
-
-class Restless(MemoryCluster):
-    """A cluster in which every look is followed by events at once."""
-
-    began: tuple[float, ...] = ()
-    loop: OperatorLoop | None = None
-
-    def find(self, ref: ObjectRef, *, deadline: Deadline) -> Json | None:
-        if ref == INSTALLATION:
-            self.began = (*self.began, time.monotonic())
-        if self.loop is not None:
-            self.loop.wake()
-        return super().find(ref, deadline=deadline)
-
-
-def test_events_do_not_make_it_look_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "REST_S", 0.3)
-    cluster = Restless()
-    cluster.loop = loop = make_loop(cluster, MemoryPools(cluster))
-    loop.start()
-    wait_until(lambda: len(cluster.began) >= 3, "it has looked three times")
-    assert loop.stop()
-    assert all(later - earlier >= 0.29 for earlier, later in pairwise(cluster.began))
-
-
-def test_it_ends_during_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "REST_S", EMERGENCY_STOP_S)
-    cluster = Restless()
     loop = make_loop(cluster, MemoryPools(cluster))
-    loop.start()
-    wait_until(lambda: bool(cluster.writes), "it looks at once")
-    assert loop.stop()
+
+    class Ending(MemoryCluster):
+        def apply(self, wanted: object, **options: object) -> object:  # type: ignore[override]
+            loop.operator.ask_to_stop()
+            return super().apply(wanted, **options)  # type: ignore[arg-type]
+
+    ending = Ending(objects=cluster.objects)
+    act_through(loop, ending)
+    loop.look()
+    loop.look()
+    assert len(ending.writes) == 1
 
 
-def test_a_loop_that_stands_still_or_crashes_is_seen() -> None:
+def test_an_action_that_hangs_is_seen_and_an_error_of_ours_is_one_line_and_tried_again() -> None:
     cluster, clock, log = MemoryCluster(), ManualClock(), Lines()
+    cluster.install({})
     loop = make_loop(cluster, MemoryPools(cluster), clock=clock, log=log)
-    loop.start()
-    wait_until(lambda: bool(cluster.writes), "it has looked")
-    clock.sleep(2 * RESYNC_S + 1)
-    assert loop.find_problem().startswith("nothing has moved for ")
+    hangs: list[str] = []
+
+    class Hanging(MemoryCluster):
+        def apply(self, wanted: object, **options: object) -> object:  # type: ignore[override]
+            if not hangs:
+                clock.sleep(301)
+                hangs.append(loop.operator.find_problem())
+            return super().apply(wanted, **options)  # type: ignore[arg-type]
+
+    act_through(loop, Hanging(objects=cluster.objects))
+    loop.look()
+    assert hangs == ["nothing has moved for 301 s"]
+    assert loop.operator.find_problem() == ""
     cluster.error = ValueError("a mistake of ours")  # type: ignore[assignment]
-    loop.wake()
-    wait_until(lambda: not loop.is_alive, "the loop ends")
-    assert "the loop has ended\nTraceback" in log.texts[-1]
+    assert [loop.look(), loop.look()] == [2, 4]
+    (line,) = (text for text in log.texts if "unexpected" in text)
+    assert line.startswith("ERROR installation: an unexpected error\nTraceback")
+    cluster.error = None
+    settle(loop)
+    assert cluster.conditions()["Progressing"][0] == "True"
 
 
 def test_why_it_is_degraded_is_one_line_also_without_an_installation() -> None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 from attrs import frozen
 
-from netplug_cli.operator.process import OperatorLoop
 from tests.harness.installations import manifest
-from tests.harness.operator_cluster import DEFINITION_KINDS, MemoryCluster, MemoryPools, make_loop, settle
+from tests.harness.operator_cluster import (
+    DEFINITION_KINDS,
+    DrivenOperator,
+    MemoryCluster,
+    MemoryPools,
+    make_loop,
+    settle,
+)
 from tests.harness.wrong_installations import WRONG_DOCUMENTS, WRONG_SPECS
 
 SPECS = [
@@ -22,7 +28,7 @@ class Installed:
     """A cluster in which netplug is installed by a loop."""
 
     cluster: MemoryCluster
-    loop: OperatorLoop
+    loop: DrivenOperator
     before: dict[str, object]
 
 

@@ -179,7 +179,7 @@ def test_an_installation_that_changed_meanwhile_is_read_again() -> None:
     action = CompleteInstallation(copy.deepcopy(found.cluster.objects[INSTALLATION]))
     found.cluster.objects[INSTALLATION]["metadata"]["resourceVersion"] = "2"  # type: ignore[index]
     with pytest.raises(Unavailable, match="it has changed meanwhile"):
-        loop.actor.act(action, ClusterMode.V1)
+        loop.operator.actor.act(action, ClusterMode.V1)
     assert found.look() == ["replace Installation default", STATUS]
 
 

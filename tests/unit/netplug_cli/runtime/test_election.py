@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from threading import Event
-
-from netplug_cli.operator.election import Election
+from netplug_cli.runtime.controllers import ControllerLoop
+from netplug_cli.runtime.election import LeaderElection
 from netplug_core.errors import Unavailable
 from netplug_core.operator.lease import LEASE, LEASE_S, RENEW_EVERY_S, TRUSTED_S
 from netplug_core.operator.state import ObjectRef, find_text
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines
 from tests.harness.operator_cluster import MemoryCluster
-from tests.harness.waiting import wait_until
 
 KUBE_SYSTEM = ObjectRef("v1", "Namespace", "kube-system")
+
+
+class Process:
+    """A process that asks for the Lease, without a thread."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self.election = LeaderElection(
+            role="operator",
+            store=scene.cluster,
+            lease=LEASE,
+            identity=name,
+            clock=scene.clock,
+            log=scene.log,
+            on_change=scene.note_change,
+        )
+        self._loop = ControllerLoop(self.election.controller(), scene.clock, scene.log, chance=lambda: 0.0)
+
+    @property
+    def is_leading(self) -> bool:
+        return self.election.is_leading
+
+    def look(self) -> None:
+        """Ask for the Lease now."""
+        self._loop.wake()
+        self._loop.run_due()
 
 
 class Scene:
@@ -21,20 +44,12 @@ class Scene:
 
     def __init__(self) -> None:
         self.cluster, self.clock, self.log, self.changes = MemoryCluster(), ManualClock(), Lines(), 0
-        self.crashed = Event()
 
-    def process(self, name: str) -> Election:
-        def changed() -> None:
-            self.changes += 1
+    def note_change(self) -> None:
+        self.changes += 1
 
-        return Election(
-            cluster=self.cluster,
-            identity=name,
-            clock=self.clock,
-            log=self.log,
-            on_change=changed,
-            on_crash=self.crashed.set,
-        )
+    def process(self, name: str) -> Process:
+        return Process(self, name)
 
     def holder(self) -> str:
         return find_text(self.cluster.objects.get(LEASE), "spec", "holderIdentity")
@@ -76,8 +91,8 @@ def test_a_holder_that_cannot_renew_stops_in_time() -> None:
     scene.clock.sleep(TRUSTED_S)
     one.look()
     assert (one.is_leading,) == (False,)
-    assert [line for line in scene.log.texts if line.startswith("ERROR")] == [
-        "ERROR the Lease cannot be renewed cause=kubernetes API: it is away"
+    assert [line for line in scene.log.texts if "renewed" in line] == [
+        "WARNING the Lease cannot be renewed cause=kubernetes API: it is away"
     ]
 
 
@@ -90,35 +105,39 @@ def test_who_is_slower_does_not_act() -> None:
             other.look()
             super().replace(wanted, **options)  # type: ignore[arg-type]
 
-    one.cluster = Slow(objects=scene.cluster.objects)
+    one.election.store = Slow(objects=scene.cluster.objects)
     one.look()
     assert (one.is_leading, other.is_leading) == (False, True)
 
 
-def test_an_election_that_crashes_ends_the_process() -> None:
+def test_an_error_of_ours_costs_the_lease_and_is_tried_again() -> None:
     scene = Scene()
-    scene.cluster.error = ValueError("a mistake of ours")  # type: ignore[assignment]
     one = scene.process("one")
-    one.start()
-    wait_until(scene.crashed.is_set, "the process is told to end")
-    wait_until(lambda: not one.is_alive, "the thread ends")
-    assert scene.log.texts[-1].startswith("ERROR the election has ended\nTraceback")
+    one.look()
+    scene.cluster.error = ValueError("a mistake of ours")  # type: ignore[assignment]
+    scene.clock.sleep(TRUSTED_S + 0.1)
+    one.look()
     assert not one.is_leading
+    assert any(text.startswith("ERROR lease: an unexpected error\nTraceback") for text in scene.log.texts)
+    scene.cluster.error = None
+    scene.clock.sleep(LEASE_S)
+    one.look()
+    assert one.is_leading
 
 
 def test_a_process_that_ends_gives_the_lease_up() -> None:
     scene = Scene()
     one, other = scene.process("one"), scene.process("other")
-    one.start()
-    wait_until(lambda: one.is_leading, "it acts")
+    one.look()
     other.look()
-    one.stop()
-    assert not one.is_alive
+    assert (one.is_leading, other.is_leading) == (True, False)
+    one.election.give_up()
     assert scene.holder() == ""
+    scene.clock.sleep(RENEW_EVERY_S)
     other.look()
     assert other.is_leading
     scene.cluster.error = Unavailable("kubernetes API", "it is away")
-    other.stop()
+    other.election.give_up()
     assert scene.log.texts[-1].startswith("WARNING the Lease is not given up")
-    scene.process("third").stop()
+    scene.process("third").election.give_up()
     assert scene.holder() == "other"
