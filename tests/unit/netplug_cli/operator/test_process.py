@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_cli.operator.process import REST_S, RESYNC_S
+from netplug_cli.operator.world import Cluster
 from netplug_core.errors import Unavailable
 from netplug_core.operator.state import ClusterMode, OperatorSettings
 from netplug_core.testing.clock import ManualClock
