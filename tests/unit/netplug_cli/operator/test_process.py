@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from attrs import evolve
 
@@ -107,9 +109,9 @@ def test_it_looks_when_it_is_woken_and_rests_between_two_looks() -> None:
     assert clock.monotonic() - before_s == pytest.approx(REST_S)
 
 
-def act_through(loop: DrivenOperator, cluster: Cluster) -> None:
+def act_through(loop: DrivenOperator, cluster: MemoryCluster) -> None:
     """Let the operator write to another cluster than the one that it reads."""
-    loop.operator.actor = evolve(loop.operator.actor, cluster=cluster)
+    loop.operator.actor = evolve(loop.operator.actor, cluster=cast("Cluster", cluster))
 
 
 def test_it_ends_before_its_next_action() -> None:
