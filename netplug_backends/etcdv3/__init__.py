@@ -1,6 +1,6 @@
 """The datastore ``etcdv3``: an etcd cluster, reached over gRPC.
 
-- ``endpoints``, ``discovery``, ``resolver``: the members and their addresses
+- ``discovery``, ``resolver``: the members in DNS and their addresses
 - ``tls``: certificates, keys and the user
 - ``operations``, ``failures``: requests, replies and failures of one call, as values
 - ``messages``, ``rpc``: etcd's protocol, spoken to one member

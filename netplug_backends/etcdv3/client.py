@@ -2,7 +2,7 @@
 
 A read may be sent to one member after another. A write goes to another member only if it was provably not sent, or was
 refused before anything was done; if its reply is lost, the outcome is unknown. A member that failed is tried last for
-some seconds.
+some seconds. The members come from a list of endpoints here, or from DNS (``discovery``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Event, Lock
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 from attrs import frozen
 
-from netplug_backends.etcdv3.endpoints import MemberSource, RandomBelow
 from netplug_backends.etcdv3.failures import CallFailed, CallFailure
 from netplug_backends.etcdv3.operations import RangeRead, Txn, TxnResult, WatchBatch, WatchStart
 from netplug_backends.etcdv3.resolver import require_resolvable
@@ -26,7 +25,56 @@ from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.records import OutcomeUnknown
 from netplug_core.settings.endpoints import EtcdEndpoint
 
-__all__ = ["ClientClosed", "EtcdClient", "FutureRevision", "NoSpaceLeft", "RevisionUnavailable"]
+__all__ = [
+    "ClientClosed", "EtcdClient", "FutureRevision", "MemberSource", "NoSpaceLeft", "RandomBelow",
+    "RevisionUnavailable", "StaticMembers",
+]  # fmt: skip
+
+
+# --- endpoints -------------------------------------------------------------------------------------------------------
+
+
+RandomBelow = Callable[[int], int]
+"""Draws a random number from 0 up to, but not including, its argument."""
+
+
+class MemberSource(Protocol):
+    """Finds the members of one cluster."""
+
+    @property
+    def location(self) -> str:
+        """The cluster, as error texts name it."""
+        ...
+
+    def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
+        """The members in the order to try them; the first is drawn, so that not all nodes use the same member.
+
+        Raises:
+            Unavailable: they cannot be found in time.
+        """
+        ...
+
+
+@frozen
+class StaticMembers:
+    """Members that the configuration lists."""
+
+    endpoints: tuple[EtcdEndpoint, ...]
+
+    @property
+    def location(self) -> str:
+        """The cluster, as error texts name it."""
+        return ",".join(map(str, self.endpoints))
+
+    def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
+        """The members, beginning with one that is drawn."""
+        del deadline  # no lookup is needed
+        first = random_below(len(self.endpoints))
+        return (*self.endpoints[first:], *self.endpoints[:first])
+
+
+# --- client ----------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 _Call = Callable[[MemberConnection, str, Deadline], T]  # connection, token, deadline of this attempt

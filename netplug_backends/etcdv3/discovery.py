@@ -17,7 +17,7 @@ from dns.name import Name, from_text, root
 from dns.rdtypes.IN.SRV import SRV
 from dns.resolver import NXDOMAIN, NoAnswer, Resolver, get_default_resolver
 
-from netplug_backends.etcdv3.endpoints import RandomBelow
+from netplug_backends.etcdv3.client import RandomBelow
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable, redact_url_credentials
 from netplug_core.settings.endpoints import EtcdEndpoint

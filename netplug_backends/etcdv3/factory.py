@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.client import EtcdClient, MemberSource, StaticMembers
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import MemberSource, StaticMembers
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_core.clock import Clock
 from netplug_core.settings.endpoints import parse_endpoints

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final, assert_never
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol, TypeAlias, assert_never
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from netplug_cli.install.arguments import InstallArguments
-from netplug_cli.install.certificates import CertificateRefresh
-from netplug_cli.install.world import InstallHost, PluginToken, Programs, Stamps
-from netplug_cli.runtime.controllers import Runtime
-from netplug_core.clock import Clock
+from netplug_cli.runtime.controllers import Reconciler, Runtime
+from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.installation.installer import (
     BUILT_IN,
+    BinFolder,
+    ConfFolder,
     Conflist,
     CopyProgram,
     HostFacts,
@@ -43,8 +43,155 @@ from netplug_core.installation.installer import (
     usable_folders,
 )
 from netplug_core.log import Level, Log
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished
 
-__all__ = ["Installer"]
+__all__ = [
+    "LOOK_EVERY_S", "CertificateRefresh", "InstallHost", "Installer", "PluginToken", "Programs", "Stamps",
+]  # fmt: skip
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+LOOK_EVERY_S = 0.5
+"""The pause between two looks at certificates."""
+
+_NOT_COPIED = "the certificates of etcd are not copied"
+
+
+@frozen
+class _Copy:
+    """The certificates have changed to these stamps, and are to be copied."""
+
+    stamps: Hashable
+
+
+@define(kw_only=True)
+class CertificateRefresh:
+    """``copy`` copies all that differ. ``find_stamps`` is what changes with them; ``copied`` was found before a copy.
+
+    The kubelet changes all of them at once, by replacing one link. A change counts once two looks in a row see it.
+    """
+
+    copy: Callable[[], None]
+    find_stamps: Callable[[], Hashable]
+    copied: Hashable
+    _seen: Hashable = field(default=None, init=False)
+
+    def controller(self) -> Controller[_Copy | None, _Copy]:
+        """What copies the certificates if they have changed; the next look tries again what failed."""
+        return Controller(
+            name="certificates of etcd",
+            observe=self._find_change,
+            plan=lambda change: Plan(actions=(change,) if change else (), look_again_s=LOOK_EVERY_S),
+            act=self._copy,
+            failure=_NOT_COPIED,
+            timing=Timing(backoff=Backoff(first_s=LOOK_EVERY_S, longest_s=10 * LOOK_EVERY_S)),
+        )
+
+    def _find_change(self, _deadline: Deadline) -> _Copy | None:
+        stamps = self.find_stamps()
+        has_settled, self._seen = stamps == self._seen, stamps
+        return _Copy(stamps) if has_settled and stamps != self.copied else None
+
+    def _copy(self, change: _Copy, _deadline: Deadline) -> None:
+        try:
+            self.copy()
+        except OSError as error:
+            raise Unfinished((Problem(message=_NOT_COPIED, cause=str(error), level=Level.ERROR),)) from error
+        self.copied = change.stamps
+
+
+# --- world -----------------------------------------------------------------------------------------------------------
+
+
+Stamps: TypeAlias = tuple[tuple[str, int, int, int], ...]
+"""Name, modification time, size and inode of files: they change with the content."""
+
+
+class InstallHost(Protocol):
+    """The folders of the host, and what is mounted. Every method may raise ``OSError``."""
+
+    def lock(self, conf_dir: str) -> AbstractContextManager[None]:
+        """No other installer of this host meanwhile. The folder is made if it is missing."""
+        ...
+
+    def find_bin_folder(self, path: str) -> BinFolder:
+        """A folder for plugins, perhaps a missing one."""
+        ...
+
+    def read_conf_folder(self, path: str) -> ConfFolder:
+        """The network configurations in a folder."""
+        ...
+
+    def read_certificates(self, folder: str) -> Mapping[str, bytes]:
+        """The certificates of etcd that are in a folder, by name."""
+        ...
+
+    def find_stamps(self, folder: str) -> Stamps:
+        """What changes with these certificates."""
+        ...
+
+    def list_programs(self, folder: str) -> tuple[str, ...]:
+        """The names of the files in a folder that may be executed."""
+        ...
+
+    def copy_program(self, step: CopyProgram) -> None:
+        """Copy a helper plugin."""
+        ...
+
+    def write_file(self, step: WriteFile) -> None:
+        """Write a file, whole or not at all."""
+        ...
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file that may be missing."""
+        ...
+
+    def remove_programs(self, bin_dir: str) -> bool:
+        """Remove our executables; whether nothing is left of what they execute."""
+        ...
+
+
+class Programs(Protocol):
+    """The executables of ours, from a bundle or from an environment."""
+
+    def check(self) -> None:
+        """Return if they can be installed on this host, as far as can be seen beforehand.
+
+        Raises:
+            ConfigurationError, Unavailable, OSError: they cannot.
+        """
+        ...
+
+    def install(self, bin_dir: str) -> None:
+        """Put them into a folder for plugins; they are there as a whole, and run, or those of before stay.
+
+        Raises:
+            ConfigurationError, Unavailable, OSError: they cannot be installed.
+        """
+        ...
+
+
+class PluginToken(Protocol):
+    """What renews the token in the plugin's kubeconfig."""
+
+    def renew_now(self) -> None:
+        """Renew it.
+
+        Raises:
+            NetplugError: there is no token.
+            OSError: the kubeconfig cannot be written.
+        """
+        ...
+
+    def controller(self) -> Reconciler:
+        """What renews it whenever it is time."""
+        ...
+
+
+# --- process ---------------------------------------------------------------------------------------------------------
+
 
 OK: Final = 0
 NOT_ACCEPTED: Final = 2

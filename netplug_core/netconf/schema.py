@@ -1,7 +1,8 @@
 """The JSON Schema of the network configuration (draft 2020-12), made from the members that are decoded.
 
 `make manifests` writes it for editors. What it accepts, ``load`` accepts too, and the other way round. Only what a text
-means is beyond it: whether a CIDR has host bits, a pool exists or a datastore is installed. Source: spec 2.1 to 2.3.
+means is beyond it: whether a CIDR has host bits, a pool exists or a datastore is installed. What the keys are for that
+no class declares is here, by path.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from netplug_core.cni.dispatch import SUPPORTED_VERSIONS
 from netplug_core.decoding.codecs import Codec, exactly
 from netplug_core.decoding.tables import Decoder, ListOf, Table, find_member
 from netplug_core.ipam.hostlocal.settings import settings_decoder
-from netplug_core.netconf.descriptions import DESCRIPTIONS
 from netplug_core.netconf.load import LoadPurpose, netconf_decoder
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, KEYS_OF_IPAM
 from netplug_core.settings.model import (
@@ -27,7 +27,61 @@ from netplug_core.settings.model import (
     SQLITE_DATASTORE,
 )
 
-__all__ = ["CONFIGURATION_FILE", "configuration_schema", "find_unknown_keys", "list_schema"]
+__all__ = [
+    "CONFIGURATION_FILE", "DESCRIPTIONS", "configuration_schema", "find_unknown_keys", "list_schema",
+]  # fmt: skip
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+
+_CREDENTIAL: Final = "Deprecated: put it into the file of kubernetes.kubeconfig."
+
+DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "name": "The network's name: letters, digits, '_', '.' and '-', a letter or digit first.",
+    "cniVersion": "The version of the CNI specification; 0.1.0 if it is left out.",
+    "plugins": "The plugins of the chain, in the order in which an ADD calls them; netplug is the first one.",
+    "type": "The program that the runtime executes.",
+    "datastore_type": "Where addresses and endpoints are stored; other names are those of installed backends.",
+    "sqlite_path": "The file of the datastore sqlite; an absolute path.",
+    "etcd_endpoints": "URLs of etcd, separated by commas. Not together with etcd_discovery_srv.",
+    "etcd_discovery_srv": "The domain whose SRV records name the members of etcd. Not together with etcd_endpoints.",
+    "etcd_authority": "Deprecated: host and port of one etcd; use etcd_endpoints.",
+    "etcd_scheme": "Deprecated: http or https, of one etcd; use etcd_endpoints.",
+    "etcd_key_file": "The private key of etcd_cert_file.",
+    "etcd_cert_file": "The certificate that etcd knows the plugin by.",
+    "etcd_ca_cert_file": "The certificates of all authorities that etcd's own certificate may be signed by.",
+    "kubernetes": "How to reach the orchestrator's API.",
+    "kubernetes.kubeconfig": "The kubeconfig file with server and credentials.",
+    "kubernetes.k8s_api_root": "The URL of the API server; goes before the kubeconfig's.",
+    "kubernetes.node_name": "The Node object whose pod CIDRs count, if it has another name than the node.",
+    "netplug_api_group": "The API group of netplug's objects; found by asking the API server if it is left out.",
+    "qps": "How many requests a second the API server gets at most; 0 means the default.",
+    "burst": "How many requests may follow at once before qps counts; 0 means the default.",
+    "annotation_prefix": "The prefix of the annotations of pods and namespaces.",
+    "datastore_options": "Settings of a datastore backend that is not netplug's own.",
+    "policy": "Network policy of the orchestrator.",
+    "policy.k8s_api_root": "Deprecated: use kubernetes.k8s_api_root.",
+    "policy.k8s_auth_token": _CREDENTIAL,
+    "policy.k8s_client_certificate": _CREDENTIAL,
+    "policy.k8s_client_key": _CREDENTIAL,
+    "policy.k8s_certificate_authority": _CREDENTIAL,
+    "dataplane_options": "Which implementation makes the links.",
+    "runtimeConfig": "What the runtime adds for declared capabilities; not written by hand.",
+    "capabilities": "What the runtime may add as runtimeConfig; it adds nothing that is not declared here.",
+    "capabilities.ips": "true: the runtime may name the container's addresses.",
+    "capabilities.mac": "true: the runtime may choose the MAC of the container's interface.",
+    "capabilities.io.kubernetes.cri.pod-annotations": "true: containerd sends the pod's annotations.",
+    "args": "What an orchestrator or a user says of the container.",
+    "args.cni": "What is asked for in the words of the CNI conventions.",
+    "args.org.apache.mesos": "What Mesos says of the container.",
+    "args.org.apache.mesos.network_info": "What Mesos says of the container's network.",
+    "args.org.apache.mesos.network_info.labels": "The labels of the container, as Mesos writes them.",
+}
+
+
+# --- schema ----------------------------------------------------------------------------------------------------------
+
 
 Schema = dict[str, object]
 

@@ -1,4 +1,4 @@
-"""What a user may ask for: a resource by itself, a pool beside the other pools, and a change of a pool.
+"""What a user may ask for: a resource by itself, a pool beside the other pools, a change of a pool, network kinds.
 
 ``flows.resources`` calls it before it writes. ``codec`` decides whether a document can be read. What controllers or an
 older release wrote is not checked here.
@@ -11,7 +11,7 @@ from typing import assert_never
 
 from netplug_core.addressing import Family, Prefix, unusable_ranges
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
-from netplug_core.resources.bgp import BGPConfiguration, BGPPeer
+from netplug_core.resources.bgp import BGPConfiguration, BGPPeer, validate_bgp_configuration, validate_bgp_peer
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.fields import (
     FieldError,
@@ -21,16 +21,15 @@ from netplug_core.resources.fields import (
     validate_regular_expression,
     validate_selector,
 )
-from netplug_core.resources.hostendpoint import HostEndpoint
+from netplug_core.resources.hostendpoint import HostEndpoint, validate_host_endpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import OF_NODE, Resource, ResourceScope, key_of, kind_of
+from netplug_core.resources.kinds import OF_NODE, NetworkResource, Resource, ResourceScope, key_of, kind_of
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.network_rules import validate_network_resource
 from netplug_core.resources.node import Node
-from netplug_core.resources.nodeconfiguration import NodeConfiguration
+from netplug_core.resources.nodeconfiguration import NodeConfiguration, validate_node_configuration
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     NAMESPACE_PROFILE_PREFIX,
@@ -42,8 +41,30 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
     "FieldError", "InvalidResource", "find_unusual_settings", "pool_overlap", "resource_warnings",
-    "validate_pool_overlaps", "validate_pool_update", "validate_resource",
+    "validate_network_resource", "validate_pool_overlaps", "validate_pool_update", "validate_resource",
 ]  # fmt: skip
+
+
+# --- network rules ---------------------------------------------------------------------------------------------------
+
+
+def validate_network_resource(resource: NetworkResource) -> Iterator[FieldError]:
+    """What is wrong with a resource by itself."""
+    match resource:
+        case HostEndpoint():
+            return validate_host_endpoint(resource)
+        case BGPConfiguration():
+            return validate_bgp_configuration(resource)
+        case BGPPeer():
+            return validate_bgp_peer(resource)
+        case NodeConfiguration():
+            return validate_node_configuration(resource)
+        case _:
+            assert_never(resource)
+
+
+# --- validation ------------------------------------------------------------------------------------------------------
+
 
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _SELECT_ALL = "all()"

@@ -15,9 +15,8 @@ from threading import Barrier, Event, Thread
 import grpc
 import pytest
 
-from netplug_backends.etcdv3.client import ClientClosed, EtcdClient
+from netplug_backends.etcdv3.client import ClientClosed, EtcdClient, RandomBelow, StaticMembers
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import RandomBelow, StaticMembers
 from netplug_backends.etcdv3.messages import CLASSES
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock

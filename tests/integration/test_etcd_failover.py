@@ -14,9 +14,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.client import EtcdClient, StaticMembers
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import StaticMembers
 from netplug_backends.etcdv3.failures import CallFailed, CallFailure
 from netplug_backends.etcdv3.operations import Txn
 from netplug_backends.etcdv3.rpc import MemberConnection

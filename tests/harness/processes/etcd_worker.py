@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TypeVar
 
-from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.client import EtcdClient, StaticMembers
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import StaticMembers
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Family

@@ -12,8 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from netplug_core.netconf.descriptions import DESCRIPTIONS
-from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema
+from netplug_core.netconf.schema import CONFIGURATION_FILE, DESCRIPTIONS, configuration_schema, list_schema
 from tests.harness.netconf_loader import find_refusal, schema_problems
 
 CORPUS = Path(__file__).parents[3] / "netconfs"
