@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
 
+from attrs import define, field
+
 from netplug_core.clock import Deadline
 
 if TYPE_CHECKING:
@@ -41,13 +43,13 @@ class _DeadlineReader(io.RawIOBase):
         return self._socket.receive_into(buffer)
 
 
+@define(eq=False, repr=False)
 class DeadlineSocket:
     """The part of a socket that ``http.client`` uses; nothing waits beyond the deadline, which may be moved."""
 
-    def __init__(self, plain: socket.socket, deadline: Deadline) -> None:
-        self.plain = plain
-        self.deadline = deadline
-        self._corked: list[bytes] | None = None
+    plain: socket.socket
+    deadline: Deadline
+    _corked: list[bytes] | None = field(default=None, init=False)
 
     def cork(self) -> None:
         """Hold back what is sent from now on, until ``uncork``."""

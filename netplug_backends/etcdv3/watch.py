@@ -8,7 +8,7 @@ from itertools import zip_longest
 from threading import Event
 from typing import Final
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_backends.etcdv3.client import ClientClosed, EtcdClient, FutureRevision, RevisionUnavailable
 from netplug_backends.etcdv3.layout import Layout
@@ -95,13 +95,13 @@ class _WatchedKind:
                 yield change, EtcdRevision(number, 0 if is_last else count)
 
 
+@define(eq=False, repr=False)
 class EtcdWatcher:
     """Watches one store."""
 
-    def __init__(self, client: EtcdClient, *, layout: Layout, codec: ValueCodec) -> None:
-        self._client = client
-        self._layout = layout
-        self._codec = codec
+    _client: EtcdClient
+    _layout: Layout = field(kw_only=True)
+    _codec: ValueCodec = field(kw_only=True)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given, until the client is closed; see ``Datastore.watch``."""

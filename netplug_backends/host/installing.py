@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from attrs import define, field
+
 from netplug_backends.host.atomic_files import (
     MAX_BYTES,
     MAX_PROGRAM_BYTES,
@@ -51,13 +53,13 @@ _PROGRAM_MODE = 0o755
 Report = Callable[[str], None]
 
 
+@define(eq=False, repr=False)
 class ProgramsOfBundle:
     """The executables, with an interpreter and libraries of their own, from the bundle in a folder."""
 
-    def __init__(self, folder: str, report: Report) -> None:
-        self._folder = folder
-        self._report = report
-        self._bundle: Bundle | None = None
+    _folder: str
+    _report: Report
+    _bundle: Bundle | None = field(default=None, init=False)
 
     def check(self) -> None:
         """Read the bundle's manifest.
@@ -91,12 +93,12 @@ class ProgramsOfBundle:
         remove_unused_bundles(bin_dir, self._report, keeps=before)
 
 
+@define(eq=False, repr=False)
 class ProgramsOfEnvironment:
     """The executables that run in the environment of this process, as ``netplugctl install host`` writes them."""
 
-    def __init__(self, report: Report, *, is_trusted: bool) -> None:
-        self._report = report
-        self._is_trusted = is_trusted
+    _report: Report
+    _is_trusted: bool = field(kw_only=True)
 
     def check(self) -> None:
         """Return if only root may write the environment, or if that is not asked for.
@@ -117,11 +119,11 @@ class ProgramsOfEnvironment:
         remove_bundles(bin_dir, self._report)
 
 
+@define(eq=False, repr=False)
 class HostFolders:
     """The folders for plugins and for network configurations, and what is mounted for the installer."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    _report: Report
 
     @contextmanager
     def lock(self, conf_dir: str) -> Iterator[None]:

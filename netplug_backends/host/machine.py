@@ -10,6 +10,8 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from attrs import define
+
 from netplug_backends.host.atomic_files import (
     OPEN_FILE_MODE,
     PRIVATE_FILE_MODE,
@@ -56,9 +58,9 @@ class FileLocks:
         return lock
 
 
+@define(eq=False, repr=False)
 class _FileLock:
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    descriptor: int
 
     def release(self) -> None:
         """Close the file, once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, RightMissing
 from netplug_backends.kubernetes.client.objects import (
@@ -73,6 +73,7 @@ _LASTING_NAMESPACE = "kube-system"  # every cluster has it as long as it exists
 _VIEW_KINDS = ("Namespace", "Node", "Pod", "Profile", "WorkloadEndpoint")
 
 
+@define(eq=False, repr=False)
 class KubernetesDatastore:
     """The records of a cluster.
 
@@ -81,20 +82,12 @@ class KubernetesDatastore:
     begin with ``annotation_prefix``.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        *,
-        mode: CrdMode | None = None,
-        uses_pod_cidr: bool = False,
-        annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX,
-    ) -> None:
-        self._client = client
-        self._mode = mode
-        self._uses_pod_cidr = uses_pod_cidr
-        self.annotation_prefix = annotation_prefix
-        self._custom_objects: CustomObjectStore | None = None
-        self._view_stores: dict[str, KindStore] = {}
+    _client: ApiClient
+    _mode: CrdMode | None = field(default=None, kw_only=True)
+    _uses_pod_cidr: bool = field(default=False, kw_only=True)
+    annotation_prefix: str = field(default=DEFAULT_ANNOTATION_PREFIX, kw_only=True)
+    _custom_objects: CustomObjectStore | None = field(default=None, init=False)
+    _view_stores: dict[str, KindStore] = field(factory=dict, init=False)
 
     @property
     def description(self) -> DatastoreDescription:

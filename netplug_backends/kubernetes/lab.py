@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, open_api_client, port_of
@@ -63,13 +63,13 @@ def open_cluster(settings: DatastoreSettings, owner: str, *, clock: Clock) -> Ab
     return closing(LabCluster(open_api_client(settings, {}, clock=clock), clock=clock, owner=owner))
 
 
+@define(eq=False, repr=False)
 class LabCluster:
     """The objects of one lab on a server; ``owner`` identifies the lab in their label."""
 
-    def __init__(self, client: ApiClient, *, clock: Clock, owner: str) -> None:
-        self._client = client
-        self._clock = clock
-        self._owner = owner
+    _client: ApiClient
+    _clock: Clock = field(kw_only=True)
+    _owner: str = field(kw_only=True)
 
     def close(self) -> None:
         """Close the connections."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from attrs import define
+
 from netplug_backends.kubernetes.client.apiclient import ApiClient, Json
 from netplug_backends.kubernetes.client.objects import find_object
 from netplug_backends.kubernetes.kinds.profiles import namespace_facts, node_facts, pod_facts
@@ -18,11 +20,11 @@ __all__ = ["KubernetesOrchestrator"]
 T = TypeVar("T")
 
 
+@define(eq=False, repr=False)
 class KubernetesOrchestrator:
     """See :class:`~netplug_core.orchestrator.protocol.Orchestrator`."""
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
+    _client: ApiClient
 
     def credentials_in_use(self) -> CredentialsInUse | None:
         """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""

@@ -145,12 +145,12 @@ class _ChangeEvent:
     at_s: float
 
 
+@define(eq=False, repr=False)
 class _SortedPaths:
     """The paths of one kind's keys; they are sorted at the next list, not at each write."""
 
-    def __init__(self) -> None:
-        self._sorted: list[tuple[str, ...]] = []
-        self._new: set[tuple[str, ...]] = set()
+    _sorted: list[tuple[str, ...]] = field(factory=list, init=False)
+    _new: set[tuple[str, ...]] = field(factory=set, init=False)
 
     def add(self, path: tuple[str, ...]) -> None:
         self._new.add(path)

@@ -56,12 +56,12 @@ __all__ = [
 T = TypeVar("T")
 
 
+@define(eq=False, repr=False)
 class Tracked(Generic[T]):
     """The values that there are now, in the order in which they came."""
 
-    def __init__(self) -> None:
-        self._values: list[T] = []
-        self._lock = Lock()
+    _values: list[T] = field(factory=list, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
 
     @contextmanager
     def including(self, value: T) -> Iterator[T]:
@@ -91,12 +91,12 @@ FindCredentials: TypeAlias = Callable[[], CredentialsInUse | None]
 """The credentials that are in use; None if there are none yet."""
 
 
+@define(eq=False, repr=False)
 class KnownCredentials:
     """The credentials that the process has now. Threads may share it."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._sources: Tracked[FindCredentials] = Tracked()
+    _clock: Clock
+    _sources: Tracked[FindCredentials] = field(factory=Tracked, init=False)
 
     def add(self, find: FindCredentials) -> None:
         """These are its own from now on."""
@@ -416,6 +416,7 @@ class OpeningUse(enum.Enum):
     TASK = "task"
 
 
+@define(eq=False, repr=False)
 class SharedOpenings(Generic[K, V]):
     """Opened values by what they were opened with, at most ``limit``. Threads may share it.
 
@@ -424,11 +425,10 @@ class SharedOpenings(Generic[K, V]):
     closed is a line of the log, and no error of the call that needed its place.
     """
 
-    def __init__(self, limit: int = MAX_SHARED, *, log: Log | None = None) -> None:
-        self._limit = limit
-        self._log = log
-        self._openings: dict[K, _Opening[V]] = {}  # the one that was used longest ago is the first
-        self._lock = Lock()
+    _limit: int = MAX_SHARED
+    _log: Log | None = field(default=None, kw_only=True)
+    _openings: dict[K, _Opening[V]] = field(factory=dict, init=False)  # the one that was used longest ago is the first
+    _lock: Lock = field(factory=Lock, init=False)
 
     @contextmanager
     def open(
@@ -519,13 +519,13 @@ class _OpenMemory:
     memory: RecordMemory
 
 
+@define(eq=False, repr=False)
 class OpenCaches:
     """The caches and memories that are open now. Threads may share it. Nothing is read from a datastore."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._open: Tracked[_OpenCache] = Tracked()
-        self._memories: Tracked[_OpenMemory] = Tracked()
+    _clock: Clock
+    _open: Tracked[_OpenCache] = field(factory=Tracked, init=False)
+    _memories: Tracked[_OpenMemory] = field(factory=Tracked, init=False)
 
     @contextmanager
     def used_by(self, shared: SharedDatastore) -> Iterator[None]:

@@ -291,6 +291,7 @@ class _Configuration:
     not_before_s: float = 0.0
 
 
+@define(eq=False, repr=False)
 class RecordReplay:
     """Replays release records every few seconds, for the configurations that calls came with.
 
@@ -300,14 +301,14 @@ class RecordReplay:
     records.
     """
 
-    def __init__(self, replay: Replay, open_files: Callable[[str], RecordFiles], *, clock: Clock, log: Log) -> None:
-        self._replay = replay
-        self._open_files = open_files
-        self._clock = clock
-        self._log = log
-        self._known: dict[tuple[object, ...], _Configuration] = {}  # the one that came longest ago is the first
-        self._keep_house_at_s: dict[str, float] = {}
-        self._lock = Lock()
+    _replay: Replay
+    _open_files: Callable[[str], RecordFiles]
+    _clock: Clock = field(kw_only=True)
+    _log: Log = field(kw_only=True)
+    # The one that came longest ago is the first.
+    _known: dict[tuple[object, ...], _Configuration] = field(factory=dict, init=False)
+    _keep_house_at_s: dict[str, float] = field(factory=dict, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
 
     def controller(self) -> Controller[tuple[_Configuration, ...], _Configuration]:
         """What replays. Each configuration has a pause of its own, so that one that fails delays no other one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore
@@ -40,13 +40,13 @@ class LateWrite:
             store.commit(self.writes, deadline=deadline)
 
 
+@define(eq=False, repr=False)
 class SentWrites:
     """A commit to an ordered store, sent write by write: each is a commit of its own."""
 
-    def __init__(self, store: Datastore, deadline: Deadline) -> None:
-        self.revisions: list[Revision] = []
-        self._store = store
-        self._deadline = deadline
+    _store: Datastore
+    _deadline: Deadline
+    revisions: list[Revision] = field(factory=list, init=False)
 
     @staticmethod
     def is_change(write: Write) -> bool:

@@ -441,14 +441,14 @@ class _ConnectionPool:
                 self.idle.pop().close()
 
 
+@define(eq=False, repr=False)
 class ApiClient:
     """The API server that an access leads to. Any number of threads may use it at once."""
 
-    def __init__(self, source: AccessSource, *, clock: Clock, rate_limiter: RateLimiter) -> None:
-        self._source = source
-        self._clock = clock
-        self._rate_limiter = rate_limiter
-        self._pool: _ConnectionPool | None = None
+    _source: AccessSource
+    _clock: Clock = field(kw_only=True)
+    _rate_limiter: RateLimiter = field(kw_only=True)
+    _pool: _ConnectionPool | None = field(default=None, init=False)
 
     @property
     def location(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from netplug_backends.host.atomic_files import memory_file, read_file
 from netplug_core.clock import Deadline
@@ -89,11 +89,11 @@ class ApiAccess:
         return tuple(pem for pem in (self.certificate_authority, self.certificate, self.key) if pem.path)
 
 
+@define(eq=False, repr=False)
 class FileReader:
     """Reads small files and records their stamps."""
 
-    def __init__(self) -> None:
-        self.stamps: dict[str, FileStamp | None] = {}
+    stamps: dict[str, FileStamp | None] = field(factory=dict, init=False)
 
     def record_stamp(self, path: str) -> FileStamp | None:
         """Record a file's stamp; None if the file cannot be found."""

@@ -259,13 +259,13 @@ class _Arrival:
 _Item: TypeAlias = "_Arrival | BaseException | None"
 
 
+@define(eq=False, repr=False)
 class StreamState:
     """How far the events of a watch have come. The thread that reads them, and others, look at it."""
 
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[_Item] = SimpleQueue()
-        self._watchers: list[_CollectionWatcher] = []
-        self._is_closed = False
+    _queue: SimpleQueue[_Item] = field(factory=SimpleQueue, init=False)
+    _watchers: list[_CollectionWatcher] = field(factory=list, init=False)
+    _is_closed: bool = field(default=False, init=False)
 
     def current_until_s(self, kind: Kind[object]) -> float | None:
         """See :class:`~netplug_core.datastore.protocol.LiveWatch`: the collection that spoke longest ago counts."""

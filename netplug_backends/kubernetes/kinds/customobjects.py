@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Protocol
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_backends.kubernetes.client.apiclient import METADATA_TYPE, ApiClient, ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
@@ -413,15 +413,15 @@ class CustomObjectStore:
         return revision
 
 
+@define(eq=False, repr=False)
 class _MetadataCache:
     """The metadata that other programs wrote to records' objects, as last read: labels, owners, finalizers.
 
     The records' values do not contain it, and an update would remove it. An entry that is missing is read again.
     """
 
-    def __init__(self) -> None:
-        self._entries: OrderedDict[Key[object], tuple[Revision, Json]] = OrderedDict()
-        self._lock = Lock()
+    _entries: OrderedDict[Key[object], tuple[Revision, Json]] = field(factory=OrderedDict, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
 
     def put(self, key: Key[object], revision: Revision, metadata: Json) -> None:
         kept = {name: metadata[name] for name in _PRESERVED_METADATA if metadata.get(name)}

@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from attrs import define
+
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json, parse_json
 from netplug_backends.kubernetes.client.objects import (
     event_object,
@@ -92,12 +94,12 @@ class PodAddressSource(enum.Enum):
     POD_CIDR = "podCIDR"
 
 
+@define(eq=False, repr=False)
 class NodeStore:
     """The nodes of a cluster."""
 
-    def __init__(self, client: ApiClient, address_source: PodAddressSource = PodAddressSource.POOLS) -> None:
-        self._client = client
-        self._address_source = address_source
+    _client: ApiClient
+    _address_source: PodAddressSource = PodAddressSource.POOLS
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
         """One node; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
-from attrs import frozen
+from attrs import define, frozen
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
@@ -250,11 +250,11 @@ _DECODER = Decoder(
 _FACTS_REASON = "pods and namespaces are the cluster's own"
 
 
+@define(eq=False, repr=False)
 class FactStore:
     """A cluster's pods, or its namespaces."""
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
+    _client: ApiClient
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
         """One of them; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""
@@ -314,11 +314,11 @@ _PROFILES_REASON = "profiles are made of the cluster's own namespaces and servic
 _ALLOW_ALL_RULES = [{"action": "Allow"}]
 
 
+@define(eq=False, repr=False)
 class ProfileStore:
     """The profiles of a cluster's namespaces and service accounts, and the profile that allows all traffic."""
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
+    _client: ApiClient
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
         """One profile; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from attrs import frozen
+from attrs import define, frozen
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, parse_json
 from netplug_backends.kubernetes.client.objects import (
@@ -83,12 +83,12 @@ _INVALID = 422
 _HASHED_NAME = re.compile(r".*-[0-9a-f]{16}")
 
 
+@define(eq=False, repr=False)
 class WorkloadEndpointStore:
     """The endpoints of a cluster's pods; the names of the annotations begin with ``annotation_prefix``."""
 
-    def __init__(self, client: ApiClient, annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX) -> None:
-        self._client = client
-        self._annotation_prefix = annotation_prefix
+    _client: ApiClient
+    _annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
         """The endpoint of one pod; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""
