@@ -1,4 +1,4 @@
-"""Probes of readiness gates: an HTTP GET of which only the status counts (spec 4).
+"""Probes of readiness gates: an HTTP GET of which only the status counts.
 
 ``machine`` loads it for a configuration that has gates. No credentials are sent, no body is read, and whatever goes
 wrong is a result.

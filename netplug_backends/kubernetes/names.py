@@ -43,7 +43,7 @@ _NOT_IN_LABELS = re.compile(r"[^a-z0-9]")
 
 
 class CrdMode(enum.Enum):
-    """The API group of the custom objects. A cluster keeps the one it began with (spec 9.3)."""
+    """The API group of the custom objects. A cluster keeps the one it began with."""
 
     V1 = f"crd.{API_DOMAIN}/v1"
     V3 = API_VERSION

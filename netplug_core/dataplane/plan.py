@@ -224,7 +224,7 @@ def refused_setting(setting: str, where: str, value: str | None, reason: str) ->
 def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
     """What attaches the endpoint with its addresses and its MAC to the node over that link.
 
-    Source: spec 2.1 (container_settings, num_queues).
+    Source: docs/configuration.md (``container_settings``, ``num_queues``).
     """
     addresses = tuple(dict.fromkeys(endpoint.spec.addresses))
     present = {address.family for address in addresses}

@@ -1,7 +1,7 @@
 """From the objects of a static manifest to the settings of an Installation. Pure.
 
 The operator calls it before it moves the first node. A cluster is converted only if every setting of the manifest is
-known, and none of the Installation contradicts one that pods depend on. Source: spec 9.7.
+known, and none of the Installation contradicts one that pods depend on.
 """
 
 from __future__ import annotations

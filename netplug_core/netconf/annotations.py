@@ -1,4 +1,4 @@
-"""The annotations that a pod is attached by (spec 2.4): from the texts of a pod and its namespace to values.
+"""The annotations that a pod is attached by: from the texts of a pod and its namespace to values.
 
 Each value is checked here, alone and against the others; ``precedence`` resolves it against the network configuration.
 An empty text means not set, except for ``hwAddr``. A text of the namespace that a text of the pod replaces is not

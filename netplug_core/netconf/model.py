@@ -1,4 +1,4 @@
-"""The network configuration as values and their members, defaults filled in (spec 2.1 to 2.3).
+"""The network configuration as values and their members, defaults filled in.
 
 ``load`` makes them; flows and wiring read them. String booleans exist only in the codecs of members, and deprecated
 keys only in ``load``. Empty texts and tuples mean not set.
@@ -44,7 +44,7 @@ BLOCK_IPAM = "netplug-ipam"
 """The ``ipam.type`` whose addresses come from pools."""
 
 HOST_LOCAL_IPAM = "host-local"
-"""The ``ipam.type`` whose addresses come from ranges of one host (spec 1)."""
+"""The ``ipam.type`` whose addresses come from ranges of one host."""
 
 LINUX_DATAPLANE = "linux"
 """The dataplane that makes interfaces with the kernel's own means."""
@@ -77,7 +77,7 @@ def _read_level(value: object) -> Level | None:
 
 
 def _read_string_boolean(value: object) -> bool | None:
-    """A key whose value is the *string* true or false (spec 2.2)."""
+    """A key whose value is the *string* true or false."""
     text = cast("str", STRING.decode(value))
     if text not in ("", "true", "false"):
         raise Refused('the string "true" or "false" is expected')
@@ -241,7 +241,7 @@ def _finish_ipam(values: dict[str, object], _: object) -> dict[str, object]:
 @json_object(finish=_finish_ipam)
 @frozen(kw_only=True)
 class IPAMConfig:
-    """The ``ipam`` object (spec 2.2); pools are names or CIDRs in the order to try them.
+    """The ``ipam`` object; pools are names or CIDRs in the order to try them.
 
     ``routes`` and ``resolv_conf`` belong to host-local: the destinations that replace the default routes, and a file
     with settings of name resolution. Its ranges are decoded by that IPAM itself. ``is_delegated``: the addresses are
@@ -279,7 +279,7 @@ class ContainerSettings:
 
 @frozen(kw_only=True)
 class FeatureControl:
-    """Features that are off unless asked for: annotations by which a pod can reach what is not its own (spec 2.4)."""
+    """Features that are off unless asked for: annotations by which a pod can reach what is not its own."""
 
     # fmt: off
     ip_addrs_no_ipam: bool = field(default=False, metadata=member("ip_addrs_no_ipam", BOOLEAN,

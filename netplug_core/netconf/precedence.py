@@ -1,4 +1,4 @@
-"""What wins: a pod's annotations over its namespace's, those over the configuration, and that over selectors (spec 4).
+"""What wins: a pod's annotations over its namespace's, those over the configuration, and that over selectors.
 
 ``annotations`` has put the pod over its namespace; selectors count only for pools that nothing names. What the caller
 asks for, by ``IP`` and ``MAC`` of CNI_ARGS, by ``runtimeConfig`` or by ``args.cni``, belongs to the configuration: no

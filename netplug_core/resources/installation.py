@@ -306,7 +306,7 @@ class Sysctl:
 
 @frozen(kw_only=True)
 class CNIFeatures:
-    """Annotations by which a pod can reach what is not its own; None and disabled are off (spec 2.4)."""
+    """Annotations by which a pod can reach what is not its own; None and disabled are off."""
 
     # fmt: off
     ip_addrs_no_ipam: Switch | None = field(default=None, metadata=member("ipAddrsNoIpam", Switch,

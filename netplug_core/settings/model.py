@@ -41,7 +41,7 @@ MAX_REQUEST_RATE = 2**32 - 1
 _FINGERPRINT_DIGITS = 16
 
 ETCD_DATASTORE = "etcdv3"
-"""The datastore if none is named (spec 2.1)."""
+"""The datastore if none is named."""
 
 SQLITE_DATASTORE = "sqlite"
 """The datastore that is one file on one host."""
@@ -66,11 +66,11 @@ class MissingFile(enum.Enum):
 
 @frozen(kw_only=True)
 class KubernetesAccess:
-    """How to reach the Kubernetes API: spec 2.3 and the deprecated keys of ``policy``.
+    """How to reach the Kubernetes API: the keys of ``kubernetes`` and the deprecated ones of ``policy``.
 
     Four fields are settings of the tool and the daemons only: ``kubeconfig_inline`` (the text of a kubeconfig),
     ``context`` (a context of the kubeconfig), ``skips_tls_verification`` (the server's certificate is not checked) and
-    ``uses_pod_cidr`` (netplug does not assign the addresses, spec 2.6).
+    ``uses_pod_cidr`` (netplug does not assign the addresses).
     """
 
     kubeconfig: str = ""
@@ -381,7 +381,7 @@ def _one_way(endpoints: str, srv: str) -> str:
 
 
 def refuse_endpoints_beside_srv(endpoints: tuple[str, ...], srv: str, where: str) -> None:
-    """Refuse endpoints of etcd beside a domain whose SRV records name them (spec 2.1).
+    """Refuse endpoints of etcd beside a domain whose SRV records name them.
 
     Raises:
         ConfigurationError: neither is empty.

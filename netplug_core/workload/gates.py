@@ -1,7 +1,7 @@
 """What holds back the start of a pod: readiness gates before its ADD, and the set-up of its policy after it. Pure.
 
-A readiness gate is a URL that has to answer (spec 2.1). That policy is programmed is what the endpoint's status file
-says, which the node process writes (spec 2.6). ``flows.cni.pods`` polls both.
+A readiness gate is a URL that has to answer. That policy is programmed is what the endpoint's status file
+says, which the node process writes. ``flows.cni.pods`` polls both.
 """
 
 from __future__ import annotations

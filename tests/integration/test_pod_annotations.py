@@ -45,7 +45,7 @@ def addresses_of(node: NetnsNode, pod: PodNamespace) -> set[str]:
 
 @on_every_pod_datastore
 def test_a_pod_has_the_addresses_that_it_names_and_keeps_them(cluster: PodCluster) -> None:
-    """Checks 80, 81 and 87; no later change of an annotation alters a running pod (spec 2.4, rule 9)."""
+    """Checks 80, 81 and 87; no later change of an annotation alters a running pod."""
     texts = {"ipAddrs": '["fd65::9", "10.65.0.111"]', "hwAddr": "CA-FE-CA-FE-CA-FE", "ipv4pools": '["v6"]'}
     pod = cluster.make_pod(**texts)
     added = cluster.add(pod)

@@ -202,7 +202,7 @@ def _plugin_rules() -> list[Json]:
     return [
         _rule([""], ["namespaces"], ["get", "list", "watch"]),  # the node process follows their annotations
         _rule([""], ["nodes"], ["get"]),
-        # Spec 4 and 5. The list is for endpoint names that were cut; the node process watches the pods of its node.
+        # The list is for endpoint names that were cut; the node process watches the pods of its node.
         _rule([""], ["pods"], ["get", "list", "watch"]),
         _rule([""], ["pods/status"], ["patch"]),  # the endpoint is stored in the pod's annotations
         _rule(_groups(), _plurals("BlockAffinity", "IPAMBlock"), ["create", "delete", "get", "list", "update"]),

@@ -224,7 +224,7 @@ def _spec_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
 
 
 def _tunnel_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
-    """The tunnel addresses that follow from a node's pod CIDRs (spec 2.6); empty without a CIDR of the family."""
+    """The tunnel addresses that follow from a node's pod CIDRs; empty without a CIDR of the family."""
     first = {prefix.family: str(prefix.nth(1)) for prefix in facts.pod_cidrs}
     has_key = f"{API_DOMAIN}/WireguardPublicKey" in dict(facts.annotations)
     yield ("spec", "bgp", "ipv4IPIPTunnelAddr"), first.get(Family.IPV4, "")

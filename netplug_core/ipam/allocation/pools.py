@@ -325,7 +325,7 @@ def choose(
 ) -> Choice | NetplugError:
     """The pools for one family of a request: the named ones in the order given, or all that may serve, by name.
 
-    Every named pool must exist and be usable, else nothing is chosen at all (spec 2.2). ``node_labels`` is None if the
+    Every named pool must exist and be usable, else nothing is chosen at all. ``node_labels`` is None if the
     record of the node cannot be read: then no pool serves that selects nodes by labels. A pool whose selector cannot
     be read does not serve either, and stops no other.
     """
@@ -393,7 +393,7 @@ def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automa
         found = _resolve(pools, entry, wanted.family)
         if isinstance(found, NetplugError):
             return found
-        # Naming a pool overrides its selectors and its mode (spec 4, order of precedence), and nothing else.
+        # Naming a pool overrides its selectors and its mode, and nothing else.
         trace = _trace(found, _judge_named(found.value, request, use, wanted.family))
         older = older_overlaps(pools).get(found.key.name)
         if older is not None and trace.outcome is PoolOutcome.SERVES:

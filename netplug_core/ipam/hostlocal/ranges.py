@@ -175,7 +175,7 @@ def _find_subnet(settings: RangeSettings, node: str, pod_cidrs: tuple[Prefix, ..
 
 
 def _find_pod_cidr(wanted: PodCIDR, where: str, node: str, pod_cidrs: tuple[Prefix, ...]) -> Prefix:
-    """The CIDR of a family among those of a node (spec 2.6)."""
+    """The CIDR of a family among those of a node."""
     if not pod_cidrs:
         raise Unavailable(f"node {node}", f"no podCidr for node {node}; the orchestrator has not assigned one")
     found = [prefix for prefix in pod_cidrs if prefix.family is wanted.family]

@@ -34,7 +34,7 @@ RANGES_WHERE: Final = f"{_WHERE}.ipam.ranges"
 
 
 class PodCIDR(enum.Enum):
-    """In place of a subnet: the CIDR of a family that the orchestrator gave the node (spec 2.6)."""
+    """In place of a subnet: the CIDR of a family that the orchestrator gave the node."""
 
     IPV4 = "usePodCidr"
     IPV6 = "usePodCidrIPv6"

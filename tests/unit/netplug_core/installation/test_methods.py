@@ -26,7 +26,6 @@ def test_on_the_orchestrators_datastore_nothing_has_to_be_set(method: Method) ->
 @pytest.mark.parametrize("method", [Method.ETCD, Method.ETCD_FLANNEL])
 @pytest.mark.parametrize("text", [None, "", ETCD_PLACEHOLDER, "http://<ETCD_IP>:2379", "10.0.0.1:2379", "http://a"])
 def test_without_usable_endpoints_of_etcd_it_is_refused(method: Method, text: str | None) -> None:
-    """Spec 9.6, check 87."""
     with pytest.raises(ConfigurationError) as refusal:
         configure(method, {} if text is None else {"etcd_endpoints": text})
     shown = ETCD_PLACEHOLDER if text is None else text

@@ -36,7 +36,7 @@ def resolve(address: Address | None = None, **texts: str) -> ResolvedAddresses:
     return resolve_addresses(*annotated(**texts), CONFIGURED, requested)
 
 
-# --- precedence (spec 4) --------------------------------------------------------------------------------------------
+# --- precedence --------------------------------------------------------------------------------------------
 
 
 def test_without_annotations_the_configuration_counts() -> None:

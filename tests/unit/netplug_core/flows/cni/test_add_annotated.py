@@ -119,7 +119,7 @@ def test_a_part_of_a_pool_is_no_pool(harness: CNINodeHarness, orchestrator: Memo
 def test_check_79_an_annotation_wins_over_the_configuration_and_that_over_selectors(
     harness: CNINodeHarness, orchestrator: MemoryOrchestrator
 ) -> None:
-    """Spec 4, order of precedence."""
+    """The order of precedence."""
     add_selecting_pool(harness, node_selector="zone == 'far'")
     only = {"type": "netplug-ipam", "ipv4_pools": ["choosy"]}
     assert added(harness)[0].startswith("10.65.")
@@ -498,7 +498,7 @@ def test_an_orchestrator_goes_before_the_runtimes_annotations(
 def test_no_change_of_annotations_or_pools_alters_a_running_pod(
     harness: CNINodeHarness, orchestrator: MemoryOrchestrator
 ) -> None:
-    """Spec 2.4, rule 9: the new values count from the next container on."""
+    """The new values count from the next container on."""
     put_pod(orchestrator, ipAddrs='["10.65.0.9"]', hwAddr="02:00:00:00:00:09")
     result = harness.add(WEB)
     before = harness.stored_endpoint(), harness.allocations(), harness.dataplane.host_routes()
