@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import cast
 
@@ -36,7 +36,7 @@ from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.block import BLOCK, block_key
 from netplug_core.ipam.model.handle import AFFINITY, Affinity, affinity_key, claimed_block, host_owner
-from netplug_core.records import Decision, Get, Key, Snapshot
+from netplug_core.records import Decision, Get, Key, Malformed, Snapshot
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
@@ -49,6 +49,8 @@ __all__ = [
 def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> ClaimResult:
     """Claim every block of a range for ``host:<node>`` or ``virtual:<name>``. Blocks of other owners are reported.
 
+    So are blocks of which a record cannot be read; the others are claimed.
+
     Raises:
         ConfigurationError: the range is in no enabled pool, or is smaller than a block.
         ContentionExhausted, Unavailable: try again later; some blocks may be claimed already.
@@ -58,21 +60,33 @@ def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> Cla
         raise pool
     length = pool.value.spec.block_length
     positions = range(wanted.subprefix_count(length))
-    claimed: list[Prefix] = []
-    failed: list[Prefix] = []
-    for batch in batches(positions, BLOCKS_PER_COMMIT):
-        blocks = tuple(wanted.subprefix(position, length) for position in batch)
-        result = _claim(store, claimant, blocks, pace)
-        claimed.extend(result.claimed)
-        failed.extend(result.failed)
-    return ClaimResult(claimed=tuple(claimed), failed=tuple(failed))
-
-
-def _claim(store: Datastore, claimant: str, blocks: tuple[Prefix, ...], pace: Pace) -> ClaimResult:
-    decision = Transaction(store, pace).run(
-        claim_queries(claimant, blocks), lambda snapshot: decide_claim(snapshot, claimant, blocks, pace.clock.now_ns())
+    results = [
+        result
+        for batch in batches(positions, BLOCKS_PER_COMMIT)
+        for result in _claim(store, claimant, tuple(wanted.subprefix(position, length) for position in batch), pace)
+    ]
+    return ClaimResult(
+        claimed=tuple(block for result in results for block in result.claimed),
+        failed=tuple(block for result in results for block in result.failed),
+        damaged=tuple(error for result in results for error in result.damaged),
     )
-    return cast("ClaimResult", decision.result)
+
+
+def _claim(store: Datastore, claimant: str, blocks: tuple[Prefix, ...], pace: Pace) -> Iterator[ClaimResult]:
+    """Claim some blocks in one commit; if a record of one is damaged, each of them alone."""
+    try:
+        decision = Transaction(store, pace).run(
+            claim_queries(claimant, blocks),
+            lambda snapshot: decide_claim(snapshot, claimant, blocks, pace.clock.now_ns()),
+        )
+    except Malformed as error:
+        if len(blocks) == 1:
+            yield ClaimResult(damaged=(error,))
+            return
+        for block in blocks:
+            yield from _claim(store, claimant, (block,), pace)
+    else:
+        yield cast("ClaimResult", decision.result)
 
 
 def ensure_blocks(store: Datastore, request: AssignRequest, *, order: BlockOrder, pace: Pace) -> EnsuredBlocks:

@@ -42,6 +42,7 @@ from netplug_core.records import (
     Delete,
     Get,
     Key,
+    Malformed,
     NeedMore,
     Query,
     Record,
@@ -65,10 +66,11 @@ __all__ = [
 
 @frozen(kw_only=True)
 class ClaimResult:
-    """Which blocks the claimant owns now, and which another owner has."""
+    """Which blocks the claimant owns now, which another owner has, and records of others that cannot be read."""
 
     claimed: tuple[Prefix, ...] = ()
     failed: tuple[Prefix, ...] = ()
+    damaged: tuple[Malformed, ...] = ()
 
 
 def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | ConfigurationError:

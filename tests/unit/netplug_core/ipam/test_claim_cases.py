@@ -24,6 +24,7 @@ from netplug_core.ipam.outcome.refusals import (
 )
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, ProcessDeath, ProcessDied, RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request, specific
 
@@ -65,6 +66,17 @@ def test_four_claims_of_one_range_at_once_all_succeed() -> None:
     assert [(len(report.claimed), report.failed) for report in reports] == [(16, ())] * 4
     assert len(harness.blocks()) == 16
     assert list(harness.affinities().values()) == ["confirmed"] * 16
+
+
+def test_a_damaged_block_of_a_range_is_named_and_the_others_are_claimed(harness: IPAMHarness) -> None:
+    """One bad record harms only itself."""
+    claim(harness.store, host_owner(OTHER_NODE), Prefix.parse(BLOCK_1), pace=harness.pace)
+    key = block_key(Prefix.parse(BLOCK_1))
+    store = DamagedDatastore(harness.store, damage={key: b"{"})
+    report = claim(store, host_owner(NODE), Prefix.parse("10.0.0.0/24"), pace=harness.pace)
+    assert [str(block) for block in report.claimed] == [BLOCK_0, "10.0.0.128/26", "10.0.0.192/26"]
+    assert (report.failed, [error.subject for error in report.damaged]) == ((), [key])
+    assert store.damage == {key: b"{"}, "nothing is written over it"
 
 
 def test_a_claim_that_was_only_begun_is_given_up_when_another_took_the_block() -> None:
