@@ -47,6 +47,7 @@ from netplug_core.flows.world import CNIWorld, RecordFiles, ReplayTime
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
+from netplug_core.records import Malformed
 from netplug_core.workload.endpoint import WorkloadIdentity
 
 __all__ = [
@@ -68,9 +69,9 @@ ORPHANED_AFTER_NS = 30 * _DAY_NS
 
 _AWAY = (Unavailable, ContentionExhausted, UnusableFile)  # the datastore, or a file without which it is not reached
 
-POSTPONED = (*_AWAY, AttachmentBusy)
-"""Why a DEL leaves a record: the datastore is away, locked or refuses us, a file of its configuration is gone, or an
-ADD of the attachment does not end."""
+POSTPONED = (*_AWAY, AttachmentBusy, Malformed)
+"""Why a DEL leaves a record: the datastore is away, locked or refuses us, a file of its configuration is gone, an ADD
+of the attachment does not end, or a stored record of the attachment cannot be read, so that its pod could never go."""
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -332,8 +333,10 @@ def _replay_one(world: CNIWorld, netconf: NetConf, place: str, attachment: str, 
         except _AWAY:
             raise
         except NetplugError as error:
+            # The DEL has warned of a stored record that cannot be read, and ``ipam check`` names it.
+            level = Level.DEBUG if isinstance(error, Malformed) else Level.WARNING
             path = files.path(place, attachment)
-            world.log(Level.WARNING, "a release record cannot be done", path=path, cause=str(error))
+            world.log(level, "a release record cannot be done", path=path, cause=str(error))
     return _Outcome.LOOKED_AT
 
 

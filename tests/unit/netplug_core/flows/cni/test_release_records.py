@@ -24,9 +24,15 @@ from netplug_core.flows.cni.release_records import (
     take_over,
 )
 from netplug_core.flows.world import RecordCounts, ReplayTime
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.keys import Kind
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset
 from netplug_core.netconf.model import NetConf
+from netplug_core.records import List
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import FaultyDatastore, LostReply, LostRequest, ProcessDeath, ProcessDied
 from tests.harness.cni_node import (
     DEFAULT_CONTAINER,
@@ -156,6 +162,41 @@ def test_a_store_that_cannot_be_used_is_an_outage_too(harness: CNINodeHarness, e
     delete_in_an_outage(harness, DEFAULT_CONTAINER, error=error)
     assert (harness.dataplane.names(), len(harness.release_records())) == ((), 1)
     replay_all(harness)
+    harness.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "kind, plugin",
+    [
+        (HANDLE, Plugin.MAIN),
+        (WORKLOAD_ENDPOINT, Plugin.MAIN),
+        (BLOCK, Plugin.MAIN),
+        (HANDLE, Plugin.IPAM),
+        (BLOCK, Plugin.IPAM),
+    ],
+)
+def test_a_damaged_record_of_the_attachment_keeps_no_pod_from_going(
+    harness: CNINodeHarness, kind: Kind[object], plugin: Plugin
+) -> None:
+    """A runtime repeats a DEL that fails for ever. What cannot be released is, once the record is repaired."""
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+    harness.run("ADD", DEFAULT_CONTAINER, plugin)
+    (record,) = harness.memory.read([List(kind)], deadline=Deadline.after(harness.clock, 5)).list(List(kind))
+    store = DamagedDatastore(harness.memory, damage={record.key: b"{"})
+    harness.store = store
+    harness.run("DEL", DEFAULT_CONTAINER, plugin)
+    assert harness.dataplane.names() == ()
+    later = "addresses are released later: a record keeps them"
+    (cause,) = (str(fields["cause"]) for _level, message, fields in harness.log.lines if message == later)
+    assert str(record.key) in cause
+    said = warnings(harness)
+    for _ in range(3):
+        replay_all(harness)
+    assert harness.record_files.count((place_of(harness),)).own == 1
+    assert warnings(harness) == said, "once"
+    store.damage.clear()
+    replay_all(harness)
+    assert harness.record_files.count((place_of(harness),)).own == 0
     harness.assert_nothing_left()
 
 
