@@ -47,6 +47,12 @@ def test_every_link_leads_to_a_page_and_its_heading(page: Path) -> None:
         assert not anchor or anchor in anchors(linked), target
 
 
+def test_every_place_that_the_map_of_the_code_names_is_there() -> None:
+    named = re.findall(r"`(netplug_[a-z]+(?:/[\w.]+)+/?)`", (ROOT / "docs" / "architecture.md").read_text())
+    assert len(named) > 50
+    assert [path for path in named if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_row_of_a_table_has_as_many_cells_as_its_head(page: Path) -> None:
     """A bar begins a cell unless a backslash stands before it, also in code between backticks."""
