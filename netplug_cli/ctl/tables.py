@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import enum
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
-from netplug_cli.formatting import escape_unprintable, format_bool, format_columns, format_count, truncate
+from attrs import frozen
+
+from netplug_cli.ctl.yaml_documents import write_yaml
+from netplug_cli.formatting import escape_unprintable, format_bool, format_columns, format_count, format_json, truncate
 from netplug_core.addressing import Family
 from netplug_core.clock import format_time
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
@@ -30,8 +35,9 @@ from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
-    "Width", "address_lines", "allocation_line", "attempt_line", "block_lines", "borrowed_lines", "check_lines",
-    "column_names", "configuration_lines", "pool_lines", "table_headers", "table_row", "usage_lines",
+    "Cell", "Column", "Report", "ReportFormat", "Value", "Width", "address_lines", "allocation_line", "attempt_line",
+    "block_lines", "borrowed_report", "check_lines", "column_names", "configuration_report", "pool_report",
+    "table_headers", "table_row", "usage_lines",
 ]  # fmt: skip
 
 
@@ -225,10 +231,105 @@ def _format_labels(labels: Labels) -> str:
     return ",".join(f"{key}={value}" for key, value in labels)
 
 
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+Value = str | int | bool | None
+
+
+class ReportFormat(enum.Enum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+@frozen
+class Column:
+    """A column: its header in the text, and its member name in every other format."""
+
+    header: str
+    member: str
+
+
+@frozen
+class Cell:
+    """A typed value, and how the text shows it."""
+
+    value: Value
+    text: str
+
+
+@frozen
+class Report:
+    """Rows below columns. Totals are shown in the text only: among the rows they would count twice."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+    totals: tuple[tuple[str, ...], ...] = ()
+
+    def render(self, output: ReportFormat) -> str:
+        """The report in a format, without a line break at its end. CSV has no notes."""
+        match output:
+            case ReportFormat.TEXT:
+                return "\n".join(self.lines())
+            case ReportFormat.JSON:
+                return format_json(self._document(), indent=2)
+            case ReportFormat.YAML:
+                return write_yaml(self._document()).rstrip("\n")
+            case ReportFormat.CSV:
+                return self._csv()
+
+    def lines(self) -> list[str]:
+        """The lines of the text: the table, then the notes."""
+        cells = [tuple(cell.text for cell in row) for row in self.rows]
+        headers = tuple(column.header for column in self.columns)
+        return [*format_columns(headers, [*cells, *self.totals]), *map(escape_unprintable, self.notes)]
+
+    def _document(self) -> dict[str, object]:
+        names = [column.member for column in self.columns]
+        rows = [dict(zip(names, (cell.value for cell in row), strict=True)) for row in self.rows]
+        return {"rows": rows, "notes": list(self.notes)}
+
+    def _csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(column.member for column in self.columns)
+        writer.writerows([_csv_value(cell.value) for cell in row] for row in self.rows)
+        return text.getvalue().rstrip("\n")
+
+
+def _csv_value(value: Value) -> Value:
+    match value:
+        case bool():
+            return format_bool(value)
+        case str():
+            return escape_unprintable(value)
+        case _:
+            return value
+
+
+def _text(value: str) -> Cell:
+    return Cell(value, value)
+
+
 # --- ipam tables -----------------------------------------------------------------------------------------------------
 
 
 _COUNTS = ("IPS IN USE", "IPS COOLING", "IPS RESERVED", "IPS FREE")
+_COUNT_MEMBERS = ("inUse", "cooling", "reserved", "free")
+_POOL_COLUMNS = (
+    Column("POOL", "pool"), Column("CIDR", "cidr"), Column("IPS TOTAL", "total"),
+    *map(Column, _COUNTS, _COUNT_MEMBERS),
+)  # fmt: skip
+_BORROWED_COLUMNS = (
+    Column("IP", "ip"), Column("BORROWING-NODE", "borrowingNode"), Column("BLOCK", "block"),
+    Column("BLOCK OWNER", "blockOwner"), Column("TYPE", "type"), Column("ALLOCATED-TO", "allocatedTo"),
+)  # fmt: skip
+_CONFIGURATION_REPORT_COLUMNS = (Column("PROPERTY", "property"), Column("VALUE", "value"))
 
 
 def check_lines(report: CheckReport, *, shows_repairs: bool) -> Iterator[str]:
@@ -257,7 +358,7 @@ def attempt_line(attempt: RepairAttempt) -> str:
 
 def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[str]:
     """The table of pools; with ``shows_blocks`` also the table of their blocks, and a line for each address held."""
-    yield from pool_lines(usages)
+    yield from pool_report(usages).lines()
     if not shows_blocks:
         return
     blocks = sorted((block for usage in usages for block in usage.blocks), key=lambda usage: usage.block.prefix)
@@ -268,18 +369,25 @@ def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[
     yield from (allocation_line(held) for usage in blocks for held in usage.block.held())
 
 
-def pool_lines(usages: Iterable[PoolUsage]) -> list[str]:
-    """The table of pools, with the total of each family that has several pools."""
+def pool_report(usages: Iterable[PoolUsage]) -> Report:
+    """How full pools are, with the total of each family that has several pools."""
     shown = list(usages)
-    rows: list[tuple[str, ...]] = [
-        (usage.name, str(usage.prefix), format_count(usage.capacity), *_count_columns(usage, usage.capacity))
-        for usage in shown
-    ]
+    totals = []
     for family in Family:
         of_family = [usage for usage in shown if usage.pool is not None and usage.prefix.family is family]
         if len(of_family) > 1:
-            rows.append(_total_row(family, of_family))
-    return format_columns(("POOL", "CIDR", "IPS TOTAL", *_COUNTS), rows)
+            totals.append(_total_row(family, of_family))
+    return Report(_POOL_COLUMNS, tuple(map(_pool_row, shown)), totals=tuple(totals))
+
+
+def _pool_row(usage: PoolUsage) -> tuple[Cell, ...]:
+    counts = (usage.in_use, usage.cooling, usage.reserved, usage.available)
+    return (
+        _text(usage.name),
+        _text(str(usage.prefix)),
+        Cell(usage.capacity, format_count(usage.capacity)),
+        *map(Cell, counts, _count_columns(usage, usage.capacity)),
+    )
 
 
 def block_lines(usages: Iterable[BlockUsage]) -> list[str]:
@@ -305,8 +413,8 @@ def allocation_line(allocation: Allocation) -> str:
     return escape_unprintable(" ".join(words))
 
 
-def borrowed_lines(borrowed: Iterable[BorrowedAddress]) -> list[str]:
-    """The table of borrowed addresses."""
+def borrowed_report(borrowed: Iterable[BorrowedAddress]) -> Report:
+    """The borrowed addresses."""
     rows = (
         (
             str(address.allocation.address),
@@ -317,20 +425,20 @@ def borrowed_lines(borrowed: Iterable[BorrowedAddress]) -> list[str]:
         )
         for address in borrowed
     )
-    return format_columns(("IP", "BORROWING-NODE", "BLOCK", "BLOCK OWNER", "TYPE", "ALLOCATED-TO"), rows)
+    return Report(_BORROWED_COLUMNS, tuple(tuple(map(_text, row)) for row in rows))
 
 
-def configuration_lines(spec: IPAMConfigurationSpec) -> list[str]:
-    """The table of the IPAM configuration."""
+def configuration_report(spec: IPAMConfigurationSpec) -> Report:
+    """The IPAM configuration."""
     rows = [
-        ("StrictAffinity", format_bool(spec.is_affinity_strict)),
-        ("AutoAllocateBlocks", format_bool(spec.may_auto_allocate_blocks)),
-        ("MaxBlocksPerHost", str(spec.max_blocks_per_host)),
-        ("IPCooldownSeconds", str(spec.cooldown_s)),
+        ("StrictAffinity", Cell(spec.is_affinity_strict, format_bool(spec.is_affinity_strict))),
+        ("AutoAllocateBlocks", Cell(spec.may_auto_allocate_blocks, format_bool(spec.may_auto_allocate_blocks))),
+        ("MaxBlocksPerHost", Cell(spec.max_blocks_per_host, str(spec.max_blocks_per_host))),
+        ("IPCooldownSeconds", Cell(spec.cooldown_s, str(spec.cooldown_s))),
     ]
     if spec.vm_address_persistence:
-        rows.append(("KubeVirtVMAddressPersistence", spec.vm_address_persistence))
-    return format_columns(("PROPERTY", "VALUE"), rows)
+        rows.append(("KubeVirtVMAddressPersistence", _text(spec.vm_address_persistence)))
+    return Report(_CONFIGURATION_REPORT_COLUMNS, tuple((_text(name), value) for name, value in rows))
 
 
 def address_lines(state: AddressState) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import assert_never
+from typing import TypedDict, Unpack, assert_never
 
 import click
 from attrs import evolve
@@ -20,9 +20,12 @@ from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.reports import collection_document, collection_lines, read_leaks
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import (
+    Report,
+    ReportFormat,
     address_lines,
-    borrowed_lines,
-    configuration_lines,
+    borrowed_report,
+    configuration_report,
+    pool_report,
     usage_lines,
 )
 from netplug_cli.formatting import escape_unprintable, format_duration, print_error
@@ -54,7 +57,7 @@ from netplug_core.flows.resources.split import SplitPlan, WantedSplit, plan_spli
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
 from netplug_core.ipam.hostlocal.settings import DEFAULT_DATA_FOLDER
 from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.reporting.usage import HandleRef, borrowed
+from netplug_core.ipam.reporting.usage import HandleRef, PoolUsage, borrowed
 from netplug_core.log import Level
 from netplug_core.records import Malformed
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
@@ -457,6 +460,15 @@ ipam.add_command(ipam_split)
 ipam.add_command(ipam_import_host_local)
 
 
+class _ShowOptions(TypedDict):
+    """What is shown."""
+
+    shows_blocks: bool
+    shows_borrowed: bool
+    shows_configuration: bool
+    address: Address | None
+
+
 @ipam.command(short_help="Show how full pools are, and who has which address.")
 @click.argument("pools", nargs=-1, metavar="[POOL]...")
 @click.option(
@@ -465,35 +477,38 @@ ipam.add_command(ipam_import_host_local)
 @click.option("--show-borrowed", "shows_borrowed", is_flag=True, help="Show the addresses that nodes borrow instead.")
 @click.option("--show-configuration", "shows_configuration", is_flag=True, help="Show the IPAM configuration instead.")
 @click.option("--ip", "address", type=parse_address, metavar="ADDRESS", help="Say who has one address instead.")
+@click.option(
+    "-o", "--output", type=click.Choice([each.value for each in ReportFormat]), default=ReportFormat.TEXT.value,
+    show_default=True, help="With --show-blocks and --ip only text.",
+)  # fmt: skip
 @click.pass_context
-def show(
-    context: click.Context,
-    *,
-    pools: tuple[str, ...],
-    shows_blocks: bool,
-    shows_borrowed: bool,
-    shows_configuration: bool,
-    address: Address | None,
-) -> int:
+def show(context: click.Context, *, pools: tuple[str, ...], output: str, **shown: Unpack[_ShowOptions]) -> int:
     """Show how full each POOL is, by name or CIDR; without one, how full all are.
 
     With --show-blocks a line for each address that is held follows: the address, its handle (- for none), and what is
     known of its owner as name=value.
     """
+    shows_blocks, address = shown["shows_blocks"], shown["address"]
+    shows_borrowed, shows_configuration = shown["shows_borrowed"], shown["shows_configuration"]
     selections = (bool(pools) or shows_blocks, shows_borrowed, shows_configuration, address is not None)
     if sum(selections) > 1:
         raise click.UsageError(
             "Use only one of these at a time: pools and --show-blocks, --show-borrowed, --show-configuration, or --ip."
         )
+    format_ = ReportFormat(output)
+    if format_ is not ReportFormat.TEXT and (shows_blocks or address is not None):
+        raise click.UsageError("With --show-blocks and --ip the output is text only.")
     session = session_of(context)
     if address is not None:
-        lines = _address_state_lines(session, address)
+        lines: Iterable[str] = _address_state_lines(session, address)
     elif shows_configuration:
-        lines = _configuration_table_lines(session)
+        lines = [_configuration(session).render(format_)]
     elif shows_borrowed:
-        lines = _borrowed_table_lines(session)
+        lines = [_borrowed(session).render(format_)]
+    elif shows_blocks:
+        lines = usage_lines(_usages(session, pools), shows_blocks=True)
     else:
-        lines = _pool_table_lines(session, pools, shows_blocks=shows_blocks)
+        lines = [pool_report(_usages(session, pools)).render(format_)]
     for line in lines:
         click.echo(line)
     return 0
@@ -569,23 +584,23 @@ def delete_block(context: click.Context, *, block: Prefix, is_forced: bool) -> i
     return 0
 
 
-def _pool_table_lines(session: Session, pools: tuple[str, ...], *, shows_blocks: bool) -> Iterable[str]:
+def _usages(session: Session, pools: tuple[str, ...]) -> Sequence[PoolUsage]:
     with session.open_datastore() as store:
         usages = read_utilization(store, pools, deadline=session.deadline())
     if not usages:
         print_error("no IPPool found")
-    return usage_lines(usages, shows_blocks=shows_blocks)
+    return usages
 
 
-def _borrowed_table_lines(session: Session) -> Iterable[str]:
+def _borrowed(session: Session) -> Report:
     with session.open_datastore() as store:
         usages = read_utilization(store, deadline=session.deadline())
-    return borrowed_lines(borrowed(usage.block for pool in usages for usage in pool.blocks))
+    return borrowed_report(borrowed(usage.block for pool in usages for usage in pool.blocks))
 
 
-def _configuration_table_lines(session: Session) -> Iterable[str]:
+def _configuration(session: Session) -> Report:
     with session.open_datastore() as store:
-        return configuration_lines(find_ipam_configuration(store, deadline=session.deadline()))
+        return configuration_report(find_ipam_configuration(store, deadline=session.deadline()))
 
 
 def _address_state_lines(session: Session, address: Address) -> Iterable[str]:

@@ -1,6 +1,10 @@
 """``ipam show`` and ``ipam configure``: what they print, and how they exit."""
 
+import csv
+import json
+
 import pytest
+import yaml
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.model.block import Attribute, Block
@@ -277,3 +281,51 @@ def test_what_a_terminal_would_obey_is_written_out(used: ToolHarness) -> None:
     assert r"net.\x9b2J" in used.out
     assert used.run_command("ipam", "explain", "10.65.1.0") == 0
     assert used.out.replace("\n", "").isprintable()
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_has_typed_values_in_every_format(harness: ToolHarness) -> None:
+    rows = [
+        {"property": "StrictAffinity", "value": False},
+        {"property": "AutoAllocateBlocks", "value": True},
+        {"property": "MaxBlocksPerHost", "value": 0},
+        {"property": "IPCooldownSeconds", "value": 0},
+    ]
+    assert harness.run_command("ipam", "show", "--show-configuration", "-o", "json") == 0
+    assert json.loads(harness.out) == {"rows": rows, "notes": []}
+    assert harness.run_command("ipam", "show", "--show-configuration", "-o", "yaml") == 0
+    assert yaml.safe_load(harness.out) == {"rows": rows, "notes": []}
+    assert harness.run_command("ipam", "show", "--show-configuration", "-o", "csv") == 0
+    assert list(csv.reader(lines(harness)))[:2] == [["property", "value"], ["StrictAffinity", "false"]]
+
+
+def test_borrowed_addresses_are_rows(harness: ToolHarness) -> None:
+    owner = (("namespace", "default"), ("node", "node-b"), ("pod", "web"))
+    harness.store_records(block("10.66.0.0/29", 1, Attribute(handle="h", owner=owner)))
+    assert harness.run_command("ipam", "show", "--show-borrowed", "-o", "json") == 0
+    row = {
+        "ip": "10.66.0.0",
+        "borrowingNode": "node-b",
+        "block": "10.66.0.0/29",
+        "blockOwner": "node-a",
+        "type": "pod",
+        "allocatedTo": "default/web",
+    }
+    assert json.loads(harness.out) == {"rows": [row], "notes": []}
+
+
+def test_pools_are_rows_with_numbers_and_without_totals(harness: ToolHarness) -> None:
+    harness.store_records(block("10.66.0.0/29", 2, MINE))
+    assert harness.run_command("ipam", "show", "-o", "json") == 0
+    rows = json.loads(harness.out)["rows"]
+    assert rows[-1]["inUse"] == 2
+    assert [type(rows[-1][name]) for name in ("total", "inUse", "cooling", "reserved", "free")] == [int] * 5
+    assert not [row for row in rows if row["pool"].startswith("all ")]
+
+
+@pytest.mark.parametrize("argv", [["-o", "svg"], ["-o", "json", "--show-blocks"], ["-o", "csv", "--ip", "10.0.0.1"]])
+def test_an_output_that_is_not_offered_is_refused_with_what_is(harness: ToolHarness, argv: list[str]) -> None:
+    assert harness.run_command("ipam", "show", *argv) == 2
+    assert ("text only" if len(argv) > 2 else "'text', 'json', 'yaml', 'csv'") in harness.err
