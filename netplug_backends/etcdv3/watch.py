@@ -100,8 +100,8 @@ class EtcdWatcher:
     """Watches one store."""
 
     _client: EtcdClient
-    _layout: Layout = field(kw_only=True)
-    _codec: ValueCodec = field(kw_only=True)
+    _layout: Layout = field(kw_only=True, alias="layout")
+    _codec: ValueCodec = field(kw_only=True, alias="codec")
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given, until the client is closed; see ``Datastore.watch``."""

@@ -98,7 +98,7 @@ class ProgramsOfEnvironment:
     """The executables that run in the environment of this process, as ``netplugctl install host`` writes them."""
 
     _report: Report
-    _is_trusted: bool = field(kw_only=True)
+    _is_trusted: bool = field(kw_only=True, alias="is_trusted")
 
     def check(self) -> None:
         """Return if only root may write the environment, or if that is not asked for.

@@ -83,8 +83,8 @@ class KubernetesDatastore:
     """
 
     _client: ApiClient
-    _mode: CrdMode | None = field(default=None, kw_only=True)
-    _uses_pod_cidr: bool = field(default=False, kw_only=True)
+    _mode: CrdMode | None = field(default=None, kw_only=True, alias="mode")
+    _uses_pod_cidr: bool = field(default=False, kw_only=True, alias="uses_pod_cidr")
     annotation_prefix: str = field(default=DEFAULT_ANNOTATION_PREFIX, kw_only=True)
     _custom_objects: CustomObjectStore | None = field(default=None, init=False)
     _view_stores: dict[str, KindStore] = field(factory=dict, init=False)

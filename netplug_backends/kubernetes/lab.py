@@ -68,8 +68,8 @@ class LabCluster:
     """The objects of one lab on a server; ``owner`` identifies the lab in their label."""
 
     _client: ApiClient
-    _clock: Clock = field(kw_only=True)
-    _owner: str = field(kw_only=True)
+    _clock: Clock = field(kw_only=True, alias="clock")
+    _owner: str = field(kw_only=True, alias="owner")
 
     def close(self) -> None:
         """Close the connections."""

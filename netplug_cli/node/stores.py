@@ -425,8 +425,8 @@ class SharedOpenings(Generic[K, V]):
     closed is a line of the log, and no error of the call that needed its place.
     """
 
-    _limit: int = MAX_SHARED
-    _log: Log | None = field(default=None, kw_only=True)
+    _limit: int = field(default=MAX_SHARED, alias="limit")
+    _log: Log | None = field(default=None, kw_only=True, alias="log")
     _openings: dict[K, _Opening[V]] = field(factory=dict, init=False)  # the one that was used longest ago is the first
     _lock: Lock = field(factory=Lock, init=False)
 

@@ -303,8 +303,8 @@ class RecordReplay:
 
     _replay: Replay
     _open_files: Callable[[str], RecordFiles]
-    _clock: Clock = field(kw_only=True)
-    _log: Log = field(kw_only=True)
+    _clock: Clock = field(kw_only=True, alias="clock")
+    _log: Log = field(kw_only=True, alias="log")
     # The one that came longest ago is the first.
     _known: dict[tuple[object, ...], _Configuration] = field(factory=dict, init=False)
     _keep_house_at_s: dict[str, float] = field(factory=dict, init=False)

@@ -446,8 +446,8 @@ class ApiClient:
     """The API server that an access leads to. Any number of threads may use it at once."""
 
     _source: AccessSource
-    _clock: Clock = field(kw_only=True)
-    _rate_limiter: RateLimiter = field(kw_only=True)
+    _clock: Clock = field(kw_only=True, alias="clock")
+    _rate_limiter: RateLimiter = field(kw_only=True, alias="rate_limiter")
     _pool: _ConnectionPool | None = field(default=None, init=False)
 
     @property

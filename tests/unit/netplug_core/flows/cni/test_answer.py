@@ -14,6 +14,7 @@ from netplug_core.cni.dispatch import (
     Plugin,
     PluginIdentity,
     ProcessOutput,
+    answer_at_once,
     plugin_from_argv0,
 )
 from netplug_core.cni.request import CNIRequest
@@ -234,6 +235,13 @@ def test_version_answers_whatever_is_sent(harness: DispatchHarness, given: str |
 def test_version_answers_without_standard_input(harness: DispatchHarness) -> None:
     invocation = evolve(NETPLUG, environ={"CNI_COMMAND": "VERSION"}, stdin=broken)
     assert json.loads(harness.run(invocation).stdout)["cniVersion"] == "1.1.0"
+
+
+def test_what_has_to_be_judged_first_is_not_answered_at_once() -> None:
+    """An argument that is wrong goes before the one that asks for the version."""
+    assert answer_at_once(evolve(NETPLUG, flags=("-v",))) == ProcessOutput(stdout="3.33.0\n")
+    for flags in (("-x", "-v"), ("-t",), ()):
+        assert answer_at_once(evolve(NETPLUG, flags=flags, stdin=unread)) is None
 
 
 def test_version_imports_little() -> None:
