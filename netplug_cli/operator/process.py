@@ -326,11 +326,19 @@ def find_dead(operator: Operator, runtime: Runtime) -> str:
     return operator.find_problem() if runtime.are_alive else "a thread has ended"
 
 
+def find_unforeseen(runtime: Runtime) -> str:
+    """An error of ours, with which a controller is tried again and does nothing meanwhile; empty if there is none."""
+    problems = (problem for health in runtime.healths for problem in health.problems)
+    return next((f"{problem.message}: {problem.cause}" for problem in problems if problem.trace), "")
+
+
 def operator_pages(operator: Operator, election: LeaderElection, runtime: Runtime) -> Pages:
     """The pages by their paths."""
     return {
         "/livez": lambda: _page_of(find_dead(operator, runtime)),
-        "/readyz": lambda: _page_of(find_dead(operator, runtime) or election.problem or operator.find_unready()),
+        "/readyz": lambda: _page_of(
+            find_dead(operator, runtime) or find_unforeseen(runtime) or election.problem or operator.find_unready()
+        ),
         "/metrics": lambda: Page(body=operator.metrics.render(), media_type=METRICS_TYPE),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netplug_cli.operator.process import add_values, operator_pages
+from netplug_cli.operator.process import CHANGES, add_values, operator_pages
 from netplug_cli.runtime.controllers import ControllerLoop, Runtime
 from netplug_cli.runtime.election import LeaderElection
 from netplug_core.errors import Unavailable
@@ -64,6 +64,23 @@ def test_it_lives_while_both_threads_do_and_is_ready_when_it_has_read_the_cluste
         running.runtime.stop(EMERGENCY_STOP_S)
     assert running.runtime.has_ended
     assert running.answer("/readyz")[0] == 503
+
+
+def test_an_error_of_ours_lets_it_live_but_is_not_ready() -> None:
+    """It is tried again, and nothing is done meanwhile: a probe that stays green would hide that."""
+    running = Running()
+    running.cluster.error = ValueError("a mistake of ours")  # type: ignore[assignment]
+    running.runtime.start()
+    try:
+        wait_until(lambda: "unexpected error: ValueError" in running.answer("/readyz")[1], "it is not ready")
+        assert running.answer("/readyz")[0] == 503
+        assert running.answer("/livez") == (200, "ok\n")
+        running.cluster.error = None
+        running.clock.sleep(60)
+        running.runtime.wake(CHANGES)
+        wait_until(lambda: "unexpected" not in running.answer("/readyz")[1], "it is tried again")
+    finally:
+        running.runtime.stop(EMERGENCY_STOP_S)
 
 
 def test_before_the_first_look_and_while_the_server_is_away_it_is_not_ready() -> None:
