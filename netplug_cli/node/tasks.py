@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias
 from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, format_time
-from netplug_core.cni.plugins import MissingPlugin
+from netplug_core.cni.plugins import REPORT_AGAIN_S, MissingPlugin
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import PacketFilter
 from netplug_core.datastore.protocol import CredentialsInUse
@@ -41,7 +41,7 @@ from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
     "CHECK_EVERY_S", "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "LONGEST_PAUSE_S", "LOOK_EVERY_S", "MAX_CONFIGURATIONS",
-    "RELEASE_EVERY_S", "REPLAY_EVERY_S", "REPORT_AGAIN_S", "TRY_AGAIN_S", "HelperPlugins", "NodeRegistration",
+    "RELEASE_EVERY_S", "REPLAY_EVERY_S", "TRY_AGAIN_S", "HelperPlugins", "NodeRegistration",
     "RecordReplay", "StoreRelease", "TokenRefresh", "packet_filter_controller",
 ]  # fmt: skip
 
@@ -87,9 +87,6 @@ class _FilterUpkeep:
 
 # --- helper plugins -----------------------------------------------------------------------------------------------
 
-REPORT_AGAIN_S = 600.0
-"""The pause between two reports of the same missing plugins to the orchestrator, which forgets Events after a while."""
-
 _LACKING = "each start of a pod on this node fails, and gets an address first: a plugin is missing"
 
 ReportPlugins: TypeAlias = Callable[[tuple[MissingPlugin, ...], Deadline], None]
@@ -106,7 +103,7 @@ class _PluginLook:
 class HelperPlugins:
     """Reports the plugins that a runtime calls beside netplug, and that this host lacks.
 
-    ``look`` says which they are. ``report`` is called when that changes, and again after :data:`REPORT_AGAIN_S` as long
+    ``look`` says which they are. ``report`` is called when that changes, and again after ``REPORT_AGAIN_S`` as long
     as some are missing; None: there is no orchestrator to report to.
     """
 

@@ -19,11 +19,18 @@ from netplug_core.decoding.members import find_at
 from netplug_core.errors import excerpt
 
 __all__ = [
-    "LOOPBACK", "PLUGINS_FOUND", "PLUGINS_MISSING", "MissingPlugin", "NeededPlugin", "find_missing", "needed_plugins",
+    "LOOPBACK", "PLUGINS_FOUND", "PLUGINS_MISSING", "REPORT_AGAIN_S", "REPORT_COUNTS_S", "MissingPlugin",
+    "NeededPlugin", "find_missing", "needed_plugins",
 ]  # fmt: skip
 
 PLUGINS_MISSING, PLUGINS_FOUND = "PluginsMissing", "PluginsFound"
 """The reasons of Events about a Node: its host lacks plugins, and it has them again."""
+
+REPORT_AGAIN_S = 600.0
+"""The pause between two reports of the same missing plugins to the orchestrator, which forgets Events after a while."""
+
+REPORT_COUNTS_S = 2.5 * REPORT_AGAIN_S
+"""How long a report counts: a process that ends, or is started again when nothing is missing, does not take it back."""
 
 
 @frozen

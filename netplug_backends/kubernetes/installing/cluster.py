@@ -29,7 +29,8 @@ from netplug_backends.kubernetes.kinds.profiles import node_facts
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import NODES_PATH, CrdMode, namespaced_path, path_segment
 from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import Clock, Deadline
+from netplug_core.clock import SECOND_NS, Clock, Deadline, format_time
+from netplug_core.cni.plugins import REPORT_COUNTS_S
 from netplug_core.decoding.tables import find_member
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.installation.cluster import (
@@ -177,15 +178,17 @@ def read_operator(lease: Json | None, pods: Sequence[Json]) -> OperatorState:
     )
 
 
-def read_reports(events: Sequence[Json]) -> tuple[NodeReport, ...]:
-    """The Events of node processes about their Nodes, the newest last."""
+def read_reports(events: Sequence[Json], *, now_ns: int) -> tuple[NodeReport, ...]:
+    """The Events of node processes about their Nodes that still count, the newest last."""
+    oldest = format_time(now_ns - round(REPORT_COUNTS_S * SECOND_NS))
+    counting = (event for event in events if find_text(event, "lastTimestamp") >= oldest)
     return tuple(
         NodeReport(
             node=find_text(event, "involvedObject", "name"),
             reason=find_text(event, "reason"),
             message=excerpt(find_text(event, "message")),
         )
-        for event in sorted(events, key=lambda event: find_text(event, "lastTimestamp"))
+        for event in sorted(counting, key=lambda event: find_text(event, "lastTimestamp"))
     )
 
 
@@ -404,14 +407,14 @@ _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
 def open_cluster(settings: DatastoreSettings, clock: Clock) -> Iterator[KubernetesCluster]:
     """The cluster that settings lead to; nothing is sent before the first call."""
     with closing(open_api_client(settings, os.environ, clock=clock)) as client:
-        yield KubernetesCluster(client)
+        yield KubernetesCluster(client, clock)
 
 
 class KubernetesCluster:
     """See :class:`~netplug_core.installation.cluster.Cluster`."""
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
+    def __init__(self, client: ApiClient, clock: Clock) -> None:
+        self._client, self._clock = client, clock
         self._objects = ClusterObjects(client, FIELD_MANAGER)
 
     def apply(self, wanted: Json, *, ownership: Ownership, writing: Writing, deadline: Deadline) -> ApplyEffect:
@@ -477,7 +480,9 @@ class KubernetesCluster:
             daemonsets=tuple(daemonsets),
             pods=tuple(pods),
             nodes=tuple(str(metadata_of(node).get("name")) for node in nodes),
-            reports=read_reports(list_objects(self._client, _NODE_EVENTS, deadline=deadline)[0]),
+            reports=read_reports(
+                list_objects(self._client, _NODE_EVENTS, deadline=deadline)[0], now_ns=self._clock.now_ns()
+            ),
             installations=tuple(map(read_installation, installations)),
             operator=self.read_operator(deadline=deadline),
         )

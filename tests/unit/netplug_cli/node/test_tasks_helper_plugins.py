@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from netplug_cli.node.tasks import CHECK_EVERY_S, REPORT_AGAIN_S, HelperPlugins
+from netplug_cli.node.tasks import CHECK_EVERY_S, HelperPlugins
 from netplug_core.clock import Deadline
-from netplug_core.cni.plugins import LOOPBACK, MissingPlugin, NeededPlugin
+from netplug_core.cni.plugins import LOOPBACK, REPORT_AGAIN_S, MissingPlugin, NeededPlugin
 from netplug_core.errors import Unavailable
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
