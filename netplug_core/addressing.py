@@ -19,7 +19,8 @@ from attrs import define, field, frozen
 from netplug_core.errors import InvalidArgument, quote, require_type
 
 __all__ = [
-    "Address", "Family", "Ordinal", "Prefix", "PrefixIndex", "unusable_ranges", "without_ipv4_brackets",
+    "Address", "Family", "InterfaceAddress", "Ordinal", "Prefix", "PrefixIndex", "unusable_ranges",
+    "without_ipv4_brackets",
 ]  # fmt: skip
 
 V = TypeVar("V")
@@ -248,6 +249,32 @@ class Prefix:
 
     def __str__(self) -> str:
         return f"{self.first}/{self.length}"
+
+
+@frozen(order=True)
+class InterfaceAddress:
+    """An address as an interface has it: with the length of its on-link prefix."""
+
+    address: Address
+    length: int
+
+    @classmethod
+    def parse(cls, text: str) -> InterfaceAddress:
+        """The address of ``address/length``; an address without a length means /32 or /128.
+
+        Raises:
+            ValueError: it is neither.
+            InvalidArgument: it is not a text.
+        """
+        return cls(*_address_and_length(text))
+
+    @property
+    def prefix(self) -> Prefix:
+        """What is on the link: the addresses that are reached without a router."""
+        return Prefix.at(self.address, self.length)
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.length}"
 
 
 @define(eq=False)

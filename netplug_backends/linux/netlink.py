@@ -12,10 +12,9 @@ from typing import Self
 
 from attrs import define, field, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.protocol import (
     DataplaneTimeout,
-    InterfaceAddress,
     InterfacePlan,
     KernelError,
     Link,

@@ -19,8 +19,8 @@ from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, read_file, wri
 from netplug_backends.linux import attachment, netlink
 from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
-from netplug_core.addressing import Address
-from netplug_core.dataplane.protocol import OWN_NAMESPACE, InterfaceAddress
+from netplug_core.addressing import Address, InterfaceAddress
+from netplug_core.dataplane.protocol import OWN_NAMESPACE
 from netplug_core.errors import DataplaneError, ErrorCode
 
 __all__ = ["NamespaceRefused", "PinnedNamespaces"]

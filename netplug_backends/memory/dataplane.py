@@ -13,7 +13,7 @@ from itertools import count
 
 from attrs import define, field, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.plan import find_node_problems
@@ -24,7 +24,6 @@ from netplug_core.dataplane.protocol import (
     Difference,
     Forwarding,
     HostInterfaceTaken,
-    InterfaceAddress,
     InterfacePlan,
     InterfacePresence,
     KernelError,

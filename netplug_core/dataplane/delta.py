@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, InterfaceAddress, Prefix
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     Difference,
-    InterfaceAddress,
     InterfacePlan,
     Neighbour,
     PlannedRoute,

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterable
 
 from attrs import evolve, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     FamilyNotSupported,
     Forwarding,
-    InterfaceAddress,
     InterfacePlan,
     KernelError,
     Link,

@@ -12,14 +12,14 @@ from typing import Protocol
 
 from attrs import frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import DataplaneError, ErrorCode
 from netplug_core.names import DEFAULT_INTERFACE, HostInterfaceAlias
 
 __all__ = [
     "NODE_LOOPBACK", "NO_NAMESPACES", "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout",
-    "Difference", "FamilyNotSupported", "Forwarding", "HostInterfaceTaken", "InterfaceAddress", "InterfacePlan",
+    "Difference", "FamilyNotSupported", "Forwarding", "HostInterfaceTaken", "InterfacePlan",
     "InterfacePresence", "KernelError", "Link", "LinkExists", "Neighbour", "NodeProblem", "NodeSettings",
     "PacketFilter", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
     "SysctlRequirement",
@@ -211,17 +211,6 @@ class Sysctl:
 
     def __str__(self) -> str:
         return f"{self.path} = {self.value}"
-
-
-@frozen
-class InterfaceAddress:
-    """An address on an interface, with the length of its on-link prefix."""
-
-    address: Address
-    length: int
-
-    def __str__(self) -> str:
-        return f"{self.address}/{self.length}"
 
 
 @frozen

@@ -10,11 +10,12 @@ from typing import Final
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.decoding.codecs import BOOLEAN, TEXT, Codec, limited
+from netplug_core.decoding.codecs import BOOLEAN, TEXT, limited
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import is_resource_name
 from netplug_core.records import Kind
 from netplug_core.resources.fields import (
+    AS_NUMBER,
     CIDR,
     DURATION,
     IP_ADDRESS,
@@ -41,36 +42,12 @@ __all__ = [
 # --- values of members ------------------------------------------------------------------------------------------------
 
 
-_MAX_AS_NUMBER: Final = 2**32 - 1
-_HALF_BITS: Final = 16
-_DOTTED: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})")
-_PLAIN: Final = re.compile(r"[0-9]{1,10}")
-
-
-def _read_as_number(value: object) -> int:
-    """A number, or a text: the number, or its halves of 16 bits with a dot between (RFC 5396)."""
-    number = 0
-    if isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif isinstance(value, str) and _PLAIN.fullmatch(value):
-        number = int(value)
-    elif isinstance(value, str) and (halves := _DOTTED.fullmatch(value)):
-        high, low = map(int, halves.groups())
-        number = (high << _HALF_BITS) + low if low >> _HALF_BITS == 0 else 0
-    if not 1 <= number <= _MAX_AS_NUMBER:
-        raise ValueError(f"an AS number from 1 to {_MAX_AS_NUMBER}, or a text such as '1.10'")
-    return number
-
-
 _COMMUNITY_PATTERN: Final = "[0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}"
 """The form of a community's value (RFC 1997, RFC 8092), without the bounds of its numbers."""
 
 _IGNORED_INTERFACE_PATTERN: Final = "[A-Za-z0-9_.*-]{1,15}"
 _SECRET_KEY_PATTERN: Final = "[A-Za-z0-9_.-]{1,253}"  # noqa: S105  # no password
 
-_AS_NUMBER: Final = Codec(
-    _read_as_number, schema={"type": "integer", "format": "int64", "minimum": 1, "maximum": _MAX_AS_NUMBER}
-)
 _MAX_BYTE: Final = 255
 
 
@@ -150,7 +127,7 @@ class BGPConfigurationSpec:
         "the level below which the BGP process writes no lines"))
     has_node_mesh: bool | None = field(default=None, metadata=member("nodeToNodeMeshEnabled", BOOLEAN,
         "whether every node has a session with every other one; default only"))
-    as_number: int | None = field(default=None, metadata=member("asNumber", _AS_NUMBER,
+    as_number: int | None = field(default=None, metadata=member("asNumber", AS_NUMBER,
         "the number of the AS of nodes that name none; default only"))
     listen_port: int | None = field(default=None, metadata=member("listenPort", PORT,
         "the port that the BGP process listens on"))
@@ -226,7 +203,7 @@ class BGPPeerSpec:
     node_selector: str = field(default="", metadata=member("nodeSelector", TEXT, "the nodes that have the session"))
     peer_ip: str = field(default="", metadata=member("peerIP", TEXT, "the address of the peer, with or without a port"))
     peer_selector: str = field(default="", metadata=member("peerSelector", TEXT, "the nodes that are the peers"))
-    as_number: int | None = field(default=None, metadata=member("asNumber", _AS_NUMBER,
+    as_number: int | None = field(default=None, metadata=member("asNumber", AS_NUMBER,
         "the number of the peer's AS; with peerIP"))
     password: BGPPassword | None = field(default=None, metadata=member("password", BGPPassword,
         "the password of the session"))

@@ -9,15 +9,17 @@ from typing import Final, cast
 
 from attrs import frozen
 
+from netplug_core.addressing import InterfaceAddress
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
-    "CIDR", "DURATION", "IP_ADDRESS", "MAX_PORT", "NAME_LIMITS", "NAME_PATTERN", "PORT", "PORT_OR_NONE", "SWITCH",
-    "WORD_PATTERN", "FieldError", "InvalidResource", "LogSeverity", "Switch", "find_label_name_problems",
-    "find_label_problems", "integer_between", "validate_regular_expression", "validate_selector", "validate_word",
+    "AS_NUMBER", "CIDR", "DURATION", "INTERFACE_ADDRESS", "IP_ADDRESS", "MAC_ADDRESS", "MAX_PORT", "NAME_LIMITS",
+    "NAME_PATTERN", "PORT", "PORT_OR_NONE", "SWITCH", "WORD_PATTERN", "FieldError", "InvalidResource", "LogSeverity",
+    "Switch", "find_label_name_problems", "find_label_problems", "integer_between", "validate_regular_expression",
+    "validate_selector", "validate_word",
 ]  # fmt: skip
 
 
@@ -49,6 +51,7 @@ class LogSeverity(enum.Enum):
 
 
 MAX_PORT: Final = 65_535
+_MAC: Final = "[0-9a-f]{2}(:[0-9a-f]{2}){5}"
 _DURATION: Final = r"0|([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+"
 
 
@@ -82,7 +85,56 @@ PORT_OR_NONE: Final = checked(
 )
 """A port that something listens on; 0: it does not."""
 
+_MAX_AS_NUMBER: Final = 2**32 - 1
+_HALF_BITS: Final = 16
+_DOTTED: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})")
+_PLAIN: Final = re.compile(r"[0-9]{1,10}")
+
+
+def _read_as_number(value: object) -> int:
+    """A number, or a text: the number, or its halves of 16 bits with a dot between (RFC 5396)."""
+    number = 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and _PLAIN.fullmatch(value):
+        number = int(value)
+    elif isinstance(value, str) and (halves := _DOTTED.fullmatch(value)):
+        high, low = map(int, halves.groups())
+        number = (high << _HALF_BITS) + low if low >> _HALF_BITS == 0 else 0
+    if not 1 <= number <= _MAX_AS_NUMBER:
+        raise ValueError(f"an AS number from 1 to {_MAX_AS_NUMBER}, or a text such as '1.10'")
+    return number
+
+
+AS_NUMBER: Final = Codec(
+    _read_as_number, schema={"type": "integer", "format": "int64", "minimum": 1, "maximum": _MAX_AS_NUMBER}
+)
+"""The number of an autonomous system."""
+
 IP_ADDRESS: Final = Codec(ADDRESS.decode, ADDRESS.encode, schema={"type": "string"})
+
+
+def _read_interface_address(value: object) -> InterfaceAddress:
+    try:
+        return InterfaceAddress.parse(cast("str", TEXT.decode(value)))
+    except ValueError:
+        raise ValueError("an IP address with the length of its prefix, such as 192.0.2.7/24") from None
+
+
+def _write_interface_address(value: object) -> str:
+    held = cast("InterfaceAddress", value)
+    return str(held.address) if held.length == held.address.family.width else str(held)
+
+
+INTERFACE_ADDRESS: Final = Codec(_read_interface_address, _write_interface_address, schema={"type": "string"})
+"""An address of a node. Without a length it is that address alone: /32 or /128."""
+
+MAC_ADDRESS: Final = checked(
+    TEXT,
+    lambda text: re.fullmatch(_MAC, cast("str", text)) is not None,
+    "a MAC such as 66:0a:1b:2c:3d:4e",
+    schema={"pattern": f"^({_MAC})?$"},
+)
 CIDR: Final = Codec(PREFIX.decode, PREFIX.encode, schema={"type": "string", "format": "cidr"})
 SWITCH: Final = enum_codec(Switch)
 

@@ -28,7 +28,7 @@ from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import OF_NODE, NetworkResource, Resource, ResourceScope, key_of, kind_of
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node
+from netplug_core.resources.node import Node, validate_node
 from netplug_core.resources.nodeconfiguration import NodeConfiguration, validate_node_configuration
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
@@ -188,7 +188,7 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
         case IPAMConfiguration():
             yield from _validate_ipam_configuration(resource)
         case Node():
-            yield from _validate_orchestrator_references(resource)
+            yield from validate_node(resource)
         case Profile():
             yield from _validate_reserved_profile_names(resource)
         case KubeControllersConfiguration():
@@ -233,12 +233,6 @@ def _validate_host_endpoint_templates(configuration: KubeControllersConfiguratio
             yield FieldError(f"{where}.interfaceCIDRs", "", "must be given, or interfacePattern")
         yield from validate_regular_expression(f"{where}.interfacePattern", template.interface_pattern)
         yield from validate_selector(f"{where}.nodeSelector", template.node_selector)
-
-
-def _validate_orchestrator_references(node: Node) -> Iterator[FieldError]:
-    for index, name in enumerate(node.spec.orchestrator_references):
-        if not name.orchestrator:
-            yield FieldError(f"spec.orchRefs[{index}].orchestrator", "", "must name an orchestrator, such as k8s")
 
 
 def _validate_reserved_profile_names(profile: Profile) -> Iterator[FieldError]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, InterfaceAddress, Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.plan import plan
-from netplug_core.dataplane.protocol import AttachmentPlan, Dataplane, InterfaceAddress, InterfacePresence, Link
+from netplug_core.dataplane.protocol import AttachmentPlan, Dataplane, InterfacePresence, Link
 from netplug_core.names import host_interface_alias
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec

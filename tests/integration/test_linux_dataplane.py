@@ -22,7 +22,7 @@ from netplug_backends.linux import netlink, netns
 from netplug_backends.linux.attachment import interface_name
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_backends.linux.netlink import NetlinkSocket
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import (
@@ -31,7 +31,6 @@ from netplug_core.dataplane.protocol import (
     DataplaneTimeout,
     Forwarding,
     HostInterfaceTaken,
-    InterfaceAddress,
     InterfacePlan,
     InterfacePresence,
     KernelError,

@@ -211,7 +211,7 @@ def _spec_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
         if text:
             yield path, text
     number = annotations.get(_AS_NUMBER, "")
-    if number.isascii() and number.isdigit() and len(number) <= _AS_DIGITS and int(number) < _AS_NUMBERS:
+    if number.isascii() and number.isdigit() and len(number) <= _AS_DIGITS and 0 < int(number) < _AS_NUMBERS:
         yield ("spec", "bgp", "asNumber"), int(number)
     reflector = annotations.get(_ROUTE_REFLECTOR, "")
     if _is_ipv4(reflector):
@@ -227,7 +227,7 @@ def _tunnel_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]
     """The tunnel addresses that follow from a node's pod CIDRs; empty without a CIDR of the family."""
     first = {prefix.family: str(prefix.nth(1)) for prefix in facts.pod_cidrs}
     has_key = f"{API_DOMAIN}/WireguardPublicKey" in dict(facts.annotations)
-    yield ("spec", "bgp", "ipv4IPIPTunnelAddr"), first.get(Family.IPV4, "")
+    yield ("spec", "bgp", "ipv4IPIPTunnelAddr"), first.get(Family.IPV4)
     yield ("spec", "wireguard", "interfaceIPv4Address"), first.get(Family.IPV4, "") if has_key else ""
 
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from netplug_core.addressing import Address, Family, Prefix, PrefixIndex, unusable_ranges, without_ipv4_brackets
+from netplug_core.addressing import (
+    Address,
+    Family,
+    InterfaceAddress,
+    Prefix,
+    PrefixIndex,
+    unusable_ranges,
+    without_ipv4_brackets,
+)
 from netplug_core.errors import InvalidArgument
 
 
@@ -258,3 +266,19 @@ def test_an_index_finds_what_a_look_at_all_prefixes_finds_in_the_order_in_which_
         index = PrefixIndex.of((prefix, number) for number, prefix in enumerate(prefixes))
         for asked in (*prefixes, Prefix.parse("128.0.0.0/1"), Prefix.parse("::/0")):
             assert index.overlapping(asked) == [n for n, prefix in enumerate(prefixes) if prefix.overlaps(asked)]
+
+
+@pytest.mark.parametrize(
+    "text,printed,prefix",
+    [
+        ("192.0.2.7/24", "192.0.2.7/24", "192.0.2.0/24"),
+        ("192.0.2.7", "192.0.2.7/32", "192.0.2.7/32"),
+        ("2001:DB8::7/64", "2001:db8::7/64", "2001:db8::/64"),
+    ],
+)
+def test_an_address_of_an_interface_has_the_length_of_its_prefix(text: str, printed: str, prefix: str) -> None:
+    found = InterfaceAddress.parse(text)
+    assert str(found) == printed
+    assert found.prefix == Prefix.parse(prefix)
+    with pytest.raises(ValueError, match="is not"):
+        InterfaceAddress.parse("eth0")

@@ -15,9 +15,8 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from netplug_backends.linux import netlink
 from netplug_backends.linux.netlink import NetlinkMessage, RouteInsertion
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.protocol import (
-    InterfaceAddress,
     InterfacePlan,
     Neighbour,
     PlannedRoute,

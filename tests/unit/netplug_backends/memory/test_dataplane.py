@@ -6,14 +6,13 @@ import pytest
 from attrs import define, evolve, field
 
 from netplug_backends.memory.dataplane import MemoryDataplane, MemoryInterface
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import (
     OWN_NAMESPACE,
     AttachmentPlan,
     DataplaneTimeout,
-    InterfaceAddress,
     KernelError,
     RouteConflict,
 )

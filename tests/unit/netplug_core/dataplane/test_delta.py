@@ -3,10 +3,10 @@
 import pytest
 from attrs import evolve
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, InterfaceAddress, Prefix
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.plan import plan
-from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Neighbour, RouteTable
+from netplug_core.dataplane.protocol import AttachmentPlan, InterfacePlan, Neighbour, RouteTable
 from netplug_core.testing.dataplane_harness import endpoint, link_to
 
 LINK = link_to("/run/netns/one", host_name="netp1")

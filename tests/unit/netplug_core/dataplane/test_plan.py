@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from attrs import evolve, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.plan import (
     find_mtu_problem,
     find_node_problems,
@@ -19,7 +19,6 @@ from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     FamilyNotSupported,
     Forwarding,
-    InterfaceAddress,
     Neighbour,
     PlannedRoute,
     RouteProtocol,

@@ -2,11 +2,10 @@
 
 import pytest
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, InterfaceAddress, Prefix
 from netplug_core.dataplane.protocol import (
     DataplaneTimeout,
     Difference,
-    InterfaceAddress,
     KernelError,
     LinkExists,
     Neighbour,

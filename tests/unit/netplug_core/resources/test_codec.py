@@ -380,8 +380,12 @@ def test_a_user_may_hand_back_the_status_of_a_node_and_writes_none() -> None:
 def test_a_node_survives_with_what_this_release_does_not_know_of_it() -> None:
     mapping = document(
         "Node",
-        spec={"bgp": {"asNumber": 64512}, "orchRefs": [{"nodeName": "node-a", "orchestrator": "k8s", "x": 1}]},
-        status={"podCIDRs": []},
+        spec={
+            "bgp": {"asNumber": 64512, "x": 2},
+            "orchRefs": [{"nodeName": "node-a", "orchestrator": "k8s", "x": 1}],
+            "wireguard": {},
+        },
+        status={"podCIDRs": ["10.0.0.0/24"], "x": 3},
     )
     value = stored(mapping)
     assert isinstance(value, Node)

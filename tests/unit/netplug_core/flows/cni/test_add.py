@@ -5,12 +5,11 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig
 from netplug_core.dataplane.protocol import (
     HostInterfaceTaken,
-    InterfaceAddress,
     KernelError,
     LinkExists,
     Neighbour,

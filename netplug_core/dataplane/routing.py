@@ -1,0 +1,323 @@
+"""The interface of who programs routes, tunnels and their neighbours into the kernel of a node, and the values for it.
+
+The engine of routes says what should exist, in these values; a :class:`RoutingDataplane` reads what of it exists, and
+makes changes in the order in which it gets them. Each value has a ``key``: of two with one key only one can exist.
+``netplug_core.testing.routing_checks`` tests every implementation.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeAlias
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, InterfaceAddress, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.protocol import KernelError
+
+__all__ = [
+    "ADVERTISED_TABLE", "BLACKHOLE_METRIC", "CLUSTER_METRIC", "LINK_MARK", "MAIN_TABLE", "NEXTHOP_BASE",
+    "NEXTHOP_COUNT", "AddressState", "Change", "Entry", "FailedChange", "FdbEntry", "ForeignEntry", "HostAddress",
+    "HostInterface", "KernelEvents", "Nexthop", "Put", "Remove", "Route", "RouteKind", "RoutingDataplane",
+    "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour",
+]  # fmt: skip
+
+MAIN_TABLE: Final = 254
+ADVERTISED_TABLE: Final = 7801
+"""What this node announces: blackhole routes in a table that no rule looks into. A BGP daemon reads it."""
+
+CLUSTER_METRIC: Final = 20
+"""The metric of routes to other nodes: after those of local workloads (10), before those a BGP daemon learned (32)."""
+
+BLACKHOLE_METRIC: Final = 4096
+"""The metric of blackholes of own blocks: a packet to a free address must not leave by the default route and loop."""
+
+LINK_MARK: Final = "netplug"
+"""The alias of the tunnel devices that are ours."""
+
+NEXTHOP_BASE: Final = 0x4E500000
+NEXTHOP_COUNT: Final = 0x100000
+"""Our nexthop objects have the ids from the base on."""
+
+
+# --- interfaces of the node -------------------------------------------------------------------------------------------
+
+
+class AddressState(enum.Enum):
+    """Whether an address of an interface may be used: not while it is checked for duplicates, nor once it is old."""
+
+    USABLE = "usable"
+    TENTATIVE = "tentative"
+    DEPRECATED = "deprecated"
+
+
+@frozen(kw_only=True)
+class HostAddress:
+    """An address of an interface of the node. ``is_secondary``: the interface has an earlier one of the same prefix."""
+
+    held: InterfaceAddress
+    state: AddressState = AddressState.USABLE
+    is_secondary: bool = False
+    is_global: bool = True
+
+
+@frozen(kw_only=True)
+class HostInterface:
+    """An interface of the node."""
+
+    name: str
+    index: int
+    is_up: bool
+    mtu: int
+    addresses: tuple[HostAddress, ...] = ()
+    alias: str = ""
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+class TunnelKind(enum.Enum):
+    """How packets between nodes are wrapped."""
+
+    VXLAN = "vxlan"
+    IPIP = "ipip"
+
+
+@frozen(kw_only=True)
+class Tunnel:
+    """A tunnel device, up, with ``address`` as its only one besides a link-local one.
+
+    ``local`` is the address of the node that wrapped packets have as their source, on the interface ``parent`` (its
+    name; IPIP has none). ``mac``, ``vni`` and ``port`` are those of VXLAN. ``has_checksum_offload``: None leaves what
+    the kernel has chosen.
+    """
+
+    name: str
+    kind: TunnelKind
+    address: Address
+    local: Address
+    mtu: int
+    parent: str = ""
+    mac: str = ""
+    vni: int = 0
+    port: int = 0
+    has_checksum_offload: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """The name: there is one device of a name."""
+        return self.name
+
+    def __str__(self) -> str:
+        return f"the {self.kind.value} device {self.name}"
+
+
+@frozen
+class FdbEntry:
+    """A permanent entry of the forwarding database of a VXLAN device: behind which node a MAC is."""
+
+    device: str
+    mac: str
+    node_address: Address
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The device and the MAC."""
+        return self.device, self.mac
+
+    def __str__(self) -> str:
+        return f"the FDB entry of {self.device}: {self.mac} at {self.node_address}"
+
+
+@frozen
+class TunnelNeighbour:
+    """A permanent neighbour on a tunnel device: the MAC behind the tunnel address of another node."""
+
+    device: str
+    address: Address
+    mac: str
+
+    @property
+    def key(self) -> tuple[str, Address]:
+        """The device and the address."""
+        return self.device, self.address
+
+    def __str__(self) -> str:
+        return f"the neighbour {self.address} at {self.mac} on {self.device}"
+
+
+@frozen
+class Nexthop:
+    """A nexthop object: routes name it by its id, so that a change of a gateway is one message, however many use it.
+
+    ``is_onlink``: the gateway is on the device even if no prefix of the device says so.
+    """
+
+    id: int
+    device: str
+    gateway: Address
+    is_onlink: bool
+
+    @property
+    def key(self) -> int:
+        """The id."""
+        return self.id
+
+    def __str__(self) -> str:
+        return f"nexthop {self.id}: {self.gateway} over {self.device}"
+
+
+class RouteKind(enum.Enum):
+    """What happens to a packet: it is sent on, or dropped without an answer."""
+
+    UNICAST = "unicast"
+    BLACKHOLE = "blackhole"
+
+
+@frozen(kw_only=True)
+class Route:
+    """A route. One that is unicast has a ``nexthop``, or else a ``device`` and perhaps a ``gateway``.
+
+    ``source`` is the address that packets of the node itself have (None: the kernel chooses); ``mtu`` 0 is that of the
+    device. With a nexthop the device is that of the nexthop, and ``device`` is empty.
+    """
+
+    destination: Prefix
+    table: int = MAIN_TABLE
+    metric: int = CLUSTER_METRIC
+    kind: RouteKind = RouteKind.UNICAST
+    nexthop: int | None = None
+    device: str = ""
+    gateway: Address | None = None
+    is_onlink: bool = False
+    source: Address | None = None
+    mtu: int = 0
+
+    @property
+    def key(self) -> tuple[int, Prefix, int]:
+        """Table, destination and metric."""
+        return self.table, self.destination, self.metric
+
+    def __str__(self) -> str:
+        where = "" if self.table == MAIN_TABLE else f" of table {self.table}"
+        if self.kind is RouteKind.BLACKHOLE:
+            return f"the blackhole {self.destination}{where}"
+        via = f" by nexthop {self.nexthop}" if self.nexthop is not None else f" via {self.gateway or 'the link'}"
+        over = f" over {self.device}" if self.device else ""
+        return f"the route to {self.destination}{via}{over}{where}"
+
+
+Entry: TypeAlias = Tunnel | FdbEntry | TunnelNeighbour | Nexthop | Route
+"""What is programmed, one after the other."""
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Put:
+    """Make an entry, or replace the one with its key; nothing is missing in between unless a device is made anew."""
+
+    entry: Entry
+
+
+@frozen
+class Remove:
+    """Remove an entry; that it is gone already is no error."""
+
+    entry: Entry
+
+
+Change: TypeAlias = Put | Remove
+
+
+@frozen
+class FailedChange:
+    """A change that the kernel refused, with its error."""
+
+    change: Change
+    error: KernelError
+
+    def __str__(self) -> str:
+        return f"{self.change.entry}: {self.error}"
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class ForeignEntry:
+    """Something of others where something of ours is to be; it is left alone. ``reason`` is a sentence."""
+
+    name: str
+    reason: str
+
+
+@frozen(kw_only=True)
+class RoutingState:
+    """What exists and is ours.
+
+    - a tunnel: the device has :data:`LINK_MARK` as its alias; one that is down, or has no address, is not listed, so
+      that it is made again
+    - FDB entries and neighbours: permanent ones on our tunnel devices
+    - nexthops: of protocol 78 and with an id of ours; routes: of protocol 78, not those of workloads (their device is a
+      host end), in the main table and in :data:`ADVERTISED_TABLE`
+
+    ``foreign`` are devices with a name of ours that others have made.
+    """
+
+    tunnels: tuple[Tunnel, ...] = ()
+    fdb: tuple[FdbEntry, ...] = ()
+    neighbours: tuple[TunnelNeighbour, ...] = ()
+    nexthops: tuple[Nexthop, ...] = ()
+    routes: tuple[Route, ...] = ()
+    foreign: tuple[ForeignEntry, ...] = ()
+
+
+class RoutingDataplane(Protocol):
+    """Who programs tunnels and routes between nodes. One thread calls it."""
+
+    def find_interfaces(self) -> tuple[HostInterface, ...]:
+        """All interfaces of the node, by their index.
+
+        Raises:
+            KernelError: the kernel would not say.
+        """
+        ...
+
+    def read(self) -> RoutingState:
+        """What exists and is ours.
+
+        Raises:
+            KernelError: the kernel would not say.
+        """
+        ...
+
+    def apply(self, changes: Sequence[Change]) -> tuple[FailedChange, ...]:
+        """Make changes in their order; return those that failed. The others are made all the same.
+
+        Raises:
+            KernelError: nothing could be sent.
+        """
+        ...
+
+
+class KernelEvents(Protocol):
+    """Notifications of the kernel."""
+
+    def wait(self, *, deadline: Deadline) -> bool:
+        """Wait until interfaces or addresses of the node have changed, or a route or nexthop of ours.
+
+        Return whether anything has; False: the deadline has passed, or another thread called ``close``. Notifications
+        that the kernel could not deliver count as a change. What comes at once is one change.
+
+        Raises:
+            KernelError: there are no notifications.
+        """
+        ...
+
+    def close(self) -> None:
+        """End a wait; any thread may call it."""
+        ...
