@@ -8,20 +8,20 @@ makes changes in the order in which it gets them. Each value has a ``key``: of t
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from attrs import frozen
 
-from netplug_core.addressing import Address, InterfaceAddress, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.protocol import KernelError
 
 __all__ = [
-    "ADVERTISED_TABLE", "BLACKHOLE_METRIC", "CLUSTER_METRIC", "LINK_MARK", "MAIN_TABLE", "NEXTHOP_BASE",
-    "NEXTHOP_COUNT", "AddressState", "Change", "Entry", "FailedChange", "FdbEntry", "ForeignEntry", "HostAddress",
-    "HostInterface", "KernelEvents", "Nexthop", "Put", "Remove", "Route", "RouteKind", "RoutingDataplane",
-    "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour",
+    "ADVERTISED_TABLE", "BLACKHOLE_METRIC", "CLUSTER_METRIC", "IPIP_DEVICE", "LINK_MARK", "MAIN_TABLE", "NEXTHOP_BASE",
+    "NEXTHOP_COUNT", "TUNNEL_DEVICES", "VXLAN_DEVICES", "AddressState", "Change", "Entry", "FailedChange", "FdbEntry",
+    "ForeignEntry", "HostAddress", "HostInterface", "KernelEvents", "Nexthop", "Put", "Remove", "Route", "RouteKind",
+    "RoutingDataplane", "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour",
 ]  # fmt: skip
 
 MAIN_TABLE: Final = 254
@@ -33,6 +33,11 @@ CLUSTER_METRIC: Final = 20
 
 BLACKHOLE_METRIC: Final = 4096
 """The metric of blackholes of own blocks: a packet to a free address must not leave by the default route and loop."""
+
+VXLAN_DEVICES: Final[Mapping[Family, str]] = {Family.IPV4: "vxlan.netplug", Family.IPV6: "vxlan6.netplug"}
+IPIP_DEVICE: Final = "ipip.netplug"
+TUNNEL_DEVICES: Final = (*VXLAN_DEVICES.values(), IPIP_DEVICE)
+"""The names of all tunnel devices. None begins as host ends of workloads do, so no rule for those covers them."""
 
 LINK_MARK: Final = "netplug"
 """The alias of the tunnel devices that are ours."""
@@ -87,18 +92,24 @@ class TunnelKind(enum.Enum):
 
 @frozen(kw_only=True)
 class Tunnel:
-    """A tunnel device, up, with ``address`` as its only one besides a link-local one.
+    """A tunnel device, with ``address`` as its only one besides a link-local one.
+
+    A device that is read may be down, or have no address, or another one beside its own: then ``address`` is None. One
+    that is wanted is up and has an address. Of two that differ in ``mtu``, ``address``, ``is_up`` or
+    ``has_checksum_offload`` only, one becomes the other in place; otherwise the device is made anew, and its FDB
+    entries, neighbours, nexthops and routes go with the old one.
 
     ``local`` is the address of the node that wrapped packets have as their source, on the interface ``parent`` (its
     name; IPIP has none). ``mac``, ``vni`` and ``port`` are those of VXLAN. ``has_checksum_offload``: None leaves what
-    the kernel has chosen.
+    the kernel has chosen; it is read as None until this process has asked for something else.
     """
 
     name: str
     kind: TunnelKind
-    address: Address
+    address: Address | None
     local: Address
     mtu: int
+    is_up: bool = True
     parent: str = ""
     mac: str = ""
     vni: int = 0
@@ -259,13 +270,13 @@ class ForeignEntry:
 class RoutingState:
     """What exists and is ours.
 
-    - a tunnel: the device has :data:`LINK_MARK` as its alias; one that is down, or has no address, is not listed, so
-      that it is made again
+    - a tunnel: a device with a name of :data:`TUNNEL_DEVICES` and the alias :data:`LINK_MARK`
     - FDB entries and neighbours: permanent ones on our tunnel devices
     - nexthops: of protocol 78 and with an id of ours; routes: of protocol 78, not those of workloads (their device is a
       host end), in the main table and in :data:`ADVERTISED_TABLE`
 
-    ``foreign`` are devices with a name of ours that others have made.
+    ``foreign`` are devices with such a name and another alias. A device of ours whose kind is none of
+    :class:`TunnelKind`, or that learns addresses, is not listed: it is made anew when the tunnel is put.
     """
 
     tunnels: tuple[Tunnel, ...] = ()
@@ -297,6 +308,13 @@ class RoutingDataplane(Protocol):
 
     def apply(self, changes: Sequence[Change]) -> tuple[FailedChange, ...]:
         """Make changes in their order; return those that failed. The others are made all the same.
+
+        What is as it should be may be put again; for a tunnel nothing is sent then. A put replaces what others have
+        made with that key, except a device, which fails. A removal leaves what others have made.
+
+        The kernel removes more than it is asked to: with a device everything over it; with a nexthop its routes; with
+        a device that goes down its neighbours, nexthops and routes, and IPv6 addresses. A caller that has made a
+        tunnel anew, set one up or removed a nexthop in use reads again.
 
         Raises:
             KernelError: nothing could be sent.
