@@ -389,7 +389,7 @@ _BEGIN, _END = 0x10, 0x11
 _ERROR_CODE = struct.Struct("=i")
 _TIMEVAL = struct.Struct("@ll")
 _ERROR, _DONE = 2, 3
-_ACK, _CAPPED, _ACK_TLVS = 0x4, 0x100, 0x200
+_ACK, _DUMP_INTERRUPTED, _CAPPED, _ACK_TLVS = 0x4, 0x10, 0x100, 0x200
 _EXT_ACK_MESSAGE = 1
 _SUCCESS = (0, "")
 _BUFFER = 1 << 16
@@ -405,12 +405,16 @@ class NetlinkProtocol(enum.IntEnum):
 
 @frozen
 class NetlinkOutcome:
-    """The outcome of one message: 0 or an error number, the kernel's text (often empty), and the replies."""
+    """The outcome of one message: 0 or an error number, the kernel's text (often empty), and the replies.
+
+    ``is_interrupted``: something changed during a listing, so that it may lack what was there all the time.
+    """
 
     message: NetlinkMessage
     error: int = 0
     error_text: str = ""
     replies: tuple[bytes, ...] = ()
+    is_interrupted: bool = False
 
     @property
     def reply(self) -> bytes:
@@ -509,6 +513,7 @@ class _PendingOutcomes:
     first: int
     errors: dict[int, tuple[int, str]] = field(factory=dict)
     replies: dict[int, tuple[bytes, ...]] = field(factory=dict)
+    interrupted: set[int] = field(factory=set)
     are_complete: bool = False
 
     def add(self, datagram: bytes) -> None:
@@ -525,12 +530,19 @@ class _PendingOutcomes:
         """One outcome for each message. No answer is a success: only the last one was asked for an acknowledgement."""
         return tuple(
             [
-                NetlinkOutcome(message, *self.errors.get(position, _SUCCESS), self.replies.get(position, ()))
+                NetlinkOutcome(
+                    message,
+                    *self.errors.get(position, _SUCCESS),
+                    self.replies.get(position, ()),
+                    position in self.interrupted,
+                )
                 for position, message in enumerate(messages)
             ]
         )
 
     def _note(self, position: int, type_: int, flags: int, body: bytes) -> None:
+        if flags & _DUMP_INTERRUPTED and type_ != _ERROR:
+            self.interrupted.add(position)
         if type_ in {_ERROR, _DONE}:
             (code,) = _ERROR_CODE.unpack_from(body)
             self.errors[position] = (-code, _extended_ack_text(flags, body) if flags & _ACK_TLVS else "")

@@ -11,7 +11,7 @@ from netplug_backends.linux.netlink import NetlinkOutcome, NetlinkSocket, query_
 from netplug_core.dataplane.protocol import DataplaneTimeout, KernelError
 
 HEADER = struct.Struct("=IHHII")
-NEWLINK, ERROR, DONE, MULTI = 16, 2, 3, 2
+NEWLINK, ERROR, DONE, MULTI, INTERRUPTED = 16, 2, 3, 2, 0x10
 CAPPED, EXPLAINED = 0x100, 0x200
 
 
@@ -76,6 +76,18 @@ def test_a_listing_ends_with_a_done_message(netlink_peer: "tuple[NetlinkSocket, 
     pages = [message(NEWLINK, 1, b"one!", MULTI), message(NEWLINK, 1, b"two!", MULTI)]
     (found,) = send(netlink_peer, [*pages, message(DONE, 1, struct.pack("=i", 0), MULTI)], "a")
     assert (found.error, found.replies) == (0, (b"one!", b"two!"))
+    assert not found.is_interrupted
+
+
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_a_listing_that_a_change_has_interrupted_is_known(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]", interrupted: int
+) -> None:
+    flags = [MULTI, MULTI]
+    flags[interrupted] |= INTERRUPTED
+    pages = [message(NEWLINK, 1, b"one!", flags[0]), message(DONE, 1, struct.pack("=i", 0), flags[1])]
+    (found,) = send(netlink_peer, pages, "a")
+    assert (found.is_interrupted, found.replies) == (True, (b"one!",))
 
 
 def test_an_error_at_the_end_of_a_listing_is_its_outcome(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:

@@ -1,0 +1,212 @@
+"""The interfaces and addresses of the node, and which of its addresses the kernel would send from.
+
+Two listings, of the links and of the addresses, however many there are. They are read in the network namespace of the
+calling thread; nothing is changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from threading import Thread
+from typing import Final
+
+from attrs import define, field
+
+from netplug_backends.linux.netlink import (
+    NetlinkMessage,
+    NetlinkSocket,
+    decode_attributes,
+    encode_attribute,
+)
+from netplug_core.addressing import Address, Family, InterfaceAddress
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.routing import AddressState, HostAddress, HostInterface
+
+__all__ = [
+    "NAME_S", "decode_host_address", "decode_host_link", "find_interfaces", "find_source_address",
+    "list_host_addresses", "list_host_links",
+]  # fmt: skip
+
+NAME_S: Final = 2.0
+"""How long a name server may take."""
+
+_PORT = 80  # nothing is sent there
+
+_GETLINK, _GETADDR = 18, 22
+_REQUEST, _DUMP = 0x1, 0x300
+_IFINFOMSG = struct.Struct("=BxHiII")
+_IFADDRMSG = struct.Struct("=BBBBI")
+_IFF_UP = 0x1
+_IFLA_IFNAME, _IFLA_MTU, _IFLA_IFALIAS, _IFLA_EXT_MASK = 3, 4, 20, 29
+_SKIP_STATISTICS = 0x8
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS = 1, 2, 8
+_SECONDARY, _DUPLICATE, _DEPRECATED, _TENTATIVE = 0x01, 0x08, 0x20, 0x40
+_SCOPE_UNIVERSE = 0
+_NUMBER = struct.Struct("=I")
+_FAMILY = {2: Family.IPV4, 10: Family.IPV6}
+_AF = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
+
+_ATTEMPTS = 3
+
+
+# --- interfaces -------------------------------------------------------------------------------------------------------
+
+
+def list_host_links() -> NetlinkMessage:
+    """List all interfaces, without their counters."""
+    mask = encode_attribute(_IFLA_EXT_MASK, _NUMBER.pack(_SKIP_STATISTICS))
+    return NetlinkMessage(
+        _GETLINK, _REQUEST | _DUMP, _IFINFOMSG.pack(0, 0, 0, 0, 0) + mask, lambda: "listing the interfaces"
+    )
+
+
+def list_host_addresses() -> NetlinkMessage:
+    """List the addresses of all interfaces, of both families."""
+    return NetlinkMessage(_GETADDR, _REQUEST | _DUMP, _IFADDRMSG.pack(0, 0, 0, 0, 0), lambda: "listing the addresses")
+
+
+def decode_host_link(body: bytes) -> HostInterface:
+    """Decode one of the replies to :func:`list_host_links`: an interface, without its addresses."""
+    _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
+    found = decode_attributes(body, _IFINFOMSG.size)
+    return HostInterface(
+        name=found[_IFLA_IFNAME].rstrip(b"\0").decode(errors="replace"),
+        index=index,
+        is_up=bool(flags & _IFF_UP),
+        mtu=_number(found[_IFLA_MTU]),
+        alias=found.get(_IFLA_IFALIAS, b"").rstrip(b"\0").decode(errors="replace"),
+    )
+
+
+def decode_host_address(body: bytes) -> tuple[int, HostAddress] | None:
+    """Decode one of the replies to :func:`list_host_addresses`: the index of the interface, and the address.
+
+    None for an address of a family that is no IP.
+    """
+    number, length, short_flags, scope, index = _IFADDRMSG.unpack_from(body)
+    family, found = _FAMILY.get(number), decode_attributes(body, _IFADDRMSG.size)
+    other = found.get(_IFA_ADDRESS, b"")
+    own = found.get(_IFA_LOCAL, other)  # IPv6 has it only beside the address of a peer
+    if family is None or not own:
+        return None
+    flags = _number(found[_IFA_FLAGS]) if _IFA_FLAGS in found else short_flags
+    address = Address(family, int.from_bytes(own, "big"))
+    # The prefix of a link between two machines is that of the peer's address: nothing is beside our own.
+    held = InterfaceAddress(address, length if other in (own, b"") else family.width)
+    return index, HostAddress(
+        held=held,
+        state=_state(flags),
+        is_secondary=bool(flags & _SECONDARY),
+        is_global=scope == _SCOPE_UNIVERSE,
+    )
+
+
+def _state(flags: int) -> AddressState:
+    if flags & (_TENTATIVE | _DUPLICATE):
+        return AddressState.TENTATIVE
+    return AddressState.DEPRECATED if flags & _DEPRECATED else AddressState.USABLE
+
+
+def _number(data: bytes) -> int:
+    (number,) = _NUMBER.unpack(data)
+    return int(number)
+
+
+def find_interfaces() -> tuple[HostInterface, ...]:
+    """All interfaces of the calling thread's network namespace with their addresses, by their index.
+
+    Addresses are in the order of the kernel's own list.
+
+    Raises:
+        KernelError: the kernel would not say, or they changed again and again meanwhile.
+    """
+    with NetlinkSocket.open() as kernel:
+        # The links last: an address of an interface that is not listed belongs to one that is gone.
+        addresses = _list(kernel, list_host_addresses())
+        links = _list(kernel, list_host_links())
+    by_index: dict[int, list[HostAddress]] = {}
+    for found in map(decode_host_address, addresses):
+        if found is not None:
+            by_index.setdefault(found[0], []).append(found[1])
+    return tuple(
+        HostInterface(
+            name=link.name,
+            index=link.index,
+            is_up=link.is_up,
+            mtu=link.mtu,
+            alias=link.alias,
+            addresses=tuple(by_index.get(link.index, ())),
+        )
+        for link in sorted(map(decode_host_link, links), key=lambda link: link.index)
+    )
+
+
+def _list(kernel: NetlinkSocket, message: NetlinkMessage) -> tuple[bytes, ...]:
+    """A whole listing. One that a change has interrupted may lack what was there all the time."""
+    for _ in range(_ATTEMPTS):
+        outcome = kernel.send_one(message)
+        if not outcome.is_interrupted and outcome.error != errno.EINTR:
+            return outcome.require_success().replies
+    raise KernelError(message.describe(), f"it was interrupted {_ATTEMPTS} times by changes")
+
+
+# --- the source of packets --------------------------------------------------------------------------------------------
+
+
+def find_source_address(target: str, family: Family, *, deadline: Deadline) -> Address:
+    """The local address that packets to an address or a name would have: that of a connected UDP socket.
+
+    Nothing is sent. A name is resolved within :data:`NAME_S`.
+
+    Raises:
+        KernelError: there is no route, the name is unknown, or no name server has answered in time.
+    """
+    where = f"looking for the local {family} address for {target}"
+    try:
+        with socket.socket(_AF[family], socket.SOCK_DGRAM) as plain:
+            plain.connect(_resolve(target, family, deadline.capped(NAME_S)))
+            return Address.parse(str(plain.getsockname()[0]).partition("%")[0])  # a zone follows if it is link-local
+    except OSError as error:
+        raise KernelError(where, error.strerror or str(error)) from error
+
+
+def _resolve(target: str, family: Family, deadline: Deadline) -> tuple[str, int]:
+    """The socket address of a target."""
+    try:
+        address = Address.parse(target)
+    except ValueError:
+        return _Resolution(target, family).wait(deadline), _PORT
+    if address.family is not family:
+        raise OSError(errno.EAFNOSUPPORT, f"{target} is an address of {address.family}")
+    return target, _PORT
+
+
+@define(eq=False)
+class _Resolution:
+    """A name that is looked up. The system's resolver has no timeout, so a thread calls it and may be abandoned."""
+
+    name: str
+    family: Family
+    answer: list[str | OSError] = field(factory=list, init=False)
+
+    def wait(self, deadline: Deadline) -> str:
+        """The address; an OSError if there is none by the deadline."""
+        thread = Thread(target=self._resolve, name=f"resolve {self.name}", daemon=True)
+        thread.start()
+        thread.join(deadline.remaining_s)
+        found = self.answer[0] if self.answer else TimeoutError(f"no name server answered within {NAME_S:g} s")
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def _resolve(self) -> None:
+        try:
+            found = socket.getaddrinfo(self.name, _PORT, family=_AF[self.family], type=socket.SOCK_DGRAM)
+            self.answer.append(str(found[0][4][0]))
+        except OSError as error:
+            self.answer.append(error)
+        except UnicodeError as error:
+            self.answer.append(OSError(f"no host can have the name {self.name!r}: {error}"))
