@@ -283,6 +283,7 @@ class IPAMConfigurationKeys:
 LAYOUT: Final = Layout(
     {
         "BGPConfiguration": ResourceKeys(f"{_RESOURCES}/bgpconfigurations"),
+        "BGPFilter": ResourceKeys(f"{_RESOURCES}/bgpfilters"),
         "BGPPeer": ResourceKeys(f"{_RESOURCES}/bgppeers"),
         "BlockAffinity": AffinityKeys(),
         "ClusterInformation": ResourceKeys(f"{_RESOURCES}/clusterinformations"),

@@ -326,6 +326,7 @@ def _object_name(found: Json) -> str:
 
 KIND_MAPPINGS: Mapping[str, KindMapping] = {
     "BGPConfiguration": _ResourceKindMapping(kind_name="BGPConfiguration"),
+    "BGPFilter": _ResourceKindMapping(kind_name="BGPFilter"),
     "BGPPeer": _ResourceKindMapping(kind_name="BGPPeer"),
     "BlockAffinity": _IpamKindMapping(
         plural_name="blockaffinities",

@@ -20,7 +20,7 @@ from netplug_core.flows.resources.read import AddressState
 from netplug_core.ipam.model.block import Allocation, Attribute, Pairs
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.ipam.reporting.usage import BlockUsage, BorrowedAddress, PoolUsage
-from netplug_core.resources.bgp import BGPConfiguration, BGPPeer
+from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
@@ -54,6 +54,7 @@ _CONFIGURATION_COLUMNS = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
 _POOL_MODE_COLUMNS = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
 
 _BGP_COLUMNS = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
+_FILTER_COLUMNS = ("NAME", "EXPORTV4", "IMPORTV4", "EXPORTV6", "IMPORTV6")
 _PEER_COLUMNS = ("NAME", "PEERIP", "NODE", "ASN")
 
 
@@ -82,7 +83,8 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "NodeConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
     "HostEndpoint": {Width.NARROW: ("NAME", "NODE"), Width.WIDE: ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES")},
     "BGPConfiguration": {Width.NARROW: _BGP_COLUMNS, Width.WIDE: _BGP_COLUMNS},
-    "BGPPeer": {Width.NARROW: _PEER_COLUMNS, Width.WIDE: (*_PEER_COLUMNS, "NEXTHOPMODE", "MAXRESTARTTIME")},
+    "BGPPeer": {Width.NARROW: _PEER_COLUMNS, Width.WIDE: (*_PEER_COLUMNS, "NEXTHOPMODE", "MAXRESTARTTIME", "FILTERS")},
+    "BGPFilter": {Width.NARROW: _FILTER_COLUMNS, Width.WIDE: _FILTER_COLUMNS},
 }
 
 
@@ -122,7 +124,7 @@ def _cells(resource: Resource) -> Cells:
             own = _cluster_cells(resource)
         case KubeControllersConfiguration():
             own = {}
-        case HostEndpoint() | BGPConfiguration() | BGPPeer() | NodeConfiguration():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer() | BGPFilter() | NodeConfiguration():
             own = _network_cells(resource)
         case _:
             assert_never(resource)
@@ -181,6 +183,8 @@ def _network_cells(resource: NetworkResource) -> Cells:
             return _bgp_configuration_cells(resource)
         case BGPPeer():
             return _bgp_peer_cells(resource)
+        case BGPFilter():
+            return _bgp_filter_cells(resource)
         case NodeConfiguration():
             return {}
         case _:
@@ -209,11 +213,23 @@ def _bgp_configuration_cells(configuration: BGPConfiguration) -> Cells:
 def _bgp_peer_cells(peer: BGPPeer) -> Cells:
     spec = peer.spec
     return {
-        "PEERIP": spec.peer_ip or spec.peer_selector,
+        "PEERIP": spec.peer_ip or spec.peer_selector or spec.local_workload_selector,
         "NODE": spec.node or spec.node_selector or "(global)",
         "ASN": "" if spec.as_number is None else str(spec.as_number),
         "NEXTHOPMODE": "" if spec.next_hop_mode is None else spec.next_hop_mode.value,
         "MAXRESTARTTIME": spec.max_restart_time,
+        "FILTERS": ",".join(spec.filters),
+    }
+
+
+def _bgp_filter_cells(bgp_filter: BGPFilter) -> Cells:
+    """How many rules there are of each family and direction."""
+    spec = bgp_filter.spec
+    return {
+        "EXPORTV4": str(len(spec.export_v4)),
+        "IMPORTV4": str(len(spec.import_v4)),
+        "EXPORTV6": str(len(spec.export_v6)),
+        "IMPORTV6": str(len(spec.import_v6)),
     }
 
 

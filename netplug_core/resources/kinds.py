@@ -14,7 +14,14 @@ from attrs import frozen
 from netplug_core.decoding.codecs import is_utf8
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.records import Key, Kind
-from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_PEER, BGPConfiguration, BGPPeer
+from netplug_core.resources.bgp import (
+    BGP_CONFIGURATION,
+    BGP_FILTER,
+    BGP_PEER,
+    BGPConfiguration,
+    BGPFilter,
+    BGPPeer,
+)
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
@@ -37,7 +44,7 @@ __all__ = [
 OF_NODE = "node."
 """What stands in front of the name of a node in the name of an object that is for that node alone."""
 
-NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer | NodeConfiguration
+NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer | BGPFilter | NodeConfiguration
 """The kinds that describe the network of nodes. No program of this release reads them."""
 
 Resource: TypeAlias = (
@@ -148,6 +155,7 @@ KINDS: tuple[ResourceKind, ...] = (
         has_node_objects=True,
     ),
     ResourceKind(kind=BGP_PEER, value_type=BGPPeer, short_names=("bgpp", "bgpps", "bp", "bps")),
+    ResourceKind(kind=BGP_FILTER, value_type=BGPFilter, short_names=("bgpf", "bgpfs")),
     ResourceKind(
         kind=NODE_CONFIGURATION,
         value_type=NodeConfiguration,

@@ -11,7 +11,14 @@ from typing import assert_never
 
 from netplug_core.addressing import Family, Prefix, unusable_ranges
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
-from netplug_core.resources.bgp import BGPConfiguration, BGPPeer, validate_bgp_configuration, validate_bgp_peer
+from netplug_core.resources.bgp import (
+    BGPConfiguration,
+    BGPFilter,
+    BGPPeer,
+    validate_bgp_configuration,
+    validate_bgp_filter,
+    validate_bgp_peer,
+)
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.fields import (
     FieldError,
@@ -57,6 +64,8 @@ def validate_network_resource(resource: NetworkResource) -> Iterator[FieldError]
             return validate_bgp_configuration(resource)
         case BGPPeer():
             return validate_bgp_peer(resource)
+        case BGPFilter():
+            return validate_bgp_filter(resource)
         case NodeConfiguration():
             return validate_node_configuration(resource)
         case _:
@@ -125,7 +134,7 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
-        case HostEndpoint() | BGPConfiguration() | BGPPeer() | NodeConfiguration():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer() | BGPFilter() | NodeConfiguration():
             return (f"{key_of(resource)}: stored, but nothing reads it yet",)
     return ()
 
@@ -193,7 +202,7 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
             yield from _validate_reserved_profile_names(resource)
         case KubeControllersConfiguration():
             yield from _validate_host_endpoint_templates(resource)
-        case HostEndpoint() | BGPConfiguration() | BGPPeer() | NodeConfiguration():
+        case HostEndpoint() | BGPConfiguration() | BGPPeer() | BGPFilter() | NodeConfiguration():
             yield from validate_network_resource(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted

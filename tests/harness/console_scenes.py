@@ -383,6 +383,7 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} apply -f hostendpoint.yaml": the_example_of("HostEndpoint", "hostendpoint.yaml"),
     f"{_TOOL} apply -f bgp.yaml": the_example_of("BGPConfiguration", "bgp.yaml"),
     f"{_TOOL} apply -f peer.yaml": the_example_of("BGPPeer", "peer.yaml"),
+    f"{_TOOL} apply -f filter.yaml": the_example_of("BGPFilter", "filter.yaml"),
     f"{_TOOL} apply -f nodeconfiguration.yaml": the_example_of("NodeConfiguration", "nodeconfiguration.yaml"),
     f"{_TOOL} get nodes -o wide": a_node,
     f"{_TOOL} delete node node-b": a_node_with_an_object_of_its_own,

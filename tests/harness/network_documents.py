@@ -14,6 +14,8 @@ _WEB = {"name": "web", "protocol": "TCP", "port": 80}
 _PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
 _PEER = {"peerIP": "192.0.2.1", "asNumber": 65001}
 _SSH = {"protocol": "TCP", "port": 22, "net": "10.1.0.0/16"}
+_REJECT = {"action": "Reject"}
+_WITHIN = {"cidr": "10.91.1.0/24", "matchOperator": "In", "action": "Accept"}
 _EDGE = {"name": "edge", "value": "65001:100"}
 
 # What both judges accept.
@@ -39,6 +41,37 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPPeer", "six", {"peerIP": "fd80::1", "asNumber": 65001, "nodeSelector": "rack == 'r1'"}),
     ("BGPPeer", "six-port", {"peerIP": "[fd80::1]:179", "asNumber": 65001, "sourceAddress": "None"}),
     ("BGPPeer", "nodes", {"peerSelector": "has(reflector)", "numAllowedLocalASNumbers": 0, "maxRestartTime": "2m5s"}),
+    ("BGPPeer", "filters", {**_PEER, "filters": ["edge", "a.example"], "localASNumber": 64600, "keepaliveTime": "30s"}),
+    ("BGPPeer", "manual", {"peerSelector": "all()", "reversePeering": "Manual", "keepOriginalNextHop": False}),
+    ("BGPPeer", "workloads", {"localWorkloadSelector": "app == 'router'", "asNumber": 65001}),
+    ("BGPPeer", "keep", {**_PEER, "keepOriginalNextHop": True, "nextHopMode": "Keep"}),
+    ("BGPConfiguration", "default", {"clusterRoutingMode": "Node"}),
+    ("BGPFilter", "empty", {}),
+    ("BGPFilter", "order", {"exportV4": [{**_REJECT, "cidr": "10.91.1.0/24", "matchOperator": "In"}, _WITHIN]}),
+    ("BGPFilter", "six", {"importV6": [{**_REJECT, "cidr": "fd80::/64", "matchOperator": "NotEqual"}]}),
+    (
+        "BGPFilter",
+        "every",
+        {
+            "exportV4": [
+                {
+                    **_WITHIN,
+                    "prefixLength": {"min": 24, "max": 32},
+                    "source": "RemotePeers",
+                    "interface": "eth*",
+                    "peerType": "eBGP",
+                    "communities": {"values": ["65001:100"]},
+                    "asPathPrefix": [65001, 4200000000],
+                    "priority": 100,
+                    "operations": [
+                        {"addCommunity": {"value": "1:2:3"}},
+                        {"prependASPath": {"prefix": [64512, 64512]}},
+                        {"setPriority": {"value": 2147483646}},
+                    ],
+                }
+            ]
+        },
+    ),
     ("NodeConfiguration", "default", {}),
     ("NodeConfiguration", "default", {"interfacePrefix": "netp,tap-", "mtuIfacePattern": "^en", "ipipMTU": 0}),
     ("NodeConfiguration", "default", {"vxlanEnabled": True, "vxlanMTU": 1450, "vxlanPort": 4789, "vxlanVNI": 16777215}),
@@ -108,7 +141,32 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPPeer", "restart", {**_PEER, "maxRestartTime": "soon"}),
     ("BGPPeer", "local", {**_PEER, "numAllowedLocalASNumbers": -1}),
     ("BGPPeer", "hops", {**_PEER, "ttlSecurity": 0}),
-    ("BGPPeer", "filters", {**_PEER, "filters": ["some"]}),
+    ("BGPPeer", "filters", {**_PEER, "filters": ["Some!"]}),
+    ("BGPPeer", "unknown", {**_PEER, "colour": "red"}),
+    ("BGPPeer", "workloads-as", {"localWorkloadSelector": "all()"}),
+    ("BGPPeer", "workloads-and-peers", {"localWorkloadSelector": "all()", "peerSelector": "all()", "asNumber": 65001}),
+    ("BGPPeer", "keep", {**_PEER, "keepOriginalNextHop": True, "nextHopMode": "Self"}),
+    ("BGPPeer", "reverse", {**_PEER, "reversePeering": "Never"}),
+    ("BGPPeer", "alive", {**_PEER, "keepaliveTime": "soon"}),
+    ("BGPConfiguration", "node.node-a", {"clusterRoutingMode": "BGP"}),
+    ("BGPConfiguration", "default", {"clusterRoutingMode": "Bird"}),
+    ("BGPFilter", "action", {"exportV4": [{}]}),
+    ("BGPFilter", "operator", {"exportV4": [{**_REJECT, "cidr": "10.0.0.0/8"}]}),
+    ("BGPFilter", "operator-alone", {"exportV4": [{**_REJECT, "matchOperator": "In"}]}),
+    ("BGPFilter", "family", {"exportV6": [{**_REJECT, "cidr": "10.0.0.0/8", "matchOperator": "In"}]}),
+    ("BGPFilter", "host-bits", {"importV4": [{**_REJECT, "cidr": "10.0.0.1/8", "matchOperator": "In"}]}),
+    ("BGPFilter", "length-alone", {"exportV4": [{**_REJECT, "prefixLength": {"min": 8}}]}),
+    ("BGPFilter", "length", {"exportV4": [{**_WITHIN, "prefixLength": {"max": 33}}]}),
+    ("BGPFilter", "lengths", {"exportV4": [{**_WITHIN, "prefixLength": {"min": 32, "max": 24}}]}),
+    ("BGPFilter", "source", {"importV4": [{**_REJECT, "source": "RemotePeers"}]}),
+    ("BGPFilter", "interface", {"exportV4": [{**_REJECT, "interface": "a b"}]}),
+    ("BGPFilter", "communities", {"exportV4": [{**_REJECT, "communities": {"values": []}}]}),
+    ("BGPFilter", "community", {"exportV4": [{**_REJECT, "communities": {"values": ["edge"]}}]}),
+    ("BGPFilter", "priority", {"exportV4": [{**_REJECT, "priority": 0}]}),
+    ("BGPFilter", "operations", {"exportV4": [{**_REJECT, "operations": [{"setPriority": {"value": 1}}]}]}),
+    ("BGPFilter", "no-operation", {"exportV4": [{**_WITHIN, "operations": [{}]}]}),
+    ("BGPFilter", "no-numbers", {"exportV4": [{**_WITHIN, "operations": [{"prependASPath": {"prefix": []}}]}]}),
+    ("BGPFilter", "many", {"exportV4": [{**_WITHIN, "operations": [{"setPriority": {"value": 1}}] * 11}]}),
     ("BGPPeer", "long-selector", {"peerSelector": f"a == '{'x' * 1024}'"}),
     ("NodeConfiguration", "another", {}),
     ("NodeConfiguration", "default", {"logSeverityScreen": "Loud"}),
@@ -139,11 +197,13 @@ CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPConfiguration", "default", {"ignoredInterfaces": ["*"]}),
     ("BGPPeer", "port", {**_PEER, "peerIP": "192.0.2.1:65536"}),
     ("BGPPeer", "family", {**_PEER, "reachableBy": "fd80::1"}),
+    ("BGPFilter", "community", {"exportV4": [{**_REJECT, "communities": {"values": ["1:65536"]}}]}),
     ("NodeConfiguration", "default", {"mtuIfacePattern": "("}),
 ]
 
 # What the server alone refuses: lists have a bound there, and the core also reads the text of an AS number.
 SERVER_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPConfiguration", "default", {"asNumber": "1.10"}),
+    ("BGPFilter", "very-many", {"exportV4": [_REJECT] * 65}),
     ("HostEndpoint", "very-many", {**_LAN, "profiles": ["web"] * 257}),
 ]

@@ -22,17 +22,32 @@ from netplug_core.flows.resources.write import apply, create, replace
 from netplug_core.names import API_VERSION
 from netplug_core.records import Create, Delete, Key, Record, Revision
 from netplug_core.resources.bgp import (
+    AddCommunity,
     AdvertisedPrefix,
     BGPConfiguration,
     BGPConfigurationSpec,
+    BGPFilter,
+    BGPFilterRule,
+    BGPFilterSpec,
     BGPPassword,
     BGPPeer,
     BGPPeerSpec,
     BindMode,
+    ClusterRoutingMode,
     Community,
+    CommunityMatch,
+    FilterAction,
+    FilterOperation,
+    MatchOperator,
     NextHopMode,
+    PeerType,
+    PrefixLengths,
+    PrependASPath,
+    ReversePeering,
+    RouteSource,
     SecretKeyReference,
     ServiceRange,
+    SetPriority,
     SourceAddress,
 )
 from netplug_core.resources.clusterinformation import ClusterInformation
@@ -83,6 +98,7 @@ BGP_CONFIGURATION = BGPConfiguration(
         bind_mode=BindMode.NODE_IP,
         mesh_password=BGPPassword(secret=SecretKeyReference(name="bgp", key="password")),
         mesh_max_restart_time="2m5s",
+        cluster_routing_mode=ClusterRoutingMode.BGP,
         service_cluster_ips=(ServiceRange(prefix=Prefix.parse("10.96.0.0/12")),),
         communities=(Community(name="edge", value="65001:100"),),
         advertised=(AdvertisedPrefix(prefix=Prefix.parse("10.0.0.0/16"), communities=("edge", "1:2:3")),),
@@ -102,6 +118,35 @@ BGP_PEER = BGPPeer(
         max_restart_time="2m5s",
         allowed_local_as_numbers=0,
         ttl_security=1,
+        local_as_number=64600,
+        keepalive_time="30s",
+        reverse_peering=ReversePeering.MANUAL,
+        filters=("edge",),
+    ),
+)
+BGP_FILTER = BGPFilter(
+    metadata=Metadata(name="edge"),
+    spec=BGPFilterSpec(
+        export_v4=(
+            BGPFilterRule(
+                prefix=Prefix.parse("10.0.0.0/16"),
+                match_operator=MatchOperator.IN,
+                prefix_lengths=PrefixLengths(minimum=20, maximum=32),
+                source=RouteSource.REMOTE_PEERS,
+                interface="eth*",
+                peer_type=PeerType.EXTERNAL,
+                communities=CommunityMatch(values=("65001:100",)),
+                as_path_prefix=(65001,),
+                priority=100,
+                action=FilterAction.ACCEPT,
+                operations=(
+                    FilterOperation(add_community=AddCommunity(value="1:2:3")),
+                    FilterOperation(prepend_as_path=PrependASPath(numbers=(64512, 64512))),
+                    FilterOperation(set_priority=SetPriority(value=200)),
+                ),
+            ),
+        ),
+        import_v6=(BGPFilterRule(action=FilterAction.REJECT),),
     ),
 )
 NODE_CONFIGURATION = NodeConfiguration(
@@ -123,7 +168,7 @@ NODE_CONFIGURATION = NodeConfiguration(
         route_refresh_interval="1m30s",
     ),
 )
-NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION, BGP_PEER, NODE_CONFIGURATION)
+NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION, BGP_PEER, BGP_FILTER, NODE_CONFIGURATION)
 """One resource of each kind that describes the network of nodes."""
 
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"))

@@ -11,17 +11,32 @@ from hypothesis import strategies as st
 from netplug_cli.ctl.tables import column_names, table_row
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.bgp import (
+    AddCommunity,
     AdvertisedPrefix,
     BGPConfiguration,
     BGPConfigurationSpec,
+    BGPFilter,
+    BGPFilterRule,
+    BGPFilterSpec,
     BGPPassword,
     BGPPeer,
     BGPPeerSpec,
     BindMode,
+    ClusterRoutingMode,
     Community,
+    CommunityMatch,
+    FilterAction,
+    FilterOperation,
+    MatchOperator,
     NextHopMode,
+    PeerType,
+    PrefixLengths,
+    PrependASPath,
+    ReversePeering,
+    RouteSource,
     SecretKeyReference,
     ServiceRange,
+    SetPriority,
     SourceAddress,
 )
 from netplug_core.resources.codec import from_mapping, to_mapping
@@ -88,6 +103,7 @@ def bgp_configurations(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Res
         bind_mode=st.none() | st.sampled_from(BindMode),
         mesh_password=bgp_passwords(carried),
         mesh_max_restart_time=SPANS,
+        cluster_routing_mode=st.none() | st.sampled_from(ClusterRoutingMode),
         service_cluster_ips=ranges,
         service_external_ips=ranges,
         service_load_balancer_ips=ranges,
@@ -114,9 +130,51 @@ def bgp_peers(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
         max_restart_time=SPANS,
         allowed_local_as_numbers=st.none() | st.integers(0, 255),
         ttl_security=st.none() | st.integers(1, 255),
+        local_workload_selector=TEXTS,
+        local_as_number=AS_NUMBERS,
+        keeps_original_next_hop=FLAGS,
+        keepalive_time=SPANS,
+        reverse_peering=st.none() | st.sampled_from(ReversePeering),
+        filters=tuples(TEXTS),
         unknown_json=carried,
     )
     return st.builds(BGPPeer, metadata=METADATA, spec=spec, unknown_json=carried)
+
+
+def filter_rules(carried: st.SearchStrategy[str]) -> st.SearchStrategy[BGPFilterRule]:
+    lengths = st.none() | st.integers(0, 128)
+    numbers = tuples(st.integers(1, 2**32 - 1))
+    priorities = st.integers(1, 2**31 - 2)
+    operation = st.builds(
+        FilterOperation,
+        add_community=st.none() | st.builds(AddCommunity, value=TEXTS, unknown_json=carried),
+        prepend_as_path=st.none() | st.builds(PrependASPath, numbers=numbers, unknown_json=carried),
+        set_priority=st.none() | st.builds(SetPriority, value=priorities, unknown_json=carried),
+        unknown_json=carried,
+    )
+    return st.builds(
+        BGPFilterRule,
+        prefix=st.none() | prefixes(),
+        match_operator=st.none() | st.sampled_from(MatchOperator),
+        prefix_lengths=st.none() | st.builds(PrefixLengths, minimum=lengths, maximum=lengths, unknown_json=carried),
+        source=st.none() | st.sampled_from(RouteSource),
+        interface=TEXTS,
+        peer_type=st.none() | st.sampled_from(PeerType),
+        communities=st.none() | st.builds(CommunityMatch, values=tuples(TEXTS), unknown_json=carried),
+        as_path_prefix=numbers,
+        priority=st.none() | priorities,
+        action=st.sampled_from(FilterAction),
+        operations=tuples(operation),
+        unknown_json=carried,
+    )
+
+
+def bgp_filters(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
+    rules = tuples(filter_rules(carried))
+    spec = st.builds(
+        BGPFilterSpec, export_v4=rules, import_v4=rules, export_v6=rules, import_v6=rules, unknown_json=carried
+    )
+    return st.builds(BGPFilter, metadata=METADATA, spec=spec, unknown_json=carried)
 
 
 def node_configurations(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
@@ -157,7 +215,13 @@ def node_configurations(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Re
 
 def resources(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Resource]:
     return st.one_of(
-        [host_endpoints(carried), bgp_configurations(carried), bgp_peers(carried), node_configurations(carried)]
+        [
+            host_endpoints(carried),
+            bgp_configurations(carried),
+            bgp_peers(carried),
+            bgp_filters(carried),
+            node_configurations(carried),
+        ]
     )
 
 

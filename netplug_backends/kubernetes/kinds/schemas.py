@@ -11,7 +11,7 @@ from netplug_core.addressing import Family
 from netplug_core.decoding.tables import Schema, collect_fields, object_schema
 from netplug_core.ipam.model.handle import AffinityState
 from netplug_core.names import MAX_NAME_LENGTH
-from netplug_core.resources.bgp import DEFAULT_ONLY, BGPConfiguration, BGPPeer
+from netplug_core.resources.bgp import DEFAULT_ONLY, BGPConfiguration, BGPFilter, BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.fields import NAME_PATTERN
 from netplug_core.resources.hostendpoint import HostEndpoint
@@ -24,8 +24,9 @@ from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTER
 
 __all__ = [
     "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema", "bgp_configuration_schema",
-    "bgp_peer_schema", "choice", "flag", "host_endpoint_schema", "list_of", "map_of", "node_configuration_schema",
-    "number", "object_of", "preserve_unknown", "resource", "selector", "text", "validations",
+    "bgp_filter_schema", "bgp_peer_schema", "choice", "flag", "host_endpoint_schema", "list_of", "map_of",
+    "node_configuration_schema", "number", "object_of", "preserve_unknown", "resource", "selector", "text",
+    "validations",
 ]  # fmt: skip
 
 
@@ -213,24 +214,80 @@ def bgp_configuration_schema(mode: CrdMode) -> Schema:
     return resource(what, spec, rules=[NAME_IS_DEFAULT_OR_OF_NODE, *rules])
 
 
+_IS_NEXT_HOP_KEPT: Final = "has(self.keepOriginalNextHop) && self.keepOriginalNextHop"
+
+
 def bgp_peer_schema(mode: CrdMode) -> Schema:
     """The schema of a BGPPeer."""
     del mode
     fields = _spec_of(BGPPeer)
     spec = fields[""]
     has_address, has_selector = _is_given("peerIP"), _is_given("peerSelector")
+    has_workload = _is_given("localWorkloadSelector")
     spec |= validations(
         (f"!({_is_given('node')}) || !({_is_given('nodeSelector')})", "nodeSelector cannot be used with node"),
-        (f"({has_address}) || ({has_selector})", "peerIP or peerSelector must be given"),
+        (f"({has_address}) || ({has_selector}) || ({has_workload})", "peerIP or peerSelector must be given"),
         (f"!({has_address}) || !({has_selector})", "peerSelector cannot be used with peerIP"),
-        (f"({has_address}) == has(self.asNumber)", "asNumber must be given with peerIP, and cannot be without"),
+        (
+            f"!({has_workload}) || !(({has_address}) || ({has_selector}))",
+            "localWorkloadSelector cannot be used with peerIP or peerSelector",
+        ),
+        (
+            f"(({has_address}) || ({has_workload})) == has(self.asNumber)",
+            "asNumber must be given with peerIP and localWorkloadSelector, and cannot be without",
+        ),
+        (
+            f"!({_IS_NEXT_HOP_KEPT}) || !has(self.nextHopMode) || self.nextHopMode == 'Keep'",
+            "keepOriginalNextHop cannot be used with another nextHopMode",
+        ),
         (f"!has(self.reachableBy) || ({has_address})", "reachableBy needs peerIP"),
     )
     fields["peerIP"].update(_PEER)
     fields["reachableBy"].update(_ADDRESS)
-    for name in ("nodeSelector", "peerSelector"):
+    for name in ("nodeSelector", "peerSelector", "localWorkloadSelector"):
         fields[name].update(selector())
     return resource("With whom nodes exchange routes by BGP. No program of this release reads it.", spec)
+
+
+_MAX_RULES: Final = 64  # of each family and direction, so that the server reckons the rules on them as cheap enough
+
+
+def bgp_filter_schema(mode: CrdMode) -> Schema:
+    """The schema of a BGPFilter."""
+    del mode
+    fields = _spec_of(BGPFilter)
+    for name, family in (("exportV4", 4), ("importV4", 4), ("exportV6", 6), ("importV6", 6)):
+        fields[name]["maxItems"] = _MAX_RULES
+        rule = _items(fields[name])
+        rule |= validations(
+            ("has(self.cidr) == has(self.matchOperator)", "cidr and matchOperator are given together"),
+            ("!has(self.prefixLength) || has(self.cidr)", "prefixLength needs cidr"),
+            (
+                "!has(self.operations) || self.operations.size() == 0 || self.action == 'Accept'",
+                "operations can only be used with action Accept",
+            ),
+            *([("!has(self.source)", "source cannot be used in a rule for import")] if "import" in name else []),
+        )
+        fields[f"{name}[].cidr"].update(
+            {
+                "maxLength": MAX_CIDR_LENGTH,
+                "x-kubernetes-validations": [
+                    NO_HOST_BITS,
+                    {
+                        "rule": f"!isCIDR(self) || cidr(self).ip().family() == {family}",
+                        "message": f"a CIDR of IPv{family} is expected",
+                    },
+                ],
+            }
+        )
+        lengths = fields[f"{name}[].prefixLength"]
+        lengths |= validations(("!has(self.min) || !has(self.max) || self.min <= self.max", "min is at most max"))
+        for bound in ("min", "max"):
+            fields[f"{name}[].prefixLength.{bound}"]["maximum"] = Family(family).width
+        operation = _items(fields[f"{name}[].operations"])
+        given = " + ".join(f"(has(self.{one}) ? 1 : 0)" for one in ("addCommunity", "prependASPath", "setPriority"))
+        operation |= validations((f"{given} == 1", "exactly one operation is expected"))
+    return resource("Which routes nodes exchange with a peer. No program of this release reads it.", fields[""])
 
 
 def node_configuration_schema(mode: CrdMode) -> Schema:
@@ -497,6 +554,7 @@ def _handle(mode: CrdMode) -> Schema:
 
 SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
     "BGPConfiguration": bgp_configuration_schema,
+    "BGPFilter": bgp_filter_schema,
     "BGPPeer": bgp_peer_schema,
     "BlockAffinity": _affinity,
     "ClusterInformation": _cluster,

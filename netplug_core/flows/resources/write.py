@@ -30,7 +30,7 @@ from netplug_core.flows.resources.outcome import (
 from netplug_core.flows.resources.pools import PoolNeighbours
 from netplug_core.flows.resources.read import find
 from netplug_core.records import ABSENT, Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update, Write
-from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_PEER
+from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
@@ -80,6 +80,7 @@ _WRITABLE_KINDS = (
     HOST_ENDPOINT,
     BGP_CONFIGURATION,
     BGP_PEER,
+    BGP_FILTER,
     NODE_CONFIGURATION,
 )
 

@@ -75,6 +75,7 @@ READ = {
     "get-profiles": "get profiles -o wide",
     "get-hostendpoints": "get hostendpoints -o wide",
     "get-bgppeers": "get bgppeers -o wide",
+    "get-bgpfilters": "get bgpfilters -o wide",
     "get-bgpconfigurations": "get bgpconfigurations -o wide",
     "get-nodeconfigurations": "get nodeconfigurations -o wide",
     "get-clusterinformations": "get clusterinformations -o wide",

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.tables import Width
 from netplug_core.addressing import Address, Prefix
-from netplug_core.resources.bgp import BGPConfigurationSpec, BGPPeerSpec
+from netplug_core.resources.bgp import BGPConfigurationSpec, BGPFilterSpec, BGPPeerSpec
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
@@ -14,7 +14,14 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
-from tests.harness.resources import BGP_CONFIGURATION, BGP_PEER, HOST_ENDPOINT, NODE_CONFIGURATION, table_lines
+from tests.harness.resources import (
+    BGP_CONFIGURATION,
+    BGP_FILTER,
+    BGP_PEER,
+    HOST_ENDPOINT,
+    NODE_CONFIGURATION,
+    table_lines,
+)
 
 NAMES = (
     OrchestratorReference(orchestrator="k8s", node_name="a"),
@@ -86,7 +93,9 @@ def test_every_kind_has_a_table(width: Width) -> None:
         (BGP_CONFIGURATION, Width.NARROW, ["default", "Info", "true", "64512"]),
         (evolve(BGP_CONFIGURATION, spec=BGPConfigurationSpec()), Width.WIDE, ["default"]),
         (BGP_PEER, Width.NARROW, ["router", "192.0.2.1:179", "rack", "==", "'r1'", "65546"]),
-        (BGP_PEER, Width.WIDE, ["router", "192.0.2.1:179", "rack", "==", "'r1'", "65546", "Self", "2m5s"]),
+        (BGP_PEER, Width.WIDE, ["router", "192.0.2.1:179", "rack", "==", "'r1'", "65546", "Self", "2m5s", "edge"]),
+        (BGP_FILTER, Width.NARROW, ["edge", "1", "0", "0", "1"]),
+        (evolve(BGP_FILTER, spec=BGPFilterSpec()), Width.WIDE, ["edge", "0", "0", "0", "0"]),
         (evolve(BGP_PEER, spec=BGPPeerSpec(peer_selector="all()")), Width.WIDE, ["router", "all()", "(global)"]),
         (NODE_CONFIGURATION, Width.NARROW, ["node.node-a"]),
         (NODE_CONFIGURATION, Width.WIDE, ["node.node-a"]),

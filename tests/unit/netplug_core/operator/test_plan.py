@@ -326,8 +326,8 @@ def test_definitions_of_others_are_left_to_them() -> None:
         "True",
         "ResourceNotFound",
         (
-            "the cluster does not serve bgpconfigurations, bgppeers, blockaffinities, clusterinformations, "
-            "hostendpoints, ipamblocks, ipamconfigs, ipamhandles, ippools, ipreservations, "
+            "the cluster does not serve bgpconfigurations, bgpfilters, bgppeers, blockaffinities, "
+            "clusterinformations, hostendpoints, ipamblocks, ipamconfigs, ipamhandles, ippools, ipreservations, "
             "kubecontrollersconfigurations, nodeconfigurations; apply the definitions v1, or run the operator with "
             "--manage-crds=true"
         ),

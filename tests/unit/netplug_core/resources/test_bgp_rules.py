@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from netplug_core.addressing import Family
 from netplug_core.decoding.tables import MalformedField
-from netplug_core.resources.bgp import BGPConfiguration
+from netplug_core.resources.bgp import BGPConfiguration, BGPFilter
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
 from tests.harness.resources import resource_of
 
@@ -44,6 +45,7 @@ def said(subject: str, *problems: Problem) -> str:
             "node.node-a",
             {"communities": [EDGE], "prefixAdvertisements": [{"cidr": "10.0.0.0/16", "communities": ["edge"]}]},
         ),
+        ("default", {"clusterRoutingMode": "Node"}),
         ("node.node-a", {"nodeMeshMaxRestartTime": "", "serviceClusterIPs": [], "asNumber": None}),
     ],
 )
@@ -192,6 +194,10 @@ NO_GATEWAY = "needs peerIP, and must be of its family"
         {**ROUTER, "peerIP": "192.0.2.1:179", "nodeSelector": "rack == 'r1'"},
         {**ROUTER, "peerIP": "[2001:db8::1]:65535", "reachableBy": "fe80::1"},
         {**ROUTER, "peerIP": "2001:db8::1", "sourceAddress": "None", "nextHopMode": "Self"},
+        {**ROUTER, "keepOriginalNextHop": True, "nextHopMode": "Keep", "filters": ["edge"], "localASNumber": "1.10"},
+        {**ROUTER, "keepOriginalNextHop": True, "keepaliveTime": "30s"},
+        {"localWorkloadSelector": "app == 'router'", "asNumber": 65001},
+        {"peerSelector": "all()", "reversePeering": "Manual"},
         {"peerSelector": "has(reflector)", "maxRestartTime": "0", "numAllowedLocalASNumbers": 0, "ttlSecurity": 255},
     ],
 )
@@ -205,6 +211,22 @@ def test_peers_that_may_be_wanted(spec: Mapping[str, object]) -> None:
     "spec, problems",
     [
         ({}, [("spec.peerIP", "", "must be given, or peerSelector")]),
+        (
+            {"localWorkloadSelector": "all()"},
+            [("spec.asNumber", "", "must be given with localWorkloadSelector")],
+        ),
+        (
+            {**ROUTER, "localWorkloadSelector": "all()"},
+            [("spec.localWorkloadSelector", "all()", "cannot be used with peerIP")],
+        ),
+        (
+            {**ROUTER, "keepOriginalNextHop": True, "nextHopMode": "Self"},
+            [("spec.keepOriginalNextHop", "true", "cannot be used with nextHopMode Self")],
+        ),
+        (
+            {**ROUTER, "filters": ["edge", "Edge!"]},
+            [("spec.filters[1]", "Edge!", "must be the name of a BGPFilter")],
+        ),
         ({"asNumber": 65001}, [("spec.peerIP", "", "must be given, or peerSelector")]),
         ({**ROUTER, "node": "Node_A"}, [("spec.node", "Node_A", "must be the name of a node")]),
         (
@@ -276,3 +298,88 @@ def test_peers_that_cannot_be_read(spec: Mapping[str, object], problem: str) -> 
     with pytest.raises(MalformedField) as caught:
         resource_of("BGPPeer", "a", spec)
     assert str(caught.value).startswith(f"expected {problem}")
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+WITHIN: Mapping[str, object] = {"cidr": "10.91.1.0/24", "matchOperator": "In", "action": "Accept"}
+REJECT: Mapping[str, object] = {"action": "Reject"}
+ONE_PRIORITY: list[object] = [{"setPriority": {"value": 1}}]
+TWO_OPERATIONS: list[object] = [{"setPriority": {"value": 1}, "addCommunity": {"value": "1:2"}}]
+NO_SOURCE = "cannot be used in a rule for import: every route that is imported comes from a peer"
+NO_GLOB = "must be at most 15 letters, digits, '_', '.', '-' and '*'"
+ONE_OF_THREE = "must have exactly one of addCommunity, prependASPath and setPriority"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"exportV4": [REJECT, {**WITHIN, "prefixLength": {"min": 24, "max": 32}, "source": "RemotePeers"}]},
+        {"importV6": [{**REJECT, "cidr": "fd00::/8", "matchOperator": "NotIn", "prefixLength": {"max": 128}}]},
+        {"exportV6": [{**REJECT, "interface": "eth*", "communities": {"values": ["1:2:3"]}, "asPathPrefix": [65001]}]},
+        {"importV4": [{**WITHIN, "peerType": "iBGP", "operations": [{"prependASPath": {"prefix": ["1.10"]}}]}]},
+    ],
+)
+def test_filters_that_may_be_wanted(spec: Mapping[str, object]) -> None:
+    bgp_filter = resource_of("BGPFilter", "a", spec)
+    validate_resource(bgp_filter)
+    assert resource_warnings(bgp_filter) == ("BGPFilter(a): stored, but nothing reads it yet",)
+
+
+@pytest.mark.parametrize(
+    "name, rule, field, value, text",
+    [
+        ("exportV4", {**REJECT, "matchOperator": "In"}, "matchOperator", "In", "needs cidr"),
+        ("exportV4", {**REJECT, "cidr": "10.0.0.0/8"}, "cidr", "10.0.0.0/8", "needs matchOperator"),
+        ("importV6", WITHIN, "cidr", "10.91.1.0/24", "must be a prefix of IPv6"),
+        ("exportV4", {**REJECT, "prefixLength": {"min": 8}}, "prefixLength", "", "needs cidr"),
+        ("exportV4", {**WITHIN, "prefixLength": {"max": 33}}, "prefixLength.max", "33", "must be at most 32"),
+        (
+            "exportV4",
+            {**WITHIN, "prefixLength": {"min": 9, "max": 8}},
+            "prefixLength.min",
+            "9",
+            "must not be above max",
+        ),
+        ("importV4", {**REJECT, "source": "RemotePeers"}, "source", "RemotePeers", NO_SOURCE),
+        ("exportV4", {**REJECT, "interface": "a b"}, "interface", "a b", NO_GLOB),
+        ("exportV4", {**REJECT, "communities": {}}, "communities.values", "", "must be one community"),
+        ("exportV4", {**REJECT, "communities": {"values": ["a"]}}, "communities.values[0]", "a", f"must be {FORMS}"),
+        (
+            "exportV4",
+            {**REJECT, "operations": ONE_PRIORITY},
+            "operations",
+            "Reject",
+            "cannot be used with action Reject",
+        ),
+        ("exportV4", {**WITHIN, "operations": ONE_PRIORITY * 11}, "operations", "11", "must be at most 10"),
+        ("exportV4", {**WITHIN, "operations": TWO_OPERATIONS}, "operations[0]", "", ONE_OF_THREE),
+        (
+            "exportV4",
+            {**WITHIN, "operations": [{"addCommunity": {"value": "1:65536"}}]},
+            "operations[0].addCommunity.value",
+            "1:65536",
+            f"must be {FORMS}",
+        ),
+        (
+            "exportV4",
+            {**WITHIN, "operations": [{"prependASPath": {}}]},
+            "operations[0].prependASPath.prefix",
+            "0",
+            "must be 1 to 10 numbers",
+        ),
+    ],
+)
+def test_filters_that_may_not_be_wanted(
+    name: str, rule: Mapping[str, object], field: str, value: str, text: str
+) -> None:
+    found = refusal("BGPFilter", "a", {name: [rule]})
+    assert found == said("BGPFilter(a)", (f"spec.{name}[0].{field}", value, text))
+
+
+def test_a_filter_has_rules_for_each_family() -> None:
+    bgp_filter = resource_of("BGPFilter", "a", {"importV4": [WITHIN], "exportV6": [REJECT, REJECT]})
+    assert isinstance(bgp_filter, BGPFilter)
+    of_families = [tuple(map(len, bgp_filter.rules_for(family))) for family in Family]
+    assert of_families == [(1, 0), (0, 2)]

@@ -30,6 +30,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
         ("BGPConfigs", "BGPConfiguration"),
         ("bgppeers", "BGPPeer"),
         ("bp", "BGPPeer"),
+        ("bgpf", "BGPFilter"),
+        ("BGPFilters", "BGPFilter"),
         ("nodeconfig", "NodeConfiguration"),
         ("NodeConfigurations", "NodeConfiguration"),
     ],
