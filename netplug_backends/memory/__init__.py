@@ -1,5 +1,5 @@
 """Complete and strict fakes for tests and simulation.
 
-``datastore`` (records), ``dataplane`` (links and routes without a kernel), ``orchestrator`` (pods, namespaces, nodes);
-``hookimpls`` offers them under the name ``memory``.
+``datastore`` (records), ``dataplane`` (attachments without a kernel), ``routing`` (tunnels and routes between nodes,
+likewise), ``orchestrator`` (pods, namespaces, nodes); ``hookimpls`` offers them under the name ``memory``.
 """
