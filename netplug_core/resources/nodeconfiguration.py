@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from attrs import field, frozen
+from attrs import evolve, field, fields, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.decoding.codecs import BOOLEAN, TEXT
@@ -30,7 +30,7 @@ from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
     "NODE_CONFIGURATION", "EndpointToHostAction", "FailsafePort", "NodeConfiguration", "NodeConfigurationSpec",
-    "validate_node_configuration",
+    "effective_settings", "validate_node_configuration",
 ]  # fmt: skip
 
 
@@ -144,6 +144,23 @@ class NodeConfiguration:
 
 
 NODE_CONFIGURATION: Kind[NodeConfiguration] = Kind("NodeConfiguration", ("name",))
+
+_DEFAULT: Final = "default"
+_OF_NODE: Final = "node."
+
+
+def effective_settings(configurations: Iterable[NodeConfiguration], node: str) -> NodeConfigurationSpec:
+    """The settings of a node: those of ``node.<name>``, and what that leaves open as ``default`` has it."""
+    by_name = {each.metadata.name: each.spec for each in configurations}
+    default = by_name.get(_DEFAULT, NodeConfigurationSpec())
+    own = by_name.get(f"{_OF_NODE}{node}", NodeConfigurationSpec())
+    usual = NodeConfigurationSpec()
+    given = {
+        each.name: value
+        for each in fields(NodeConfigurationSpec)
+        if (value := getattr(own, each.name)) != getattr(usual, each.name)
+    }
+    return evolve(default, **given)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

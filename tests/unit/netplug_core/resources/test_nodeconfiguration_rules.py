@@ -6,7 +6,8 @@ import pytest
 
 from netplug_core.decoding.tables import MalformedField, UnknownField
 from netplug_core.resources.codec import to_mapping
-from netplug_core.resources.nodeconfiguration import NodeConfiguration
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec, effective_settings
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
 from tests.harness.resources import resource_of
 
@@ -109,3 +110,20 @@ def test_no_failsafe_ports_are_not_the_default_ones(spec: Mapping[str, object]) 
 def test_durations_stay_as_they_were_written() -> None:
     spec = {"routeRefreshInterval": "90s", "reportingInterval": "2m5s"}
     assert to_mapping(resource_of("NodeConfiguration", "default", spec))["spec"] == spec
+
+
+# --- the settings of a node -------------------------------------------------------------------------------------------
+
+
+def configuration(name: str, spec: NodeConfigurationSpec) -> NodeConfiguration:
+    return NodeConfiguration(metadata=Metadata(name=name), spec=spec)
+
+
+def test_the_settings_of_a_node_win_over_those_of_all() -> None:
+    default = configuration("default", NodeConfigurationSpec(vxlan_mtu=1400, vxlan_vni=7, has_ipv6=True))
+    own = configuration("node.n1", NodeConfigurationSpec(vxlan_mtu=0, has_ipv6=False, interface_prefix="x"))
+    assert effective_settings((default, own), "n1") == NodeConfigurationSpec(
+        vxlan_mtu=0, vxlan_vni=7, has_ipv6=False, interface_prefix="x"
+    )
+    assert effective_settings((own, default), "n2") == default.spec
+    assert effective_settings((), "n1") == NodeConfigurationSpec()
