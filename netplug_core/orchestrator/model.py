@@ -120,13 +120,17 @@ NAMESPACE: Kind[NamespaceFacts] = Kind("Namespace", ("name",))
 
 @frozen(kw_only=True)
 class NodeFacts:
-    """One node. ``pod_cidrs`` are the ranges that the orchestrator has assigned to its pods."""
+    """One node. ``pod_cidrs`` are the ranges that the orchestrator has assigned to its pods.
+
+    ``internal_addresses`` are those by which the other nodes of the cluster reach it, as the orchestrator says.
+    """
 
     name: str
     uid: str
     labels: Labels = ()
     annotations: Labels = ()
     pod_cidrs: tuple[Prefix, ...] = ()
+    internal_addresses: tuple[Address, ...] = ()
 
 
 @frozen(kw_only=True)

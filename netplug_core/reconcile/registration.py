@@ -1,4 +1,4 @@
-"""The addresses that a node registers, its interfaces and its AS number, and the MTU of its pods.
+"""The addresses that a node registers, its interfaces and its AS number.
 
 ``netplug_core.flows.node.registration`` reads what these rules need, and writes what they decide. Each rule sees the
 present state alone: what the kernel has, and what is stored of the node. Nothing here reads either.
@@ -16,20 +16,20 @@ from attrs import evolve, field, frozen
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix, unusable_ranges
 from netplug_core.dataplane.routing import LINK_MARK, AddressState, HostAddress, HostInterface
 from netplug_core.errors import ConfigurationError
+from netplug_core.log import Level
 from netplug_core.names import HOST_INTERFACE_PREFIX
 from netplug_core.reconcile.controller import Problem
+from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings
 from netplug_core.resources.fields import AS_NUMBER
-from netplug_core.resources.ippool import Encapsulation, IPPool
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface
-from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
 
 __all__ = [
-    "FALLBACK_MTU", "METHODS", "NO_MTUS", "AddressConflict", "AddressMode", "AddressSetting", "ByInterface",
-    "ByPrefix", "CanReach", "Choice", "ConfiguredAddress", "DetectionMethod", "EncapsulationMTUs", "FamilyAddress",
-    "FamilySettings", "FirstFound", "FoundOnHost", "InternalAddress", "MTUSettings", "Origin", "RegistrationSettings",
-    "SkipInterface", "TraceStep", "choose_address", "find_conflicts", "find_mtus", "find_node_interfaces",
-    "find_pod_mtu", "find_relevant_interfaces", "is_own_device", "parse_address_setting", "parse_method",
-    "register_addresses", "settle_address", "without_conflicts",
+    "METHODS", "AddressConflict", "AddressMode", "AddressSetting", "ByInterface", "ByPrefix", "CanReach", "Choice",
+    "ConfiguredAddress", "DetectionMethod", "FamilyAddress", "FamilySettings", "FirstFound", "FoundOnHost",
+    "InternalAddress", "Origin", "RegistrationSettings", "SkipInterface", "TraceStep", "choose_address",
+    "find_conflicts", "find_lack", "find_new_addresses", "find_node_interfaces", "find_relevant_interfaces",
+    "is_own_device", "parse_address_setting", "parse_method", "register_addresses", "settle_address",
+    "without_conflicts",
 ]  # fmt: skip
 
 
@@ -424,7 +424,7 @@ class RegistrationSettings:
     as_number: int | None = None
     has_addresses: bool = True
     checks_conflicts: bool = True
-    mtu: MTUSettings = field(factory=lambda: MTUSettings())  # noqa: PLW0108  the class comes later
+    mtu: MTUSettings = NO_MTUS
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> RegistrationSettings:
@@ -484,6 +484,22 @@ class FamilyAddress:
     origin: Origin | None = None
     trace: tuple[TraceStep, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def origin_text(self) -> str:
+        """Where it is from, in a word; empty if there is none."""
+        return "" if self.origin is None else self.origin.value
+
+
+def find_lack(addresses: Iterable[FamilyAddress]) -> Problem | None:
+    """That a node has no address at all, and nothing else says so."""
+    listed = tuple(addresses)
+    if any(each.address is not None or each.problems for each in listed):
+        return None
+    return Problem(message=_NO_ADDRESS, cause="IP and IP6 ask for none, and none is stored", level=Level.ERROR)
+
+
+_NO_ADDRESS: Final = "the node has no address: other nodes do not reach its pods"
 
 
 def settle_address(
@@ -612,17 +628,30 @@ class AddressConflict:
         """Whether a person has given the address to this node, and so has to change it."""
         return self.wanted.origin is Origin.CONFIGURED
 
+    @property
+    def problem(self) -> Problem:
+        """That the address is not registered. A person has to act; a node goes on with what it has."""
+        return Problem(
+            message=f"the {self.wanted.origin_text} {self.wanted.family} address is not registered",
+            cause=str(self),
+            level=Level.ERROR,
+        )
+
     def __str__(self) -> str:
         held = self.wanted.address
         return f"the node {self.node} has the address {None if held is None else held.address}"
 
 
-def find_conflicts(node: Node, wanted: Iterable[FamilyAddress], nodes: Iterable[Node]) -> tuple[AddressConflict, ...]:
-    """The other nodes that have an address which would be new to this node. What it has already is not looked at.
+def find_new_addresses(node: Node, wanted: Iterable[FamilyAddress]) -> tuple[FamilyAddress, ...]:
+    """What would be new to a node. What it has already is not looked at again for conflicts.
 
     So of two nodes it is the later one that goes without, also after both were started again.
     """
-    new = [each for each in wanted if each.address is not None and each.address != node.find_address(each.family)]
+    return tuple(each for each in wanted if each.address is not None and each.address != node.find_address(each.family))
+
+
+def find_conflicts(node: Node, wanted: Iterable[FamilyAddress], nodes: Iterable[Node]) -> tuple[AddressConflict, ...]:
+    """The other nodes that have an address which would be new to this node."""
     owners: dict[Address, str] = {}
     for other in sorted(nodes, key=lambda each: each.metadata.name):
         if other.metadata.name == node.metadata.name:
@@ -633,7 +662,7 @@ def find_conflicts(node: Node, wanted: Iterable[FamilyAddress], nodes: Iterable[
                 owners.setdefault(held.address, other.metadata.name)
     return tuple(
         AddressConflict(each, owners[each.address.address])
-        for each in new
+        for each in find_new_addresses(node, wanted)
         if each.address is not None and each.address.address in owners
     )
 
@@ -656,109 +685,3 @@ def without_conflicts(
         trace = (*each.trace, TraceStep(str(each.address), f"not registered: {conflict}"))
         kept.append(evolve(each, address=stored, origin=None if stored is None else Origin.STORED, trace=trace))
     return tuple(kept)
-
-
-# --- MTU --------------------------------------------------------------------------------------------------------------
-
-FALLBACK_MTU: Final = 1460
-"""The MTU of a host none of whose interfaces matches: small enough for the networks of all clouds."""
-
-_UPLINKS: Final = "^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)"
-_IPIP_OVERHEAD: Final = 20
-_VXLAN_OVERHEAD: Final = {Family.IPV4: 50, Family.IPV6: 70}
-
-
-@frozen(kw_only=True)
-class MTUSettings:
-    """MTUs that are configured for the devices of tunnels; 0: what the host's leaves."""
-
-    ipip: int = 0
-    vxlan: int = 0
-    vxlan_v6: int = 0
-
-    @classmethod
-    def parse(cls, environ: Mapping[str, str]) -> MTUSettings:
-        """Those of the variables. ``NETPLUG_VXLANMTU`` counts for both families, unless there is one of IPv6.
-
-        Raises:
-            ConfigurationError: one of them is no number.
-        """
-        ipip, vxlan, vxlan_v6 = (
-            _parse_mtu(environ.get(name, ""), name)
-            for name in ("NETPLUG_IPINIPMTU", "NETPLUG_VXLANMTU", "NETPLUG_VXLANMTUV6")
-        )
-        return cls(ipip=ipip, vxlan=vxlan, vxlan_v6=vxlan_v6 or vxlan)
-
-    def over(self, spec: NodeConfigurationSpec) -> MTUSettings:
-        """These, and where they say nothing those of a NodeConfiguration."""
-        return MTUSettings(
-            ipip=self.ipip or spec.ipip_mtu or 0,
-            vxlan=self.vxlan or spec.vxlan_mtu or 0,
-            vxlan_v6=self.vxlan_v6 or spec.vxlan_mtu_v6 or 0,
-        )
-
-
-_MAX_MTU: Final = 65_535
-
-
-def _parse_mtu(text: str, variable: str) -> int:
-    digits = text.strip() or "0"
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(_MAX_MTU)) and int(digits) <= _MAX_MTU):
-        raise ConfigurationError(variable, text, f"a number from 0, which is automatic, to {_MAX_MTU} is")
-    return int(digits)
-
-
-NO_MTUS: Final = MTUSettings()
-"""All MTUs follow from the host's."""
-
-
-@frozen(kw_only=True)
-class EncapsulationMTUs:
-    """The MTU of the host, and those of the devices of tunnels."""
-
-    host: int
-    ipip: int
-    vxlan: Mapping[Family, int]
-    problems: tuple[Problem, ...] = ()
-
-
-def find_mtus(
-    interfaces: Iterable[HostInterface], spec: NodeConfigurationSpec, configured: MTUSettings = NO_MTUS
-) -> EncapsulationMTUs:
-    """The MTUs of a node: that of the host is the smallest of its interfaces that are up and match the pattern."""
-    pattern = spec.mtu_interface_pattern or _UPLINKS
-    found = [each.mtu for each in interfaces if each.is_up and re.search(pattern, each.name)]
-    host, wanted = min(found, default=FALLBACK_MTU), configured.over(spec)
-    problems: list[Problem] = []
-    if not found:
-        cause = f"no interface that is up matches {pattern}; NodeConfiguration mtuIfacePattern can name them"
-        problems.append(Problem(message=f"the MTU of the host is not known; {FALLBACK_MTU} is taken", cause=cause))
-    for name, mtu in (("ipipMTU", wanted.ipip), ("vxlanMTU", wanted.vxlan), ("vxlanMTUV6", wanted.vxlan_v6)):
-        if found and mtu > host:
-            cause = f"{name} is {mtu}, and the MTU of the host {host}"
-            problems.append(Problem(message="packets of pods are too large for the host", cause=cause))
-    return EncapsulationMTUs(
-        host=host,
-        ipip=wanted.ipip or host - _IPIP_OVERHEAD,
-        vxlan={
-            Family.IPV4: wanted.vxlan or host - _VXLAN_OVERHEAD[Family.IPV4],
-            Family.IPV6: wanted.vxlan_v6 or host - _VXLAN_OVERHEAD[Family.IPV6],
-        },
-        problems=tuple(problems),
-    )
-
-
-def find_pod_mtu(mtus: EncapsulationMTUs, pools: Iterable[IPPool], spec: NodeConfigurationSpec) -> int:
-    """The MTU of pods: the smallest of the encapsulations that pools use, disabled ones too; otherwise the host's.
-
-    Pods keep the MTU that they were attached with, so a pool that is disabled still counts.
-    """
-    used: list[int] = []
-    for pool in pools:
-        family = pool.spec.prefix.family
-        if pool.spec.vxlan_mode is not Encapsulation.NEVER and spec.is_vxlan_enabled is not False:
-            used.append(mtus.vxlan[family])
-        has_ipip = pool.spec.ipip_mode is not Encapsulation.NEVER and family is Family.IPV4
-        if has_ipip and spec.is_ipip_enabled is not False:
-            used.append(mtus.ipip)
-    return min(used, default=mtus.host)

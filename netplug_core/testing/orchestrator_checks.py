@@ -181,18 +181,22 @@ def a_recreated_pod_has_a_new_uid(harness: OrchestratorHarness) -> None:
 
 
 def a_namespace_and_a_node_have_all_their_fields(harness: OrchestratorHarness) -> None:
-    """A node with the ranges for its pods, in both families."""
+    """A node with its own addresses and the ranges for its pods, in both families."""
     space = NamespaceFacts(name=harness.new_name(), uid="", labels=(("team", "a"),), annotations=(("n", "v"),))
     found = _put_and_find_namespace(harness, space)
     expect(bool(found.uid), "the namespace has no identity")
     expect(set(space.labels) <= set(found.labels), f"labels of the namespace: {found.labels}")
     expect(set(space.annotations) <= set(found.annotations), f"annotations of the namespace: {found.annotations}")
     ranges = (Prefix.parse("10.66.1.0/24"), Prefix.parse("fd66:0:0:1::/64"))
-    node = NodeFacts(name=harness.new_name(), uid="", labels=(("zone", "a"),), annotations=(), pod_cidrs=ranges)
+    internal = (Address.parse("192.0.2.7"), Address.parse("2001:db8::7"))
+    node = NodeFacts(
+        name=harness.new_name(), uid="", labels=(("zone", "a"),), pod_cidrs=ranges, internal_addresses=internal
+    )
     machine = _put_and_find_node(harness, node)
     expect(bool(machine.uid), "the node has no identity")
     expect(set(node.labels) <= set(machine.labels), f"labels of the node: {machine.labels}")
     expect_same(machine.pod_cidrs, ranges, "the ranges of the node")
+    expect_same(machine.internal_addresses, internal, "the internal addresses of the node")
 
 
 def every_lookup_ends_by_its_deadline(harness: OrchestratorHarness) -> None:

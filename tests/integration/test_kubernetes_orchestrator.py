@@ -72,6 +72,9 @@ class KubernetesOrchestratorHarness:
         ranges = [str(prefix) for prefix in node.pod_cidrs]
         spec = {"podCIDR": ranges[0], "podCIDRs": ranges} if ranges else {}
         self._put("/api/v1/nodes", {"metadata": metadata_of(node), "spec": spec})
+        listed = [{"type": "InternalIP", "address": str(address)} for address in node.internal_addresses]
+        status = {"addresses": [{"type": "Hostname", "address": node.name}, *listed]}
+        self.server.request("PATCH", f"/api/v1/nodes/{node.name}/status", {"status": status}, content_type=_MERGE)
 
     def delete_pod(self, namespace: str, name: str) -> None:
         self.server.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")

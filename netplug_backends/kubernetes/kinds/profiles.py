@@ -105,6 +105,12 @@ class _PodIP:
     address: Address | None = None
 
 
+@frozen
+class _NodeAddress:
+    type: str = ""
+    address: Address | None = None
+
+
 def pod_facts(found: Json) -> PodFacts:
     """The facts in a Pod object.
 
@@ -166,8 +172,23 @@ def _pod_network(value: object) -> PodNetwork:
     return PodNetwork.HOST if value is True else PodNetwork.OWN
 
 
+def _finish_node(values: dict[str, object], _keys: Mapping[str, str]) -> dict[str, object]:
+    listed = cast("tuple[_NodeAddress, ...]", values.pop("internal_addresses", ()))
+    internal = (each.address for each in listed if each.type == "InternalIP")
+    values["internal_addresses"] = tuple(each for each in internal if each is not None)
+    return values
+
+
 def _find_address(value: object) -> Address | None:
     return cast("Address", ADDRESS.decode(value)) if value else None
+
+
+def _find_address_or_name(value: object) -> Address | None:
+    """The address in a text that may be a name too."""
+    try:
+        return _find_address(value)
+    except ValueError:
+        return None
 
 
 def _enclosing_prefix(value: object) -> Prefix:
@@ -202,6 +223,10 @@ _DECODER = Decoder(
         ),
         Table(cls=_Container, fields={"ports": Field("ports", ListOf(ContainerPort))}),
         Table(cls=_PodIP, fields={"address": Field("ip", Codec(_find_address))}),
+        Table(
+            cls=_NodeAddress,
+            fields={"type": Field("type", TEXT), "address": Field("address", Codec(_find_address_or_name))},
+        ),
         Table(
             cls=PodFacts,
             fields={
@@ -238,7 +263,9 @@ _DECODER = Decoder(
                     alternatives=(Field(("spec", "podCIDR"), Codec(lambda value: (_PREFIX.decode(value),))),),
                     is_unset_if_empty=True,
                 ),
+                "internal_addresses": Field(("status", "addresses"), ListOf(_NodeAddress), is_unset_if_empty=True),
             },
+            finish=_finish_node,
         ),
     ),
 )

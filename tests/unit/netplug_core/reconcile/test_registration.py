@@ -1,4 +1,4 @@
-"""Which address a node registers, what it does about another node with it, and the MTU of its pods."""
+"""Which address a node registers, and what it does about another node with it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from attrs import evolve
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.routing import AddressState, HostAddress, HostInterface
 from netplug_core.errors import ConfigurationError
+from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.reconcile.registration import (
-    FALLBACK_MTU,
     METHODS,
     AddressMode,
     ByInterface,
@@ -25,15 +25,13 @@ from netplug_core.reconcile.registration import (
     FirstFound,
     FoundOnHost,
     InternalAddress,
-    MTUSettings,
     Origin,
     RegistrationSettings,
     SkipInterface,
     choose_address,
     find_conflicts,
-    find_mtus,
+    find_lack,
     find_node_interfaces,
-    find_pod_mtu,
     find_relevant_interfaces,
     parse_address_setting,
     parse_method,
@@ -41,13 +39,10 @@ from netplug_core.reconcile.registration import (
     settle_address,
     without_conflicts,
 )
-from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec
-from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
 
 V4, V6 = Family.IPV4, Family.IPV6
-NOTHING = NodeConfigurationSpec()
 
 
 def held(text: str) -> InterfaceAddress:
@@ -521,6 +516,16 @@ def test_interfaces_of_pods_and_tunnels_change_nothing() -> None:
     assert find_relevant_interfaces((*HOST, *pods, tunnel, down)) == (ETH0, ETH1, DOCKER, down)
 
 
+def test_a_node_without_any_address_is_a_problem_unless_another_one_says_so() -> None:
+    none = (wanted("", None), wanted("", None, V6))
+    problem = find_lack(none)
+    assert problem is not None
+    assert problem.message == "the node has no address: other nodes do not reach its pods"
+    assert find_lack((wanted("10.0.0.1/24"), none[1])) is None
+    assert find_lack((evolve(none[0], problems=(problem,)), none[1])) is None
+    assert none[0].origin_text == ""
+
+
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 OTHERS = (node("n3", "10.0.0.3/24"), node("n2", "10.0.0.2/24", "fd00::2/64"), node("n4", "10.0.0.2/16"), node("n5"))
@@ -530,6 +535,10 @@ def test_another_node_with_an_address_that_is_new_is_a_conflict() -> None:
     (found,) = find_conflicts(node(), (wanted("10.0.0.2/24"), wanted("", None, V6)), OTHERS)
     assert (found.node, str(found)) == ("n2", "the node n2 has the address 10.0.0.2")
     assert not found.is_configured
+    assert (found.problem.message, found.problem.cause) == (
+        "the detected IPv4 address is not registered",
+        "the node n2 has the address 10.0.0.2",
+    )
     (found,) = find_conflicts(node(), (wanted("10.0.0.9/24"), wanted("fd00::2/64", Origin.CONFIGURED, V6)), OTHERS)
     assert (str(found), found.is_configured) == ("the node n2 has the address fd00::2", True)
 
@@ -553,81 +562,3 @@ def test_a_detected_address_in_conflict_is_cleared_and_a_configured_one_not_take
             "10.0.0.2/24: not registered: the node n2 has the address 10.0.0.2"
         ]
         assert second == addresses[1]
-
-
-# --- MTU --------------------------------------------------------------------------------------------------------------
-
-
-def pool(
-    cidr: str,
-    *,
-    vxlan: Encapsulation = Encapsulation.NEVER,
-    ipip: Encapsulation = Encapsulation.NEVER,
-    is_disabled: bool = False,
-) -> IPPool:
-    spec = IPPoolSpec(prefix=Prefix.parse(cidr), vxlan_mode=vxlan, ipip_mode=ipip, is_disabled=is_disabled)
-    return IPPool(metadata=Metadata(name=cidr.replace("/", "-").replace(":", "-")), spec=spec)
-
-
-def pod_mtu(
-    *pools: IPPool, mtu: int = 9000, spec: NodeConfigurationSpec = NOTHING, configured: MTUSettings | None = None
-) -> int:
-    found = find_mtus((LO, interface("eth0", 2, mtu=mtu)), spec, configured or MTUSettings())
-    return find_pod_mtu(found, pools, spec)
-
-
-ALWAYS, CROSS = Encapsulation.ALWAYS, Encapsulation.CROSS_SUBNET
-
-
-def test_the_mtu_of_pods_is_the_smallest_of_the_encapsulations_that_pools_use() -> None:
-    plain, vxlan, vxlan6 = pool("10.1.0.0/16"), pool("10.2.0.0/16", vxlan=ALWAYS), pool("fd00::/64", vxlan=CROSS)
-    ipip = pool("10.3.0.0/16", ipip=CROSS)
-    assert pod_mtu() == pod_mtu(plain) == 9000
-    assert pod_mtu(plain, vxlan) == 8950
-    assert pod_mtu(vxlan, vxlan6) == 8930
-    assert pod_mtu(ipip) == 8980
-    assert pod_mtu(ipip, vxlan) == 8950
-    assert pod_mtu(pool("10.2.0.0/16", vxlan=ALWAYS, is_disabled=True)) == 8950
-    assert pod_mtu(pool("fd00::/64", ipip=ALWAYS)) == 9000, "IPIP is of IPv4"
-
-
-def test_a_configured_mtu_counts_and_a_tunnel_that_is_switched_off_does_not() -> None:
-    vxlan, vxlan6, ipip = (
-        pool("10.2.0.0/16", vxlan=ALWAYS),
-        pool("fd00::/64", vxlan=ALWAYS),
-        pool("10.3.0.0/16", ipip=ALWAYS),
-    )
-    spec = NodeConfigurationSpec(vxlan_mtu=1400, vxlan_mtu_v6=1390, ipip_mtu=1380)
-    assert (pod_mtu(vxlan, spec=spec), pod_mtu(vxlan6, spec=spec), pod_mtu(ipip, spec=spec)) == (1400, 1390, 1380)
-    environ = MTUSettings(ipip=1280, vxlan=1300)
-    assert pod_mtu(vxlan, spec=spec, configured=environ) == 1300
-    assert pod_mtu(vxlan6, spec=spec, configured=environ) == 1390
-    assert pod_mtu(ipip, spec=spec, configured=environ) == 1280
-    assert pod_mtu(vxlan, ipip, spec=NodeConfigurationSpec(is_vxlan_enabled=False)) == 8980
-    assert pod_mtu(vxlan, ipip, spec=NodeConfigurationSpec(is_ipip_enabled=False, is_vxlan_enabled=True)) == 8950
-
-
-def test_the_mtu_of_the_host_is_the_smallest_of_its_uplinks() -> None:
-    eth1 = interface("enp3s0", 3, mtu=1480)
-    found = find_mtus(
-        (LO, ETH0, eth1, interface("docker0", 5, mtu=1200), interface("eth9", 6, mtu=1000, is_up=False)), NOTHING
-    )
-    assert (found.host, found.ipip, found.vxlan, found.problems) == (1480, 1460, {V4: 1430, V6: 1410}, ())
-    named = find_mtus((ETH0, interface("bond0", 3, mtu=4000)), NodeConfigurationSpec(mtu_interface_pattern="^bond"))
-    assert named.host == 4000
-
-
-def test_an_mtu_that_is_not_known_or_too_large_is_a_problem() -> None:
-    found = find_mtus((LO, interface("bond0", 3, mtu=9000)), NodeConfigurationSpec(vxlan_mtu=2000))
-    assert (found.host, found.vxlan[V4]) == (FALLBACK_MTU, 2000)
-    (problem,) = found.problems
-    assert problem.message == "the MTU of the host is not known; 1460 is taken"
-    assert problem.cause == (
-        "no interface that is up matches ^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*);"
-        " NodeConfiguration mtuIfacePattern can name them"
-    )
-    large = find_mtus((ETH0,), NodeConfigurationSpec(vxlan_mtu=1501, vxlan_mtu_v6=1500, ipip_mtu=1600))
-    assert [f"{each.message}: {each.cause}" for each in large.problems] == [
-        "packets of pods are too large for the host: ipipMTU is 1600, and the MTU of the host 1500",
-        "packets of pods are too large for the host: vxlanMTU is 1501, and the MTU of the host 1500",
-    ]

@@ -79,6 +79,19 @@ def test_a_node_has_its_pod_cidrs(spec: dict[str, object], prefixes: tuple[str, 
     assert node.pod_cidrs == tuple(map(Prefix.parse, prefixes))
 
 
+def test_a_node_has_its_internal_addresses() -> None:
+    listed = [
+        {"type": "Hostname", "address": "n"},
+        {"type": "InternalIP", "address": "192.0.2.7"},
+        {"type": "ExternalIP", "address": "203.0.113.7"},
+        {"type": "InternalIP", "address": "n.example"},
+        {"type": "InternalIP", "address": "2001:db8::7"},
+        {"type": "InternalIP"},
+    ]
+    node = node_facts({"metadata": {"name": "n", "uid": "u"}, "status": {"addresses": listed}})
+    assert node.internal_addresses == (Address.parse("192.0.2.7"), Address.parse("2001:db8::7"))
+
+
 @pytest.mark.parametrize(
     "found,problem",
     [
