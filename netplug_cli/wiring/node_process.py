@@ -41,12 +41,13 @@ from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_p
 from netplug_core.flows.node.registration import NodeWorld, store_release
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
-from netplug_core.installation.installer import FILE_NAME, IssuedToken, TokenIssuer, parse_duration_s
+from netplug_core.installation.installer import FILE_NAME, IssuedToken, TokenIssuer
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.registry import Registry
+from netplug_core.resources.fields import parse_duration_s
 from netplug_core.settings.apiconfig import datastore_settings_from_environment, has_datastore
 from netplug_core.settings.model import MEMORY_DATASTORE, DatastoreSettings
 

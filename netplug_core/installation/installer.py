@@ -21,7 +21,7 @@ __all__ = [
     "BUILT_IN", "CERTIFICATES", "DEFAULT_CONF_NAME", "FILE_NAME", "LIFETIME_S", "RETRY_S", "BinFolder", "ConfFolder",
     "Conflist", "CopyProgram", "HostFacts", "InstallPrograms", "InstallerSettings", "IssuedToken", "NoWritableFolder",
     "PluginAccess", "RemoveFile", "RenewKubeconfig", "Step", "TokenIssuer", "WriteFile", "fill_conflist",
-    "find_warnings", "helper_names", "is_ours", "parse_duration_s", "plan_install", "plan_removal", "plan_tls",
+    "find_warnings", "helper_names", "is_ours", "plan_install", "plan_removal", "plan_tls",
     "read_installer_settings", "refresh_delay_s", "render_kubeconfig", "require_filled", "usable_folders",
 ]  # fmt: skip
 
@@ -345,8 +345,6 @@ RETRY_S = 5.0
 """The shortest pause after a failure, or before a token is renewed that expires soon."""
 
 _SOON_S = 20.0
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
-_UNIT_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @frozen(kw_only=True)
@@ -397,19 +395,6 @@ def refresh_delay_s(issued: IssuedToken, *, now_ns: int, interval_s: float | Non
     left_s = (issued.expires_ns - now_ns) / SECOND_NS
     usual_s = left_s / 4 if interval_s is None else interval_s
     return (usual_s if left_s > _SOON_S else RETRY_S) * (1 + chance)
-
-
-def parse_duration_s(text: str) -> float:
-    """The seconds of a duration such as ``90s`` or ``1h30m``, as Go writes it.
-
-    Raises:
-        ValueError: it is none, or not longer than nothing.
-    """
-    parts = _PART.findall(text)
-    seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
-    if "".join(f"{number}{unit}" for number, unit in parts) != text or seconds <= 0:
-        raise ValueError(f"{text!r} is not accepted; a duration such as 90s or 1h30m is")
-    return float(seconds)
 
 
 # --- the order on a host ----------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms
 __all__ = [
     "AS_NUMBER", "CIDR", "DURATION", "INTERFACE_ADDRESS", "IP_ADDRESS", "MAC_ADDRESS", "MAX_PORT", "NAME_LIMITS",
     "NAME_PATTERN", "PORT", "PORT_OR_NONE", "SWITCH", "WORD_PATTERN", "FieldError", "InvalidResource", "LogSeverity",
-    "Switch", "find_label_name_problems", "find_label_problems", "integer_between", "validate_regular_expression",
-    "validate_selector", "validate_word",
+    "Switch", "find_label_name_problems", "find_label_problems", "integer_between", "parse_duration_s",
+    "validate_regular_expression", "validate_selector", "validate_word",
 ]  # fmt: skip
 
 
@@ -63,6 +63,22 @@ DURATION: Final = checked(
     TEXT, _is_duration, "a duration such as 90s or 15m0s, or 0", schema={"pattern": f"^({_DURATION})?$"}
 )
 """A duration as Go writes it. The text is kept, so that it stays as a person wrote it."""
+
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_UNIT_S: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration_s(text: str) -> float:
+    """The seconds of a duration such as ``90s`` or ``1h30m``, as Go writes it.
+
+    Raises:
+        ValueError: it is none, or not longer than nothing.
+    """
+    parts = _DURATION_PART.findall(text)
+    seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
+    if "".join(f"{number}{unit}" for number, unit in parts) != text or seconds <= 0:
+        raise ValueError(f"{text!r} is not accepted; a duration such as 90s or 1h30m is")
+    return float(seconds)
 
 
 def integer_between(lowest: int, highest: int, what: str = "a whole number") -> Codec:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.clock import SECOND_NS
-from netplug_core.installation.installer import IssuedToken, parse_duration_s, refresh_delay_s
+from netplug_core.installation.installer import IssuedToken, refresh_delay_s
 
 NOW_NS = 1_790_000_000 * SECOND_NS
 HOUR_S = 3600.0
@@ -46,25 +46,3 @@ def test_a_configured_interval_replaces_the_quarter() -> None:
 
 def test_the_repr_of_a_token_does_not_show_it() -> None:
     assert "secret" not in repr(IssuedToken(text="secret", expires_ns=0))
-
-
-@pytest.mark.parametrize(
-    "text, seconds",
-    [
-        ("90s", 90.0),
-        ("1h30m", 5400.0),
-        ("500ms", 0.5),
-        ("1.5h", 5400.0),
-        (".5s", 0.5),
-        ("1us", 1e-6),
-        ("2µs1ns", 2.001e-6),
-    ],
-)
-def test_a_duration_is_read(text: str, seconds: float) -> None:
-    assert parse_duration_s(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "90", "s", "0s", "-5s", "1h30", "1 h", "1d", "1h x", "1.2.3s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="a duration such as 90s or 1h30m is"):
-        parse_duration_s(text)
