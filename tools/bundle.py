@@ -99,7 +99,7 @@ def build_bundle(folder: Path, interpreter: Interpreter | None = None) -> Bundle
     for file in (library / "lib-dynload").iterdir():
         file.unlink() if _SKIPPED_EXTENSIONS.match(file.name) else _strip(file)
     (folder / "python" / "bin").mkdir()
-    _copy_program(python.program, folder / "python" / "bin" / "python3")
+    copy_program(python.program, folder / "python" / "bin" / "python3")
     copy_packages(folder / "packages", DISTRIBUTIONS, SKIPPED_OF_OURS)
     _copy_libraries(folder, python)
     (folder / "start.py").write_text(_START)
@@ -162,18 +162,24 @@ def _copy_libraries(folder: Path, python: Interpreter) -> None:
     found: dict[str, str] = {}
     programs = [folder / "python" / "bin" / "python3", *folder.rglob("*.so"), *folder.rglob("*.so.*")]
     for program in [python.program, *programs]:
-        listed = subprocess.run([*python.lister, program], capture_output=True, text=True, check=False).stdout
-        if missing := _MISSING.findall(listed):
-            sys.exit(f"tools.bundle: {program} is linked with {', '.join(missing)}, and there is no such library")
-        found |= {os.path.basename(path): path for path in _LINKED.findall(listed)}
+        found |= find_libraries(program, python)
     loaders = [name for name in found if _LOADER.search(name)]
     if len(loaders) != 1:
         sys.exit(f"tools.bundle: one loader of shared libraries is expected, not {loaders}")
     for name, path in found.items():
-        _copy_program(Path(path), folder / "loader" if name in loaders else target / name)
+        copy_program(Path(path), folder / "loader" if name in loaders else target / name)
 
 
-def _copy_program(source: Path, target: Path) -> None:
+def find_libraries(program: Path, python: Interpreter) -> dict[str, str]:
+    """The shared libraries that a program or a library is linked with: their paths by their names."""
+    listed = subprocess.run([*python.lister, program], capture_output=True, text=True, check=False).stdout
+    if missing := _MISSING.findall(listed):
+        sys.exit(f"tools.bundle: {program} is linked with {', '.join(missing)}, and there is no such library")
+    return {os.path.basename(path): path for path in _LINKED.findall(listed)}
+
+
+def copy_program(source: Path, target: Path) -> None:
+    """Copy a program or a library, without debugging symbols."""
     shutil.copy(os.path.realpath(source), target)
     target.chmod(0o755)
     _strip(target)

@@ -8,6 +8,6 @@
 - ``netlink``: the rtnetlink messages as bytes, and their replies as values
 - ``netlink_socket``: a socket that sends batches of them
 - ``inspection``: the state in the kernel, for CHECK, read with pyroute2
-- ``nftables``: the packet filter of the node process
+- ``nftables``: tables of the packet filter
 - ``pinned_namespaces``: namespaces of ``netplugctl lab``
 """

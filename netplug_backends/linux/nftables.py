@@ -1,182 +1,344 @@
-"""The packet filter, as one table of nftables that is netplug's own. It is replaced as a whole, in one transaction.
+"""Tables of the packet filter in the kernel, which libnftables reads and changes in JSON.
 
-``nft list table inet netplug`` shows it::
+The library is called in this process; where the host does not have it, the program ``nft`` is, with the same JSON. Both
+work in the network namespace of the calling thread. Whether anything has changed since the last reading is one netlink
+message: the kernel counts the transactions of a namespace. The same message says beforehand whether the kernel has
+nftables, and lets this process use it: without, the library would end the process.
 
-    table inet netplug {
-        chain prerouting {
-            type filter hook prerouting priority raw; policy accept;
-            iifname "netp*" ip daddr 127.0.0.0/8 drop
-        }
-    }
-
-The program ``nft`` is not needed, and pyroute2 is not used: it would be a seventh of the node process's memory, for one
-rule. Tests decode each message with pyroute2 and compare.
-
-Source: nft(8); the numbers are those of the kernel's ``linux/netfilter/nf_tables.h`` and its neighbours.
+Source: libnftables(3), libnftables-json(5); the numbers are those of the kernel's ``linux/netfilter/nf_tables.h``.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import json
+import os
+import shutil
 import struct
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from threading import Lock
+from typing import Final, Protocol, TypeAlias
 
-from netplug_backends.linux.netlink import (
-    NetlinkMessage,
-    NetlinkProtocol,
-    NetlinkSocket,
-    decode_attributes,
-    encode_attribute,
-    encode_nested,
-    encode_text,
-    iterate_attributes,
+from attrs import define, field, frozen
+
+from netplug_backends.linux.netlink import NetlinkMessage, NetlinkProtocol, NetlinkSocket, decode_attributes
+from netplug_core.addressing import Address, Prefix
+from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
+from netplug_core.dataplane.ruleset import (
+    BaseChain,
+    ChainOutline,
+    ChainType,
+    Command,
+    Element,
+    ElementType,
+    Hook,
+    NamedSet,
+    ObservedTable,
+    Policy,
+    TableChange,
+    render_change,
 )
-from netplug_core.dataplane.protocol import NODE_LOOPBACK
-from netplug_core.names import HOST_INTERFACE_PREFIX
+from netplug_core.decoding.tables import find_member, find_object
 
-__all__ = ["NftablesFilter", "list_rules", "replace_table"]
+__all__ = [
+    "INSTALLED_BY",
+    "LIBRARY",
+    "NftablesRuleset",
+    "Run",
+    "find_problem",
+    "load_library",
+    "read_listing",
+    "run_library",
+    "run_program",
+]
 
-_TABLE = "netplug"
-_CHAIN = "prerouting"
+LIBRARY: Final = "libnftables.so.1"
+INSTALLED_BY: Final = "apt-get install libnftables1"
+"""What brings the library, on Debian."""
 
-_SUBSYSTEM = 10
-_NEWTABLE, _DELTABLE, _NEWCHAIN, _NEWRULE, _GETRULE = 0, 2, 3, 6, 7
-_REQUEST, _CREATE, _APPEND, _DUMP = 0x1, 0x400, 0x800, 0x300
+_PROGRAM = "nft"
+_NOT_INSTALLED = f"neither {LIBRARY} nor the program {_PROGRAM} is installed; run: {INSTALLED_BY}"
+_FOLDERS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin:/usr/local/bin"
+_READING, _PROGRAMMING = "reading the packet filter", "programming the packet filter"
+_PROGRAM_TIMEOUT_S = 60
+
 _NFGENMSG = struct.Struct("!BBH")
-_BE32 = struct.Struct("!I")
-_INET = 1
-
-_TABLE_NAME = 1
-_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_TYPE = 1, 3, 4, 7
-_HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
-_RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
-_LIST_ELEMENT, _EXPRESSION_NAME, _EXPRESSION_DATA = 1, 1, 2
-_META_REGISTER, _META_KEY = 1, 2
-_CMP_REGISTER, _CMP_OPERATOR, _CMP_DATA = 1, 2, 3
-_PAYLOAD_REGISTER, _PAYLOAD_BASE, _PAYLOAD_OFFSET, _PAYLOAD_LENGTH = 1, 2, 3, 4
-_IMMEDIATE_REGISTER, _IMMEDIATE_DATA = 1, 2
-_DATA_VALUE, _DATA_VERDICT, _VERDICT_CODE = 1, 2, 1
-
-_PREROUTING, _PRIORITY_RAW = 0, -300  # before address translation, which rewrites the packets of mapped ports
-_REGISTER, _VERDICT_REGISTER, _EQUAL, _DROP = 1, 0, 0, 0
-_META_IIFNAME, _META_NFPROTO, _IPV4 = 6, 15, b"\x02"
-_NETWORK_HEADER, _IPV4_DESTINATION = 1, 16
-
-_OF_CHAIN = encode_text(_RULE_TABLE, _TABLE) + encode_text(_RULE_CHAIN, _CHAIN)
-# Which attributes of an expression hold others, by its name and, below that, by their types.
-_NESTING: Mapping[str, Mapping[int, object]] = {
-    "cmp": {_CMP_DATA: {}},
-    "immediate": {_IMMEDIATE_DATA: {_DATA_VERDICT: {}}},
-}
+_REQUEST, _GETGEN, _GENERATION = 0x1, 10 << 8 | 16, 1
+_IN_JSON = 1 << 4
 
 
-class NftablesFilter:
-    """The :class:`~netplug_core.dataplane.protocol.PacketFilter` of the calling thread's network namespace."""
-
-    def program(self) -> bool:
-        """Replace the table, unless its chain has the rule and no other one."""
-        with NetlinkSocket.open(NetlinkProtocol.NETFILTER) as kernel:
-            # The kernel lists the rules of the chain: none where there is no such table.
-            listed = kernel.send_one(list_rules()).require_success().replies
-            if [_decode_rule(body) for body in listed] == [_decode_rule(_rule().body)]:
-                return False
-            for outcome in kernel.send(replace_table(), subsystem=_SUBSYSTEM):
-                outcome.require_success()
-        return True
+# --- who runs commands ------------------------------------------------------------------------------------------------
 
 
-def list_rules() -> NetlinkMessage:
-    """List the rules of the chain."""
-    return _message(_GETRULE, _DUMP, _OF_CHAIN, "reading the packet filter")
+@frozen
+class _Answer:
+    """What became of some commands: their output, or in what an error was found."""
+
+    output: str
+    error: str = ""
 
 
-def replace_table() -> tuple[NetlinkMessage, ...]:
-    """Replace the table. The first message makes one, so that the second has one to delete."""
-    table = encode_text(_TABLE_NAME, _TABLE)
-    hook = _be32(_HOOK_NUMBER, _PREROUTING) + _be32(_HOOK_PRIORITY, _PRIORITY_RAW & 0xFFFFFFFF)
-    chain = encode_text(_CHAIN_TABLE, _TABLE) + encode_text(_CHAIN_NAME, _CHAIN) + encode_text(_CHAIN_TYPE, "filter")
-    return (
-        _change(_NEWTABLE, _CREATE, table),
-        _change(_DELTABLE, 0, table),
-        _change(_NEWTABLE, _CREATE, table),
-        _change(_NEWCHAIN, _CREATE, chain + encode_nested(_CHAIN_HOOK, hook)),
-        _rule(),
-    )
+Run: TypeAlias = Callable[[str], "_Answer | None"]
+"""Runs commands, which are a text in JSON, as one transaction; None: whatever would run them is not installed."""
 
 
-def _rule() -> NetlinkMessage:
-    """Drop IPv4 packets that come from a host end and are for the node's loopback addresses."""
-    length = NODE_LOOPBACK.length // 8
-    expressions = (
-        _meta(_META_NFPROTO),
-        _equals(_IPV4),
-        _meta(_META_IIFNAME),
-        _equals(HOST_INTERFACE_PREFIX.encode()),  # a comparison of the first bytes: what nft writes as netp*
-        _destination(length),
-        _equals(NODE_LOOPBACK.first.packed[:length]),
-        _drop(),
-    )
-    return _change(_NEWRULE, _CREATE | _APPEND, _OF_CHAIN + encode_nested(_RULE_EXPRESSIONS, b"".join(expressions)))
+class _Function(Protocol):
+    argtypes: Sequence[type]
+    restype: type | None
 
 
-def _meta(key: int) -> bytes:
-    return _expression("meta", _be32(_META_REGISTER, _REGISTER) + _be32(_META_KEY, key))
-
-
-def _equals(value: bytes) -> bytes:
-    compared = encode_nested(_CMP_DATA, encode_attribute(_DATA_VALUE, value))
-    return _expression("cmp", _be32(_CMP_REGISTER, _REGISTER) + _be32(_CMP_OPERATOR, _EQUAL) + compared)
-
-
-def _destination(length: int) -> bytes:
-    """The first bytes of the destination address."""
-    where = _be32(_PAYLOAD_BASE, _NETWORK_HEADER) + _be32(_PAYLOAD_OFFSET, _IPV4_DESTINATION)
-    return _expression("payload", _be32(_PAYLOAD_REGISTER, _REGISTER) + where + _be32(_PAYLOAD_LENGTH, length))
-
-
-def _drop() -> bytes:
-    verdict = encode_nested(_DATA_VERDICT, _be32(_VERDICT_CODE, _DROP))
-    return _expression(
-        "immediate", _be32(_IMMEDIATE_REGISTER, _VERDICT_REGISTER) + encode_nested(_IMMEDIATE_DATA, verdict)
-    )
-
-
-def _expression(name: str, attributes: bytes) -> bytes:
-    return encode_nested(
-        _LIST_ELEMENT, encode_text(_EXPRESSION_NAME, name) + encode_nested(_EXPRESSION_DATA, attributes)
-    )
-
-
-def _change(number: int, flags: int, attributes: bytes) -> NetlinkMessage:
-    return _message(number, flags, attributes, "programming the packet filter")
-
-
-def _message(number: int, flags: int, attributes: bytes, operation: str) -> NetlinkMessage:
-    body = _NFGENMSG.pack(_INET, 0, 0) + attributes
-    return NetlinkMessage(_SUBSYSTEM << 8 | number, _REQUEST | flags, body, lambda: operation)
-
-
-def _be32(kind: int, number: int) -> bytes:
-    return encode_attribute(kind, _BE32.pack(number))
-
-
-# --- what the kernel lists -----------------------------------------------------------------------------------------
-
-
-def _decode_rule(body: bytes) -> list[tuple[str, object]]:
-    """The expressions of a rule; the kernel lists the attributes of each in an order of its own."""
-    attributes = decode_attributes(body, _NFGENMSG.size)
-    elements = (decode_attributes(each) for _, each in iterate_attributes(attributes.get(_RULE_EXPRESSIONS, b"")))
-    return [_decode_expression(element) for element in elements]
-
-
-def _decode_expression(element: Mapping[int, bytes]) -> tuple[str, object]:
-    name = element[_EXPRESSION_NAME].rstrip(b"\0").decode(errors="replace")
-    return name, _decode(element.get(_EXPRESSION_DATA, b""), _NESTING.get(name, {}))
-
-
-def _decode(data: bytes, nesting: object) -> dict[int, object]:
-    nested = nesting if isinstance(nesting, Mapping) else {}
-    return {
-        kind: _decode(payload, nested[kind]) if kind in nested else payload
-        for kind, payload in decode_attributes(data).items()
+@cache
+def load_library() -> ctypes.CDLL | None:
+    """The library; None if it is not installed. A process that leaves its container loads it there, before."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return None
+    context, text, flags = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint
+    signatures: Mapping[str, tuple[tuple[type, ...], type | None]] = {
+        "nft_ctx_new": ((flags,), context),
+        "nft_ctx_free": ((context,), None),
+        "nft_ctx_buffer_output": ((context,), ctypes.c_int),
+        "nft_ctx_buffer_error": ((context,), ctypes.c_int),
+        "nft_ctx_output_set_flags": ((context, flags), None),
+        "nft_ctx_get_output_buffer": ((context,), text),
+        "nft_ctx_get_error_buffer": ((context,), text),
+        "nft_run_cmd_from_buffer": ((context, text), ctypes.c_int),
     }
+    for name, (arguments, result) in signatures.items():
+        function: _Function = getattr(library, name)
+        function.argtypes, function.restype = arguments, result
+    return library
+
+
+_library_lock = Lock()  # the library keeps some tables for the whole process
+
+
+def run_library(commands: str) -> _Answer | None:
+    """Run commands in this process. A context is made for each run, as it belongs to one namespace: it costs 20 us."""
+    library = load_library()
+    if library is None:
+        return None
+    with _library_lock:
+        context = library.nft_ctx_new(0)
+        if not context:
+            return _Answer("", f"{LIBRARY} cannot be used")
+        try:
+            library.nft_ctx_output_set_flags(context, _IN_JSON)
+            library.nft_ctx_buffer_output(context)
+            library.nft_ctx_buffer_error(context)
+            status = library.nft_run_cmd_from_buffer(context, commands.encode())
+            output, error = library.nft_ctx_get_output_buffer(context), library.nft_ctx_get_error_buffer(context)
+            return _answer(status, output.decode(errors="replace"), error.decode(errors="replace"))
+        finally:
+            library.nft_ctx_free(context)
+
+
+def run_program(commands: str) -> _Answer | None:
+    """Run commands by the program ``nft``."""
+    program = _find_program()
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            (program, "-j", "-f", "-"), input=commands, capture_output=True, text=True, timeout=_PROGRAM_TIMEOUT_S,
+            check=False, errors="replace",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _Answer("", str(error))
+    return _answer(done.returncode, done.stdout, done.stderr)
+
+
+def _find_program() -> str | None:
+    return shutil.which(_PROGRAM, path=_FOLDERS)
+
+
+def find_problem() -> str:
+    """Why no packet filter can be programmed on this machine, and what to install; empty if nothing is missing."""
+    return "" if load_library() is not None or _find_program() is not None else _NOT_INSTALLED
+
+
+def _answer(status: int, output: str, error: str) -> _Answer:
+    if status == 0:
+        return _Answer(output)
+    # A line begins with where in the text the error is, which says nothing about a text that no person has written.
+    lines = (line.partition("Error: ")[2] or line for line in error.splitlines() if line.strip())
+    return _Answer("", next(lines, f"status {status}"))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Reading:
+    """A table as it was after so many transactions of a namespace."""
+
+    namespace: int
+    generation: int
+    table: ObservedTable | None
+
+
+@define(eq=False)
+class NftablesRuleset:
+    """The :class:`~netplug_core.dataplane.ruleset.RulesetDataplane` of the calling thread's network namespace.
+
+    ``runners`` are tried in their order until one is installed.
+    """
+
+    runners: tuple[Run, ...] = (run_library, run_program)
+    _readings: dict[str, _Reading] = field(factory=dict, init=False)
+
+    def read(self, name: str) -> ObservedTable | None:
+        """List the table, unless nothing of the namespace has changed since the last time."""
+        namespace, generation = os.stat(OWN_NAMESPACE).st_ino, _find_generation(_READING)
+        known = self._readings.get(name)
+        if known is not None and (known.namespace, known.generation) == (namespace, generation):
+            return known.table
+        table = self._list(name)
+        if _find_generation(_READING) == generation:
+            self._readings[name] = _Reading(namespace, generation, table)
+        return table
+
+    def apply(self, change: TableChange) -> None:
+        """Make a change."""
+        _find_generation(_PROGRAMMING)
+        answer = self._run(render_change(change), _PROGRAMMING)
+        if answer.error:
+            raise KernelError(_PROGRAMMING, answer.error)
+
+    def _list(self, name: str) -> ObservedTable | None:
+        answer = self._run(({"list": {"table": {"family": "inet", "name": name}}},), _READING)
+        if not answer.error:
+            return read_listing(name, answer.output)
+        tables = self._run(({"list": {"tables": {"family": "inet"}}},), _READING)
+        if not tables.error and all(find_member(each, "table", "name") != name for each in _listed(tables.output)):
+            return None
+        raise KernelError(_READING, answer.error)
+
+    def _run(self, commands: Sequence[Command], operation: str) -> _Answer:
+        text = json.dumps({"nftables": commands})
+        for run in self.runners:
+            answer = run(text)
+            if answer is not None:
+                return answer
+        raise KernelError(operation, _NOT_INSTALLED)
+
+
+def _find_generation(operation: str) -> int:
+    """How many transactions the namespace has had.
+
+    Raises:
+        KernelError: the kernel has no nftables, or this process may not use it.
+    """
+    message = NetlinkMessage(_GETGEN, _REQUEST, _NFGENMSG.pack(0, 0, 0), lambda: operation)
+    with NetlinkSocket.open(NetlinkProtocol.NETFILTER) as kernel:
+        outcome = kernel.send_one(message)
+    if outcome.error == errno.EINVAL:
+        raise KernelError(operation, "the kernel has no nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
+    attributes = decode_attributes(outcome.require_success().reply, _NFGENMSG.size)
+    return int.from_bytes(attributes[_GENERATION], "big")
+
+
+# --- what is listed ---------------------------------------------------------------------------------------------------
+
+
+def _listed(output: str) -> Iterable[Mapping[str, object]]:
+    found = find_member(json.loads(output), "nftables")
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else ()
+
+
+def read_listing(name: str, output: str) -> ObservedTable:
+    """A table, as libnftables lists it."""
+    chains: dict[str, BaseChain | None] = {}
+    marks: dict[str, list[str]] = {}
+    sets: list[NamedSet] = []
+    unreadable: list[str] = []
+    for each in _listed(output):
+        for kind, members in each.items():
+            try:
+                if kind == "chain":
+                    chains[_text(members, "name")] = _read_base(members)
+                elif kind == "rule":
+                    marks.setdefault(_text(members, "chain"), []).append(_text(members, "comment"))
+                elif kind in {"set", "map"}:
+                    sets.append(_read_set(members))
+                elif kind not in {"metainfo", "table"}:
+                    unreadable.append(f"{kind} {_text(members, 'name')}")
+            except ValueError:
+                unreadable.append(f"{kind} {_text(members, 'name')}")
+    outlines = (
+        ChainOutline(name=chain, base=base, marks=tuple(marks.get(chain, ()))) for chain, base in chains.items()
+    )
+    return ObservedTable(name=name, sets=tuple(sets), chains=tuple(outlines), unreadable=tuple(unreadable))
+
+
+def _read_base(members: object) -> BaseChain | None:
+    if _member(members, "hook") is None:
+        return None
+    priority = _member(members, "prio")
+    if not isinstance(priority, int):
+        raise ValueError(priority)
+    chain_type, hook = ChainType(_text(members, "type")), Hook(_text(members, "hook"))
+    return BaseChain(chain_type, hook, priority, Policy(_text(members, "policy")))
+
+
+def _read_set(members: object) -> NamedSet:
+    """A set or a map.
+
+    Raises:
+        ValueError: it is one that no table of ours has.
+    """
+    kinds, value_kind = _member(members, "type"), _member(members, "map")
+    types = tuple(ElementType(kind) for kind in (kinds if isinstance(kinds, list) else [kinds]))
+    value_type = None if value_kind is None else ElementType(value_kind)
+    flags = _member(members, "flags") or []
+    if flags not in ([], "interval", ["interval"]) or _member(members, "timeout") is not None:
+        raise ValueError(flags)
+    is_interval, listed = bool(flags), _member(members, "elem")
+    elements = (
+        _read_element(each, types, is_map=value_type is not None, is_interval=is_interval)
+        for each in (listed if isinstance(listed, list) else ())
+    )
+    return NamedSet(
+        name=_text(members, "name"),
+        types=types,
+        value_type=value_type,
+        is_interval=is_interval,
+        elements=frozenset(elements),
+    )
+
+
+def _read_element(listed: object, types: tuple[ElementType, ...], *, is_map: bool, is_interval: bool) -> Element:
+    key, value = listed, None
+    if is_map:
+        key, text = listed if isinstance(listed, list) else [listed]  # a ValueError, if it is something else
+        value = Address.parse(str(text))
+    parts = _member(key, "concat") if len(types) > 1 else [key]
+    if not isinstance(parts, list) or len(parts) != len(types):
+        raise ValueError(listed)
+    return Element(
+        tuple(_read_part(part, one, is_interval=is_interval) for part, one in zip(parts, types, strict=True)), value
+    )
+
+
+def _read_part(listed: object, kind: ElementType, *, is_interval: bool) -> Address | Prefix | str:
+    if kind is ElementType.INTERFACE_NAME and isinstance(listed, str):
+        return listed
+    if not is_interval:
+        return Address.parse(str(listed))
+    if isinstance(listed, str):
+        return Address.parse(listed).host_prefix
+    prefix = find_object({"listed": listed}, "listed", "prefix")
+    return Prefix.parse(f"{prefix.get('addr')}/{prefix.get('len')}")
+
+
+def _member(members: object, name: str) -> object:
+    return find_member({"members": members}, "members", name)
+
+
+def _text(members: object, name: str) -> str:
+    found = _member(members, name)
+    return found if isinstance(found, str) else ""

@@ -1,6 +1,5 @@
-"""What the node process does besides serving calls: its controllers, by name.
+"""What the node process does besides serving calls: its controllers, by name; ``packet_filter`` has one more.
 
-- ``packet filter``: what keeps packets of pods from the node's ``127.0.0.1`` is programmed, and stays
 - ``status folder``, ``registration``: the node's Node in the datastore, with its labels, and the files beside it
 - ``release records``: records of DELs whose datastore was away are replayed
 - ``helper plugins``: plugins that the configuration lists of the host name and that it lacks are reported
@@ -21,7 +20,6 @@ from attrs import define, evolve, field, frozen
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.cni.plugins import REPORT_AGAIN_S, MissingPlugin
 from netplug_core.cni.request import CNIRequest
-from netplug_core.dataplane.protocol import PacketFilter
 from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import NetplugError
 from netplug_core.flows.cni.release_records import has_work, keep_house, places_of, take_over
@@ -40,52 +38,16 @@ from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "CHECK_EVERY_S", "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "LONGEST_PAUSE_S", "LOOK_EVERY_S", "MAX_CONFIGURATIONS",
+    "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "LONGEST_PAUSE_S", "LOOK_EVERY_S", "MAX_CONFIGURATIONS", "PLUGINS_EVERY_S",
     "RELEASE_EVERY_S", "REPLAY_EVERY_S", "TRY_AGAIN_S", "HelperPlugins", "NodeRegistration",
-    "RecordReplay", "StoreRelease", "TokenRefresh", "packet_filter_controller",
+    "RecordReplay", "StoreRelease", "TokenRefresh",
 ]  # fmt: skip
 
 
-# --- the packet filter --------------------------------------------------------------------------------------------
-
-CHECK_EVERY_S = 10.0
-"""The pause between two looks at the packet filter, and the longest one after a failure."""
-
-
-def packet_filter_controller(packet_filter: PacketFilter, *, log: Log) -> Controller[None, None]:
-    """What programs the packet filter at the start, and again if another program has removed it.
-
-    A firewall that is loaded again may flush the rules of all programs. At its end the process leaves them, so that a
-    restart opens nothing.
-    """
-    upkeep = _FilterUpkeep(packet_filter, log)
-    return Controller(
-        name="packet filter",
-        observe=lambda _deadline: None,
-        plan=lambda _state: Plan(actions=(None,), look_again_s=CHECK_EVERY_S),
-        act=upkeep.program,
-        failure="the packet filter is not programmed: pods with a mapped port reach the node's 127.0.0.1",
-        timing=Timing(backoff=Backoff(first_s=1.0, longest_s=CHECK_EVERY_S)),
-    )
-
-
-@define
-class _FilterUpkeep:
-    packet_filter: PacketFilter
-    log: Log
-    _was_programmed: bool = field(default=False, init=False)
-
-    def program(self, _action: None, _deadline: Deadline) -> None:
-        """Program what is missing, in one step."""
-        was_missing = self.packet_filter.program()
-        if was_missing and self._was_programmed:
-            self.log(Level.WARNING, "the packet filter is programmed again: another program has removed it")
-        elif was_missing:
-            self.log(Level.INFO, "the packet filter is programmed")
-        self._was_programmed = True
-
-
 # --- helper plugins -----------------------------------------------------------------------------------------------
+
+PLUGINS_EVERY_S = 10.0
+"""The pause between two looks for missing plugins."""
 
 _LACKING = "each start of a pod on this node fails, and gets an address first: a plugin is missing"
 
@@ -115,7 +77,7 @@ class HelperPlugins:
     _report_at_s: float = field(default=0.0, init=False)
 
     def controller(self) -> Controller[_PluginLook, tuple[MissingPlugin, ...]]:
-        """What looks, every :data:`CHECK_EVERY_S`."""
+        """What looks, every :data:`PLUGINS_EVERY_S`."""
         return Controller(
             name="helper plugins",
             observe=self._observe,
@@ -139,7 +101,7 @@ class HelperPlugins:
 def _plan_report(found: _PluginLook) -> Plan[tuple[MissingPlugin, ...]]:
     problems = tuple(Problem(message=_LACKING, cause=str(each)) for each in found.missing)
     actions = (found.missing,) if found.is_report_due else ()
-    return Plan(actions=actions, look_again_s=CHECK_EVERY_S, problems=problems)
+    return Plan(actions=actions, look_again_s=PLUGINS_EVERY_S, problems=problems)
 
 
 # --- registration -------------------------------------------------------------------------------------------------

@@ -102,8 +102,11 @@ def _uninstall_executables(bin_dir: str, report: Callable[[str], None]) -> None:
 
 def _install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
     from netplug_backends.host.services import install_node
+    from netplug_backends.linux.nftables import find_problem
 
     install_node(bin_dir, unit_dir, report)
+    if problem := find_problem():
+        report(f"warning: the node process programs no packet filter: {problem}")
 
 
 def _uninstall_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:

@@ -79,8 +79,10 @@ def run(arguments: Sequence[str]) -> int:
 def _enter_host(path: str) -> RunInContainer:
     """Move this process from its container to the host whose root is at a path; end it if that cannot be done."""
     from netplug_backends.host.placing import CannotEnterHost, enter_host  # no process outside a container needs it
+    from netplug_backends.linux.nftables import load_library
 
     use_cache()  # its file is in the container
+    load_library()  # so are its files
     try:
         return enter_host(path)
     except CannotEnterHost as error:

@@ -18,11 +18,12 @@ from netplug_backends.host.placing import RunInContainer, run_here
 from netplug_backends.host.release_records import ReleaseRecordFolder
 from netplug_backends.host.requirements import look_for_plugins
 from netplug_backends.linux.netns import is_own_namespace
-from netplug_backends.linux.nftables import NftablesFilter
+from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_cli.logs import Logger
 from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
+from netplug_cli.node.packet_filter import PacketFilter
 from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
-from netplug_cli.node.tasks import HelperPlugins, NodeRegistration, RecordReplay, TokenRefresh, packet_filter_controller
+from netplug_cli.node.tasks import HelperPlugins, NodeRegistration, RecordReplay, TokenRefresh
 from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
@@ -320,7 +321,7 @@ def node_tasks(
     )
     refresh = find_token_refresh(environ, log, in_pod)
     controllers: tuple[Reconciler, ...] = (
-        packet_filter_controller(NftablesFilter(), log=log),
+        PacketFilter(ruleset=NftablesRuleset(), log=log).controller(),
         *registration.controllers(),
         plugins.controller(),
     )

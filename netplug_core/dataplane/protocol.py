@@ -1,4 +1,4 @@
-"""The interface of a dataplane: it applies plans, verifies them and removes attachments. And that of a packet filter.
+"""The interface of a dataplane: it applies plans, verifies them and removes attachments.
 
 Backends implement :class:`Dataplane`; flows call it with plans that ``plan`` made. The values here say what should
 exist, not how the kernel is configured. ``netplug_core.testing.dataplane_checks`` tests every implementation.
@@ -18,37 +18,12 @@ from netplug_core.errors import DataplaneError, ErrorCode
 from netplug_core.names import DEFAULT_INTERFACE, HostInterfaceAlias
 
 __all__ = [
-    "NODE_LOOPBACK", "NO_NAMESPACES", "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout",
+    "NO_NAMESPACES", "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout",
     "Difference", "FamilyNotSupported", "Forwarding", "HostInterfaceTaken", "InterfacePlan",
     "InterfacePresence", "KernelError", "Link", "LinkExists", "Neighbour", "NodeProblem", "NodeSettings",
-    "PacketFilter", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
+    "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
     "SysctlRequirement",
 ]  # fmt: skip
-
-
-# --- packet filter ---------------------------------------------------------------------------------------------------
-
-
-NODE_LOOPBACK = Prefix.parse("127.0.0.0/8")
-"""Where no packet of a workload may go on the node: programs that listen there trust every sender.
-
-The host end of a workload keeps such packets out by ``route_localnet`` 0, but ``portmap`` sets it to 1 where a port is
-mapped. (IPv6 has no such setting: the kernel accepts ``::1`` from no interface.)
-"""
-
-
-class PacketFilter(Protocol):
-    """Drops what comes from a host end and is for ``NODE_LOOPBACK``, before it is routed."""
-
-    def program(self) -> bool:
-        """Make it so, in one step; return whether it was not. What other programs have programmed stays.
-
-        It lasts until the machine is started again, or another program removes it.
-
-        Raises:
-            KernelError: the kernel refused, or has no packet filter; nothing is changed.
-        """
-        ...
 
 
 # --- protocol --------------------------------------------------------------------------------------------------------

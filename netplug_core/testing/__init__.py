@@ -2,7 +2,7 @@
 
 ``strategies`` (Hypothesis), ``clock`` (manual and real), ``assertions``, ``faults`` (a store that fails by script),
 ``datastore_conformance`` (checks and a state machine; ``medium`` and ``samples`` are what it takes),
-``dataplane_checks``, ``routing_checks``, ``orchestrator_checks``, ``lock_checks``. ``concurrency`` is the only module
-that starts threads.
+``dataplane_checks``, ``routing_checks``, ``ruleset_checks``, ``orchestrator_checks``, ``lock_checks``. ``concurrency``
+is the only module that starts threads.
 The kit needs the extra ``netplug[testing]``; no product module imports it.
 """

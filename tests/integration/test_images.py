@@ -155,6 +155,10 @@ def test_installed_from_the_image_the_plugin_works_with_its_node_process(host: H
     path = f"/proc/{node.pid}/root{SOCKET}"
     wait_until(lambda: listens(path) or process.poll() is not None, "the node process listens")
     assert process.poll() is None
+    pids = node.run("pgrep", "-f", "netplug-node --host-root").split()
+    maps = [node.run("cat", f"/proc/{pid}/maps") for pid in pids]
+    assert any(" /usr/lib/libnftables.so.1\n" in each for each in maps)  # that of the image, not the host's
+    wait_until(lambda: "netplug_net" in node.run("nft", "list", "tables"), "the packet filter is programmed")
     node.run("mv", standalone, f"{standalone}.away")  # only the node process can answer now
     added = host.call("ADD", pod.name)
     assert added.addresses[0].startswith("10.65.0.")

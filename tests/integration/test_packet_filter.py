@@ -10,28 +10,35 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from netplug_backends.linux.netns import entered_namespace
-from netplug_backends.linux.nftables import NftablesFilter
+from netplug_backends.linux.nftables import NftablesRuleset
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.ruleset import ReplaceTable, RulesetDataplane, find_change
+from netplug_core.reconcile.nat import NET_TABLE, plan_table
 from tests.harness.node import NetnsNode
 from tests.harness.node_process import start_node_process
 from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
-TABLE = """table inet netplug {
-	chain prerouting {
+TABLE = """table inet netplug_net {
+	chain loopback {
 		type filter hook prerouting priority raw; policy accept;
-		iifname "netp*" ip daddr 127.0.0.0/8 drop
+		iifname "netp*" ip daddr 127.0.0.0/8 drop comment "9c2702b6 a pod's packets to the node's loopback"
 	}
 }
 """
+FORMER = (
+    "table inet netplug { chain prerouting { type filter hook prerouting priority raw; policy accept;"
+    ' iifname "netp*" ip daddr 127.0.0.0/8 drop; }; }'
+)
 FOREIGN = (
     'table ip other { comment "not ours"; chain c { type filter hook input priority 0; ip saddr 192.0.2.9 drop; }; }'
 )
 REFUSED = """
-from netplug_backends.linux.nftables import NftablesFilter
+from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_core.dataplane.protocol import KernelError
 try:
-    NftablesFilter().program()
+    NftablesRuleset().read("netplug_net")
 except KernelError as error:
     print(error)
 """
@@ -44,9 +51,13 @@ def _nft() -> None:
 
 
 def program(node: NetnsNode) -> bool:
-    """What the filter returns when it is programmed on a node."""
+    """Whether anything had to be programmed on a node."""
     with entered_namespace(f"/proc/{node.pid}/ns/net"):
-        return NftablesFilter().program()
+        ruleset: RulesetDataplane = NftablesRuleset()
+        change = find_change(plan_table(), ruleset.read(NET_TABLE))
+        if change is not None:
+            ruleset.apply(change)
+        return change is not None
 
 
 def test_nft_shows_the_rule_that_the_documentation_has(node: NetnsNode) -> None:
@@ -61,12 +72,13 @@ def test_nft_shows_the_rule_that_the_documentation_has(node: NetnsNode) -> None:
     "change",
     [
         "flush ruleset",
-        "delete table inet netplug",
-        "flush table inet netplug",
-        "add rule inet netplug prerouting accept",
-        "insert rule inet netplug prerouting iifname lo accept",
-        "flush table inet netplug; add rule inet netplug prerouting iifname netp* ip daddr 127.0.0.0/16 drop",
-        "add chain inet netplug more; add rule inet netplug more drop; flush chain inet netplug prerouting",
+        "delete table inet netplug_net",
+        "flush table inet netplug_net",
+        "add rule inet netplug_net loopback accept",
+        "insert rule inet netplug_net loopback iifname lo accept",
+        "flush table inet netplug_net; add rule inet netplug_net loopback iifname netp* ip daddr 127.0.0.0/16 drop",
+        "add chain inet netplug_net more; add rule inet netplug_net more drop; flush chain inet netplug_net loopback",
+        "add chain inet netplug_net loopback { policy drop; }",
     ],
 )
 def test_whatever_others_do_to_the_table_is_undone_and_nothing_else(node: NetnsNode, change: str) -> None:
@@ -76,7 +88,7 @@ def test_whatever_others_do_to_the_table_is_undone_and_nothing_else(node: NetnsN
     foreign = node.run("nft", "-a", "list", "table", "ip", "other")
     assert program(node)
     assert not program(node)
-    assert node.run("nft", "list", "table", "inet", "netplug") == TABLE
+    assert node.run("nft", "list", "table", "inet", "netplug_net") == TABLE
     assert node.run("nft", "-a", "list", "table", "ip", "other") == foreign
 
 
@@ -92,6 +104,17 @@ def test_without_the_right_to_it_an_error_says_so(node: NetnsNode) -> None:
     assert node.run("nft", "list", "ruleset") == ""
 
 
+def test_without_library_and_program_an_error_says_what_to_install(node: NetnsNode) -> None:
+    with entered_namespace(f"/proc/{node.pid}/ns/net"):
+        ruleset = NftablesRuleset(runners=(lambda _commands: None, lambda _commands: None))
+        with pytest.raises(KernelError) as refused:
+            ruleset.apply(ReplaceTable(plan_table()))
+    assert str(refused.value) == (
+        "programming the packet filter: neither libnftables.so.1 nor the program nft is installed;"
+        " run: apt-get install libnftables1"
+    )
+
+
 def test_the_node_process_programs_it_repairs_it_and_leaves_it(node: NetnsNode) -> None:
     process = start_node_process(node)
     wait_until(lambda: "the packet filter is programmed\n" in process.lines, "it is programmed")
@@ -103,3 +126,12 @@ def test_the_node_process_programs_it_repairs_it_and_leaves_it(node: NetnsNode) 
     assert process.wait() == 0
     assert node.run("nft", "list", "ruleset") == TABLE
     assert len(re.findall("packet filter", process.lines)) == 2
+
+
+def test_the_node_process_removes_the_table_of_a_former_release(node: NetnsNode) -> None:
+    node.run("nft", FORMER)
+    process = start_node_process(node)
+    wait_until(lambda: "of a former release is removed" in process.lines, "a line says so")
+    assert node.run("nft", "list", "ruleset") == TABLE
+    process.child.terminate()
+    assert process.wait() == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 from netplug_core.errors import Unavailable
-from tools.bundle import Interpreter, build_bundle, compile_packages, copy_packages
+from tools.bundle import Interpreter, build_bundle, compile_packages, copy_packages, copy_program, find_libraries
 from tools.images.debian import DebianPackage
 
 __all__ = [
@@ -28,8 +28,14 @@ DEBIAN_PACKAGES = (
     "libc6", "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib",
     "gcc-12-base", "libbz2-1.0", "libcrypt1", "libexpat1", "libffi8", "libgcc-s1", "liblzma5", "libsqlite3-0",
     "libssl3", "libstdc++6", "libuuid1", "zlib1g",
+    "libnftables1", "libgmp10", "libjansson4", "libmnl0", "libnftnl11", "libxtables12",
 )  # fmt: skip
-"""Release, certificates and helper plugins; the interpreter; the libraries that it and the packages are linked with."""
+"""Release, certificates and helper plugins; the interpreter; the libraries that it and the packages are linked with;
+what the node process programs the packet filter with.
+"""
+
+_LOADED_BY_NAME = "libnftables.so.1"
+"""A library that no program is linked with: the node process loads it."""
 
 FURTHER_DISTRIBUTIONS = ("click", "rich", "prometheus_client")
 """What `netplug-node`, `netplugctl` and `netplug-operator` need beside the distributions of the bundle."""
@@ -120,6 +126,7 @@ def make_root(root: Path, debian: Path, packages: Sequence[DebianPackage], licen
     compile_packages(further, root / BUNDLE, [further, root / BUNDLE / "packages"], "packages")
     _make_base(root, machine)
     _copy_of_debian(root, debian, packages)
+    _copy_loaded_library(root, debian, machine)
     _write(root / "usr/share/doc/netplug/copyright", license_file.read_text())
     for name, module in PROGRAMS.items():
         _write(root / "usr/bin" / name, _PROGRAM.format(module=module))
@@ -179,6 +186,17 @@ def _copy_of_debian(root: Path, debian: Path, packages: Sequence[DebianPackage])
         # Scanners of images read this folder where there is no dpkg.
         _write(root / "var/lib/dpkg/status.d" / package.name, package.control)
         _write(root / "usr/share/doc" / package.name / "copyright", package.copyright_file(debian).read_text())
+
+
+def _copy_loaded_library(root: Path, debian: Path, machine: Machine) -> None:
+    """Put the library, and those that it is linked with and the bundle has not, where the loader looks by itself."""
+    library = debian / "usr/lib" / machine.libraries / _LOADED_BY_NAME
+    linked = find_libraries(library, _interpreter(debian, machine))
+    of_bundle = {file.name for file in (root / BUNDLE / "libraries").iterdir()}
+    loader = Path(machine.loader).name
+    for name, path in {**linked, _LOADED_BY_NAME: str(library)}.items():
+        if name not in of_bundle and name != loader:
+            copy_program(Path(path), root / "usr/lib" / name)
 
 
 def _write(file: Path, text: str) -> None:

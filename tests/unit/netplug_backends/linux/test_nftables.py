@@ -1,73 +1,96 @@
-"""Each message of the packet filter is decoded with pyroute2. What the kernel makes of them is tested on a real one."""
+"""What libnftables lists is read; what no table of ours has is named. The kernel itself is in the integration tests."""
 
-import struct
-from typing import Any
+import json
 
-from pyroute2.netlink.nfnetlink.nftsocket import nft_chain_msg, nft_rule_msg, nft_table_msg
+import pytest
 
-from netplug_backends.linux.netlink import NetlinkMessage
-from netplug_backends.linux.nftables import list_rules, replace_table
+from netplug_backends.linux.nftables import read_listing
+from netplug_core.addressing import Address, Prefix
+from netplug_core.dataplane.ruleset import (
+    BaseChain,
+    ChainOutline,
+    ChainType,
+    Element,
+    ElementType,
+    Hook,
+    NamedSet,
+    ObservedTable,
+)
 
-HEADER = struct.Struct("=IHHII")
-REQUEST, DUMP, CREATE, APPEND = 0x1, 0x300, 0x400, 0x800
-NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, GETRULE = (10 << 8 | number for number in (0, 2, 3, 6, 7))
-INET = 1
-
-
-def decoded(message: NetlinkMessage, kind: Any) -> dict[str, Any]:  # noqa: ANN401  pyroute2 has no types
-    """The attributes of a message, decoded completely by pyroute2."""
-    data = HEADER.pack(HEADER.size + len(message.body), message.type, message.flags, 1, 0) + message.body
-    found = kind(data)
-    found.decode()
-    assert (found["header"]["length"], found["nfgen_family"]) == (len(data), INET)
-    return attributes(found)
+IN_TABLE = {"family": "inet", "table": "t"}
+IPV4 = ElementType.IPV4_ADDRESS
 
 
-def attributes(found: Any) -> dict[str, Any]:  # noqa: ANN401  pyroute2 has no types
-    return {name: attributes(value) if isinstance(value, dict) else value for name, value in found["attrs"]}
+def listed(*objects: dict[str, dict[str, object]]) -> ObservedTable:
+    head = ({"metainfo": {"version": "1.0.6", "json_schema_version": 1}}, {"table": {"family": "inet", "name": "t"}})
+    return read_listing("t", json.dumps({"nftables": [*head, *objects]}))
 
 
-def test_the_table_is_replaced_whatever_there_was() -> None:
-    made, deleted, made_again, chain, rule = replace_table()
-    assert [each.type for each in (made, deleted, made_again, chain, rule)] == [
-        NEWTABLE, DELTABLE, NEWTABLE, NEWCHAIN, NEWRULE
-    ]  # fmt: skip
-    assert [each.flags for each in (made, deleted, made_again, chain, rule)] == [
-        REQUEST | CREATE, REQUEST, REQUEST | CREATE, REQUEST | CREATE, REQUEST | CREATE | APPEND
-    ]  # fmt: skip
-    for table in (made, deleted, made_again):
-        assert decoded(table, nft_table_msg) == {"NFTA_TABLE_NAME": "netplug"}
-    assert decoded(chain, nft_chain_msg) == {
-        "NFTA_CHAIN_TABLE": "netplug",
-        "NFTA_CHAIN_NAME": "prerouting",
-        "NFTA_CHAIN_TYPE": "filter",
-        "NFTA_CHAIN_HOOK": {"NFTA_HOOK_HOOKNUM": 0, "NFTA_HOOK_PRIORITY": -300},
-    }
+def a_set(kind: str = "set", **members: object) -> dict[str, dict[str, object]]:
+    return {kind: {**IN_TABLE, "name": "s", "handle": 1, "type": "ipv4_addr", **members}}
 
 
-def test_the_rule_drops_what_comes_from_a_host_end_for_the_loopback_addresses() -> None:
-    rule = decoded(replace_table()[-1], nft_rule_msg)
-    assert (rule["NFTA_RULE_TABLE"], rule["NFTA_RULE_CHAIN"]) == ("netplug", "prerouting")
-    found = [attributes(each) for each in rule["NFTA_RULE_EXPRESSIONS"]]
-    assert [each["NFTA_EXPR_NAME"] for each in found] == ["meta", "cmp", "meta", "cmp", "payload", "cmp", "immediate"]
-    protocol, is_ipv4, interface, is_host_end, destination, is_loopback, drop = (
-        each["NFTA_EXPR_DATA"] for each in found
+def test_an_empty_table_has_nothing() -> None:
+    assert listed() == ObservedTable(name="t")
+
+
+def test_chains_have_the_comments_of_their_rules_in_order() -> None:
+    base = {"type": "nat", "hook": "postrouting", "prio": 95, "policy": "accept"}
+    found = listed(
+        {"chain": {**IN_TABLE, "name": "guard", "handle": 2}},
+        {"chain": {**IN_TABLE, "name": "out", "handle": 1, **base}},
+        {"rule": {**IN_TABLE, "chain": "out", "handle": 7, "comment": "b", "expr": [{"accept": None}]}},
+        {"rule": {**IN_TABLE, "chain": "out", "handle": 3, "expr": [{"drop": None}]}},
+        {"rule": {**IN_TABLE, "chain": "out", "handle": 9, "comment": "a", "expr": []}},
     )
-    assert [each["NFTA_META_KEY"] for each in (protocol, interface)] == ["NFT_META_NFPROTO", "NFT_META_IIFNAME"]
-    compared = (is_ipv4, is_host_end, is_loopback)
-    assert [each["NFTA_CMP_DATA"]["NFTA_DATA_VALUE"] for each in compared] == [b"\x02", b"netp", b"\x7f"]
-    assert {each["NFTA_CMP_OP"] for each in compared} == {"NFT_CMP_EQ"}
-    assert destination == {
-        "NFTA_PAYLOAD_DREG": "NFT_REG_1",
-        "NFTA_PAYLOAD_BASE": "NFT_PAYLOAD_NETWORK_HEADER",
-        "NFTA_PAYLOAD_OFFSET": 16,
-        "NFTA_PAYLOAD_LEN": 1,
-    }
-    assert drop["NFTA_IMMEDIATE_DREG"] == "NFT_REG_VERDICT"
-    assert drop["NFTA_IMMEDIATE_DATA"]["NFTA_DATA_VERDICT"]["NFTA_VERDICT_CODE"] == "NF_DROP"
+    assert found.chains == (
+        ChainOutline(name="guard"),
+        ChainOutline(name="out", base=BaseChain(ChainType.NAT, Hook.POSTROUTING, 95), marks=("b", "", "a")),
+    )
 
 
-def test_the_rules_of_its_chain_are_listed() -> None:
-    message = list_rules()
-    assert (message.type, message.flags) == (GETRULE, REQUEST | DUMP)
-    assert decoded(message, nft_rule_msg) == {"NFTA_RULE_TABLE": "netplug", "NFTA_RULE_CHAIN": "prerouting"}
+@pytest.mark.parametrize("flags", [["interval"], "interval"])
+def test_a_set_of_prefixes_has_prefixes(flags: object) -> None:
+    prefix = {"prefix": {"addr": "10.0.0.0", "len": 8}}
+    (found,) = listed(a_set(flags=flags, elem=[prefix, "192.0.2.1"])).sets
+    texts = ("10.0.0.0/8", "192.0.2.1/32")
+    elements = frozenset(Element((Prefix.parse(text),)) for text in texts)
+    assert found == NamedSet(name="s", types=(IPV4,), is_interval=True, elements=elements)
+
+
+def test_maps_have_values_and_perhaps_two_parts_in_a_key() -> None:
+    one, other = Address.parse("10.0.0.5"), Address.parse("203.0.113.1")
+    (plain,) = listed(a_set("map", map="ipv4_addr", elem=[["203.0.113.1", "10.0.0.5"]])).sets
+    assert plain.elements == {Element((other,), one)}
+    pair = [[{"concat": ["10.0.0.5", "10.0.0.5"]}, "203.0.113.1"]]
+    (pairs,) = listed(a_set("map", type=["ipv4_addr", "ipv4_addr"], map="ipv4_addr", elem=pair)).sets
+    assert pairs.elements == {Element((one, one), other)}
+    assert (pairs.types, pairs.value_type) == ((IPV4, IPV4), IPV4)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        a_set(type="mark"),
+        a_set(map="verdict", kind="map"),
+        a_set(flags=["interval", "timeout"]),
+        a_set(timeout=60),
+        a_set(elem=[{"elem": {"val": "10.0.0.1", "timeout": 5}}]),
+        a_set(elem=["10.0.0.1", "host.example"]),
+        a_set(flags=["interval"], elem=[{"range": ["10.0.0.1", "10.0.0.9"]}]),
+        a_set("map", map="ipv4_addr", elem=["10.0.0.1"]),
+        a_set(type=["ipv4_addr", "ipv4_addr"], elem=["10.0.0.1"]),
+    ],
+)
+def test_a_set_that_no_table_of_ours_has_is_named(foreign: dict[str, dict[str, object]]) -> None:
+    (kind,) = foreign
+    assert listed(foreign).unreadable == (f"{kind} s",)
+
+
+def test_other_objects_and_other_base_chains_are_named() -> None:
+    found = listed(
+        {"counter": {**IN_TABLE, "name": "seen", "handle": 4}},
+        {"chain": {**IN_TABLE, "name": "c", "type": "route", "hook": "output", "prio": 0, "policy": "accept"}},
+        {"chain": {**IN_TABLE, "name": "d", "type": "nat", "hook": "output", "prio": "raw", "policy": "accept"}},
+    )
+    assert found.unreadable == ("counter seen", "chain c", "chain d")

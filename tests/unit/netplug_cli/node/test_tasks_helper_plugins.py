@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from netplug_cli.node.tasks import CHECK_EVERY_S, HelperPlugins
+from netplug_cli.node.tasks import PLUGINS_EVERY_S, HelperPlugins
 from netplug_core.clock import Deadline
 from netplug_core.cni.plugins import LOOPBACK, REPORT_AGAIN_S, MissingPlugin, NeededPlugin
 from netplug_core.errors import Unavailable
@@ -47,16 +47,16 @@ def test_a_host_that_has_all_of_them_says_nothing_and_reports_nothing() -> None:
 def test_a_change_is_one_warning_and_one_report_and_so_is_the_end() -> None:
     host = Host(missing=LOST)
     plugins, driven, log = running(host)
-    driven.pass_time(3 * CHECK_EVERY_S)
+    driven.pass_time(3 * PLUGINS_EVERY_S)
     assert plugins.missing == LOST
     assert log.texts == [f"{WARNING} cause={LOST[0]}"]
     assert host.reports == [LOST]
     host.missing = BOTH
-    driven.pass_time(3 * CHECK_EVERY_S)
+    driven.pass_time(3 * PLUGINS_EVERY_S)
     assert log.texts[1:] == [f"{WARNING} cause={BOTH[0]}"]
     assert host.reports == [LOST, BOTH]
     host.missing = ()
-    driven.pass_time(3 * CHECK_EVERY_S)
+    driven.pass_time(3 * PLUGINS_EVERY_S)
     assert log.texts[2:] == ["INFO no plugin is missing any more"]
     assert list(plugins.missing) == []
     assert host.reports == [LOST, BOTH, ()]
@@ -65,7 +65,7 @@ def test_a_change_is_one_warning_and_one_report_and_so_is_the_end() -> None:
 def test_what_stays_missing_is_reported_again_because_events_are_forgotten() -> None:
     host = Host(missing=LOST)
     _plugins, driven, log = running(host)
-    driven.pass_time(2 * REPORT_AGAIN_S + 2 * CHECK_EVERY_S)
+    driven.pass_time(2 * REPORT_AGAIN_S + 2 * PLUGINS_EVERY_S)
     assert host.reports == [LOST] * 3
     assert len(log.texts) == 1
 
@@ -73,19 +73,19 @@ def test_what_stays_missing_is_reported_again_because_events_are_forgotten() -> 
 def test_a_report_that_fails_is_tried_again_and_what_is_missing_is_known_all_the_same() -> None:
     host = Host(missing=LOST, error=Unavailable("the API server", "no answer"))
     plugins, driven, log = running(host)
-    driven.pass_time(2 * CHECK_EVERY_S)
+    driven.pass_time(2 * PLUGINS_EVERY_S)
     assert plugins.missing == LOST
     assert log.texts == [
         f"{WARNING} cause={LOST[0]}",
         "WARNING missing plugins cannot be reported to the orchestrator cause=the API server: no answer",
     ]
     host.error = None
-    driven.pass_time(60 + CHECK_EVERY_S)
+    driven.pass_time(60 + PLUGINS_EVERY_S)
     assert host.reports == [LOST]
 
 
 def test_without_an_orchestrator_the_log_says_it() -> None:
     host = Host(missing=LOST)
     _plugins, driven, log = running(host, has_orchestrator=False)
-    driven.pass_time(REPORT_AGAIN_S + CHECK_EVERY_S)
+    driven.pass_time(REPORT_AGAIN_S + PLUGINS_EVERY_S)
     assert (len(log.texts), host.reports) == (1, [])

@@ -1,0 +1,335 @@
+"""What every packet filter must do with its tables, as checks that run against any implementation.
+
+Each check takes a fresh :class:`RulesetHarness`. A test module needs three lines::
+
+    @pytest.mark.parametrize("check", RULESET_CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check: RulesetCheck, harness: RulesetHarness) -> None:
+        check(harness)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from attrs import evolve
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.ruleset import (
+    BaseChain,
+    Chain,
+    ChainType,
+    ChangeElements,
+    Concatenation,
+    DeleteTable,
+    DestinationNAT,
+    Element,
+    ElementType,
+    Fib,
+    FibKey,
+    Goto,
+    Hook,
+    MapLookup,
+    Masquerade,
+    Match,
+    Meta,
+    MetaKey,
+    NamedSet,
+    PacketTable,
+    Payload,
+    PortRange,
+    ReplaceTable,
+    Rule,
+    RulesetDataplane,
+    SetReference,
+    SourceNAT,
+    Verdict,
+    destination_of,
+    find_change,
+    source_of,
+)
+from netplug_core.testing.assertions import expect, expect_refused, expect_same
+
+__all__ = ["RULESET_CHECKS", "RulesetCheck", "RulesetHarness", "sample_table"]
+
+TABLE = "netplug_check"
+
+
+class RulesetHarness(Protocol):
+    """A packet filter under test, which has no tables, and what other programs do to it."""
+
+    @property
+    def ruleset(self) -> RulesetDataplane:
+        """The packet filter under test."""
+        ...
+
+    def flush(self) -> None:
+        """Delete all tables."""
+        ...
+
+    def add_rule(self, name: str, chain: str, *, is_first: bool = False) -> None:
+        """Add a rule without a comment, which accepts all packets, at the end or at the beginning of a chain."""
+        ...
+
+    def clear_chain(self, name: str, chain: str) -> None:
+        """Delete the rules of a chain."""
+        ...
+
+    def add_unreadable(self, name: str, what: str) -> None:
+        """Add a counter of that name to a table."""
+        ...
+
+
+RulesetCheck: TypeAlias = Callable[[RulesetHarness], None]
+"""One rule for packet filters; raises AssertionError if one breaks it."""
+
+
+# --- what the checks make ---------------------------------------------------------------------------------------------
+
+
+def _prefix_set(name: str, *texts: str) -> NamedSet:
+    prefixes = tuple(Prefix.parse(text) for text in texts)
+    family = prefixes[0].family if prefixes else Family.IPV4
+    elements = frozenset(Element((prefix,)) for prefix in prefixes)
+    return NamedSet(name=name, types=(ElementType.address_of(family),), is_interval=True, elements=elements)
+
+
+def _map(name: str, *pairs: tuple[str, str]) -> NamedSet:
+    elements = frozenset(Element((Address.parse(key),), Address.parse(value)) for key, value in pairs)
+    kind = ElementType.IPV4_ADDRESS
+    return NamedSet(name=name, types=(kind,), value_type=kind, elements=elements)
+
+
+def _sets() -> tuple[NamedSet, ...]:
+    v6, hairpin = ElementType.IPV6_ADDRESS, (Address.parse("fd00::5"), Address.parse("fd00::5"))
+    return (
+        _prefix_set("pools4", "10.0.0.0/24", "10.0.1.0/24", "10.2.0.7/32"),
+        _prefix_set("pools6", "fd00::/64", "fd01::9/128"),
+        NamedSet(
+            name="nodes4",
+            types=(ElementType.IPV4_ADDRESS,),
+            elements=frozenset({Element((Address.parse("192.0.2.1"),))}),
+        ),
+        NamedSet(
+            name="tunnels", types=(ElementType.INTERFACE_NAME,), elements=frozenset({Element(("vxlan.netplug",))})
+        ),
+        _map("floating4", ("203.0.113.1", "10.0.0.5"), ("203.0.113.2", "10.0.0.6")),
+        NamedSet(
+            name="hairpin6",
+            types=(v6, v6),
+            value_type=v6,
+            elements=frozenset({Element(hairpin, Address.parse("2001:db8::7"))}),
+        ),
+    )
+
+
+def _nat_rules() -> tuple[Rule, ...]:
+    from_pools = Match(source_of(Family.IPV4), SetReference("pools4"))
+    to_others = Match(destination_of(Family.IPV4), SetReference("pools4"), is_negated=True)
+    out = Meta(MetaKey.OUTPUT_INTERFACE)
+    transports = Match(Meta(MetaKey.TRANSPORT), ("tcp", "udp"))
+    not_there = Match(Fib((FibKey.SOURCE, FibKey.OUTPUT_INTERFACE)), "local", is_negated=True)
+    pair = Concatenation((source_of(Family.IPV6), destination_of(Family.IPV6)))
+    address = SourceNAT(Family.IPV4, Address.parse("192.0.2.1"), PortRange(4790, 65_535))
+    return (
+        Rule((SourceNAT(Family.IPV6, MapLookup(pair, "hairpin6")),), "to itself"),
+        Rule((from_pools, to_others, transports, address), "out"),
+        Rule((from_pools, to_others, Match(out, "eth*"), transports, Masquerade(PortRange(1024, 2048))), "out"),
+        Rule((Match(out, SetReference("tunnels")), not_there, Match(Fib((FibKey.SOURCE,)), "local"), Masquerade()), ""),
+    )
+
+
+def sample_table(name: str = TABLE) -> PacketTable:
+    """A table with a set of each sort and a statement of each sort."""
+    port = Match(Payload("udp", "dport"), 4789)
+    loopback = Match(destination_of(Family.IPV4), Prefix.parse("127.0.0.0/8"))
+    is_host_end = Match(Meta(MetaKey.INPUT_INTERFACE), "netp*")
+    floating = MapLookup(destination_of(Family.IPV4), "floating4")
+    return PacketTable(
+        name=name,
+        sets=_sets(),
+        chains=(
+            Chain(name="guard", rules=(Rule((Verdict.DROP,), "others"),)),
+            Chain(
+                name="prerouting",
+                base=BaseChain(ChainType.FILTER, Hook.PREROUTING, -300),
+                rules=(
+                    Rule((is_host_end, loopback, Verdict.DROP), "loopback"),
+                    Rule((port, Match(source_of(Family.IPV4), SetReference("nodes4")), Verdict.NOTRACK), "outer"),
+                    Rule((port, Goto("guard")), "not a node"),
+                ),
+            ),
+            Chain(
+                name="floating",
+                base=BaseChain(ChainType.NAT, Hook.PREROUTING, -105),
+                rules=(Rule((DestinationNAT(Family.IPV4, floating),), "floating addresses"),),
+            ),
+            Chain(
+                name="outgoing", base=BaseChain(ChainType.NAT, Hook.POSTROUTING, 95), rules=_nat_rules()
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _with_set(table: PacketTable, changed: NamedSet) -> PacketTable:
+    return evolve(table, sets=tuple(changed if each.name == changed.name else each for each in table.sets))
+
+
+def _bring(harness: RulesetHarness, wanted: PacketTable) -> object:
+    """Make a table as it is wanted; return the class of the change."""
+    change = find_change(wanted, harness.ruleset.read(wanted.name))
+    if change is not None:
+        harness.ruleset.apply(change)
+    expect_same(find_change(wanted, harness.ruleset.read(wanted.name)), None, "what is still to be changed")
+    return type(change)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def a_missing_table_is_none(harness: RulesetHarness) -> None:
+    """No table of the name, while there is another one."""
+    expect_same(harness.ruleset.read(TABLE), None, "a table without any other")
+    harness.ruleset.apply(ReplaceTable(sample_table("netplug_other")))
+    expect_same(harness.ruleset.read(TABLE), None, "a table beside another one")
+
+
+def a_table_is_read_as_it_was_made(harness: RulesetHarness) -> None:
+    """Sets of every sort with their elements, chains, and the marks of rules in their order."""
+    wanted = sample_table()
+    harness.ruleset.apply(ReplaceTable(wanted))
+    observed = harness.ruleset.read(TABLE)
+    expect(observed is not None, "there is no table")
+    if observed is not None:
+        expect_same(frozenset(observed.sets), frozenset(wanted.sets), "the sets")
+        outlines = frozenset(chain.outline for chain in wanted.chains)
+        expect_same(frozenset(observed.chains), outlines, "the chains")
+        expect_same(observed.unreadable, (), "what cannot be read")
+
+
+def a_table_is_replaced_as_a_whole(harness: RulesetHarness) -> None:
+    """By one with other rules, with fewer chains, and with another declaration of a set."""
+    first = sample_table()
+    expect_same(_bring(harness, first), ReplaceTable, "the first change")
+    last = first.chains[-1]
+    fewer_rules = evolve(first, chains=(*first.chains[:-1], evolve(last, rules=last.rules[1:])))
+    reordered = evolve(first, chains=(*first.chains[:-1], evolve(last, rules=last.rules[::-1])))
+    other_priority = evolve(last, base=BaseChain(ChainType.NAT, Hook.POSTROUTING, 90))
+    for wanted in (
+        fewer_rules,
+        reordered,
+        evolve(first, chains=(*first.chains[:-1], other_priority)),
+        evolve(first, chains=first.chains[:1]),
+        PacketTable(name=TABLE),
+        PacketTable(name=TABLE, sets=(_prefix_set("pools4", "10.0.0.0/24"),)),
+        PacketTable(name=TABLE, sets=(_map("pools4", ("192.0.2.1", "192.0.2.2")),)),
+    ):
+        expect_same(_bring(harness, wanted), ReplaceTable, "the change")
+        expect_same(_bring(harness, wanted), type(None), "a second change")
+
+
+def elements_are_changed_in_place(harness: RulesetHarness) -> None:
+    """Prefixes that become longer, shorter, two or one, and values of a map, each in one change."""
+    wanted = sample_table()
+    _bring(harness, wanted)
+    for texts in (
+        ("10.0.0.0/25", "10.0.1.0/24"),
+        ("10.0.0.0/24", "10.0.1.0/24"),
+        ("10.0.0.0/23",),
+        ("10.0.0.0/24", "10.0.1.7/32"),
+        ("10.0.0.0/8", "11.0.0.0/8", "255.255.255.255/32"),
+        ("0.0.0.0/0",),
+        ("0.0.0.0/32",),
+        (),
+        ("10.0.0.0/24",),
+    ):
+        wanted = _with_set(wanted, _prefix_set("pools4", *texts))
+        expect_same(_bring(harness, wanted), ChangeElements, f"the change to {texts}")
+    for pairs in (
+        (("203.0.113.1", "10.0.0.6"), ("203.0.113.2", "10.0.0.5")),
+        (("203.0.113.2", "10.0.0.5"),),
+        (("203.0.113.2", "10.0.0.7"), ("203.0.113.3", "10.0.0.7")),
+        (),
+    ):
+        wanted = _with_set(wanted, _map("floating4", *pairs))
+        expect_same(_bring(harness, wanted), ChangeElements, f"the change to {pairs}")
+
+
+def what_others_do_to_a_table_is_found(harness: RulesetHarness) -> None:
+    """Rules that were added or removed, elements, and the table itself."""
+    wanted = sample_table()
+    deeds: Iterable[Callable[[], None]] = (
+        lambda: harness.add_rule(TABLE, "prerouting"),
+        lambda: harness.add_rule(TABLE, "guard", is_first=True),
+        lambda: harness.clear_chain(TABLE, "outgoing"),
+        lambda: harness.add_unreadable(TABLE, "seen"),
+        harness.flush,
+    )
+    for deed in deeds:
+        _bring(harness, wanted)
+        deed()
+        expect_same(_bring(harness, wanted), ReplaceTable, "the change")
+    part = _prefix_set("pools4", "10.0.1.0/24")
+    for change in (
+        ChangeElements(wanted, (part,), ()),
+        ChangeElements(wanted, (), (_prefix_set("pools4", "198.51.100.0/24"),)),
+        ChangeElements(wanted, (part,), (_prefix_set("pools4", "10.0.1.0/28"),)),
+    ):
+        harness.ruleset.apply(change)
+        expect_same(_bring(harness, wanted), ChangeElements, "the change")
+
+
+def a_refused_change_changes_nothing(harness: RulesetHarness) -> None:
+    """Elements that overlap, or are not there; rules that name what does not exist, or that their chain cannot have."""
+    wanted = sample_table()
+    _bring(harness, wanted)
+    bad_key = NamedSet(name="nodes4", types=(ElementType.IPV4_ADDRESS,), elements=frozenset({Element(("eth0",))}))
+    nat, with_ports = Rule((Masquerade(),), ""), Rule((Masquerade(PortRange(1, 9)),), "")
+    chains = (
+        Chain(name="x", rules=(Rule((Goto("missing"),), ""),)),
+        Chain(name="x", rules=(Rule((Match(source_of(Family.IPV4), SetReference("missing")),), ""),)),
+        Chain(name="x", base=BaseChain(ChainType.FILTER, Hook.POSTROUTING, 0), rules=(nat,)),
+        Chain(name="x", base=BaseChain(ChainType.NAT, Hook.PREROUTING, 0), rules=(nat,)),
+        Chain(name="x", base=BaseChain(ChainType.NAT, Hook.POSTROUTING, 0), rules=(with_ports,)),
+    )
+    missing = NamedSet(
+        name="missing", types=(ElementType.IPV4_ADDRESS,), elements=_prefix_set("", "10.9.0.0/24").elements
+    )
+    for change in (
+        ChangeElements(wanted, (), (_prefix_set("pools4", "10.0.0.128/25"),)),
+        ChangeElements(
+            wanted, (), (_prefix_set("pools4", "10.9.0.0/24"), _map("floating4", ("203.0.113.1", "10.0.0.9")))
+        ),
+        ChangeElements(wanted, (_prefix_set("pools4", "10.9.0.0/24"),), ()),
+        ChangeElements(wanted, (), (missing,)),
+        ChangeElements(wanted, (), (bad_key,)),
+        ChangeElements(sample_table("netplug_other"), (), (_prefix_set("pools4", "10.9.0.0/24"),)),
+        *(ReplaceTable(PacketTable(name=TABLE, chains=(chain,))) for chain in chains),
+        DeleteTable("netplug_other"),
+    ):
+        expect_refused(KernelError, partial(harness.ruleset.apply, change), what=f"{change}")
+        expect_same(find_change(wanted, harness.ruleset.read(TABLE)), None, f"what {change} has changed")
+
+
+def other_tables_stay_as_they_are(harness: RulesetHarness) -> None:
+    """A change of one table, its replacement and its deletion."""
+    other, wanted = sample_table("netplug_other"), sample_table()
+    _bring(harness, other)
+    for table in (wanted, _with_set(wanted, _prefix_set("pools4", "10.9.0.0/24")), PacketTable(name=TABLE)):
+        _bring(harness, table)
+    harness.ruleset.apply(DeleteTable(TABLE))
+    expect_same(harness.ruleset.read(TABLE), None, "the deleted table")
+    expect_same(find_change(other, harness.ruleset.read("netplug_other")), None, "what has changed of the other table")
+
+
+RULESET_CHECKS: tuple[RulesetCheck, ...] = (
+    a_missing_table_is_none,
+    a_table_is_read_as_it_was_made,
+    a_table_is_replaced_as_a_whole,
+    elements_are_changed_in_place,
+    what_others_do_to_a_table_is_found,
+    a_refused_change_changes_nothing,
+    other_tables_stay_as_they_are,
+)
