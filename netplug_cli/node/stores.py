@@ -46,7 +46,7 @@ from netplug_core.records import Kind, NotSupported, WatchExpired
 __all__ = [
     "ANSWERS_USED", "CHECK_S", "FOLLOW_S", "LIVE_FOLLOW_S", "MAX_SHARED", "NODE_NAMED", "STALE_S", "CacheFeed",
     "CacheRefresh", "DatastoreState", "EndpointFeed", "FindCredentials", "KnownCredentials", "NoteCall", "OpenCaches",
-    "OpenDatastores", "OpeningUse", "SharedDatastore", "SharedOpenings", "Tracked",
+    "OpenDatastores", "OpeningUse", "SharedDatastore", "SharedOpenings", "StoppableClock", "Tracked",
 ]  # fmt: skip
 
 
@@ -168,19 +168,22 @@ def _wake_nobody() -> None:
 
 
 @frozen
-class _StoppableClock:
+class StoppableClock:
     """A clock whose deadlines have all passed once the process stops."""
 
     clock: Clock
     stopping: Event
 
     def now_ns(self) -> int:
+        """The time of day."""
         return self.clock.now_ns()
 
     def monotonic(self) -> float:
+        """The time for deadlines; infinite once the process stops."""
         return inf if self.stopping.is_set() else self.clock.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """Wait."""
         self.clock.sleep(seconds)
 
 
@@ -202,7 +205,7 @@ class CacheFeed:
         self._kinds = kinds
         is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
         self._follow_s = FOLLOW_S if is_atomic else LIVE_FOLLOW_S
-        self._clock = _StoppableClock(cache.clock, Event())
+        self._clock = StoppableClock(cache.clock, Event())
         self._is_failing = False
         self._has_expired = False
         self._fields = (("datastore", datastore.description.location),)
@@ -313,7 +316,7 @@ class CacheRefresh:
     def __init__(self, datastore: Datastore, cache: View) -> None:
         self._datastore = datastore
         self._cache = cache
-        self._clock = _StoppableClock(cache.clock, Event())
+        self._clock = StoppableClock(cache.clock, Event())
         self.controller: Controller[Plan[None], None] = Controller(
             name="cache refresh",
             observe=self._observe,

@@ -144,6 +144,8 @@ class NodeRegistration:
     log: Log
     _next_release: float | None = field(default=None, init=False)
     _registered: tuple[str, str] | None = field(default=None, init=False)  # what the log said last
+    name: str | None = field(default=None, init=False)
+    """The name that the node was registered by last; None: it was not yet."""
 
     def controllers(self) -> tuple[Controller[None, None], Controller[DatastoreSettings | None, DatastoreSettings]]:
         """What keeps the folder of endpoint status files, and what keeps the node registered."""
@@ -178,7 +180,7 @@ class NodeRegistration:
         with self.open_world(netconf) as world:
             name = register_node(world, netconf)
             publish_node_name(world, netconf, name)
-            self._registered = name, settings.type
+            self._registered, self.name = (name, settings.type), name
             if self._registered != before:
                 self.log(Level.INFO, "the node is registered", node=name, datastore=settings.type)
             steps = (

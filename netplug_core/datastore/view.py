@@ -7,6 +7,7 @@ a watch. A process holds one view for each datastore; it has the threads, and no
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ from netplug_core.records import (
     Written,
 )
 
-__all__ = ["MAX_CHANGES", "START", "Known", "Mark", "View", "follow", "follow_endpoints"]
+__all__ = ["MAX_CHANGES", "START", "Damage", "Known", "Mark", "View", "follow", "follow_endpoints"]
 
 
 MAX_CHANGES = 4096
@@ -719,11 +720,29 @@ class View:
 # --- events of a watch ------------------------------------------------------------------------------------------------
 
 
-def follow(store: Datastore, view: View, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> Malformed | None:
+class Damage(enum.Enum):
+    """What becomes of a kind of which a record cannot be decoded.
+
+    - ``LEFT_OUT``: the kind is not known: calls read it
+    - ``PASSED_OVER``: the other records are known, and what was known of that one before; for controllers
+    """
+
+    LEFT_OUT = "left out"
+    PASSED_OVER = "passed over"
+
+
+def follow(
+    store: Datastore,
+    view: View,
+    kinds: Sequence[Kind[object]],
+    *,
+    deadline: Deadline,
+    damage: Damage = Damage.LEFT_OUT,
+) -> Malformed | None:
     """List the kinds that are not watched yet, then apply each change until the deadline.
 
-    A kind of which a record cannot be decoded is left out, since a watch would not say when that is repaired: calls
-    read it, and the next call of this function lists it again. The first such error is returned.
+    A kind of which a record cannot be decoded is not watched, since a watch would not say when that is repaired: the
+    next call of this function lists it again. The first such error is returned.
 
     Call it again after it returned or raised. The return of a watch that is no
     :class:`~netplug_core.datastore.protocol.LiveWatch` confirms that the kinds are up to date.
@@ -736,7 +755,7 @@ def follow(store: Datastore, view: View, kinds: Sequence[Kind[object]], *, deadl
     """
     clock = view.clock
     try:
-        damaged = _list_unknown(store, view, kinds, deadline)
+        damaged = _list_unknown(store, view, kinds, deadline, damage)
         kinds = [kind for kind in kinds if kind in view.watched]
         events = store.watch(_positions(view, kinds), deadline=deadline)
         live = view.watch = events if isinstance(events, LiveWatch) else None
@@ -771,7 +790,9 @@ def follow_endpoints(store: ShowsNodeEndpoints, view: View, node: str, *, deadli
         view.lose(view.lasting.views)
 
 
-def _list_unknown(store: Datastore, view: View, kinds: Sequence[Kind[object]], deadline: Deadline) -> Malformed | None:
+def _list_unknown(
+    store: Datastore, view: View, kinds: Sequence[Kind[object]], deadline: Deadline, damage: Damage
+) -> Malformed | None:
     """List the kinds that are not watched, and let those of which each record can be decoded count as watched.
 
     The first error of another one is returned; it is raised if there is nothing to watch.
@@ -784,10 +805,28 @@ def _list_unknown(store: Datastore, view: View, kinds: Sequence[Kind[object]], d
     results = {query: result for query, result in listed.results.items() if not result.malformed}
     sound = Snapshot(results, {query.kind: listed.revision(query.kind) for query in results})
     view.follow_lists(sound, now_s=listed_s)
+    if damage is Damage.PASSED_OVER:
+        _pass_over(view, listed, now_s=listed_s)
     errors = [error for query in unknown for error in listed.malformed(query)]
-    if errors and not any(kind in view.watched for kind in kinds):
+    if errors and damage is Damage.LEFT_OUT and not any(kind in view.watched for kind in kinds):
         raise errors[0]
     return errors[0] if errors else None
+
+
+def _pass_over(view: View, listed: Snapshot, *, now_s: float) -> None:
+    """Take the records of damaged kinds that can be read; of the others, what was known before. No watch is begun."""
+    for query, result in listed.results.items():
+        if not result.malformed:
+            continue
+        kept = dict[tuple[str, ...], Record[object]]()
+        for error in result.malformed if view.has_listed((query.kind,)) else ():
+            record = None if error.subject is None else view.find(error.subject)
+            if record is not None:
+                kept[record.key.path] = record
+        records = {**kept, **{record.key.path: record for record in result.records}}
+        whole = ReadResult(tuple(sorted(records.values(), key=_path)))
+        view.follow_lists(Snapshot({query: whole}, {query.kind: listed.revision(query.kind)}), now_s=now_s)
+        view.lose({query.kind})
 
 
 def _positions(view: View, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:

@@ -198,6 +198,12 @@ class EmptyCluster:
         self.cluster.run_kubectl("delete", "--ignore-not-found", "-f", file)
         self.cluster.run_kubectl("delete", "--ignore-not-found", "-f", policy)
 
+    def allow_deletion(self, manifest: str) -> None:
+        """Annotate the definitions of a manifest, so that they may be deleted."""
+        documents = [each for each in manifest.split("\n---\n") if "\nkind: CustomResourceDefinition\n" in f"\n{each}"]
+        annotation = "projectnetplug.org/allow-deletion=true"
+        self.cluster.run_kubectl("annotate", "--overwrite", "-f", "-", annotation, stdin="\n---\n".join(documents))
+
     def left_on_nodes(self) -> dict[str, set[str]]:
         """What of netplug is on each node: files, tables of the packet filter, routes."""
         return {name: {*node.run("sh", "-c", _LEFT_SCRIPT).splitlines()} for name, node in self.nodes.items()}

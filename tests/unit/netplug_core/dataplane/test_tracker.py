@@ -12,7 +12,6 @@ def test_an_update_is_wanted_until_it_is_observed() -> None:
     tracker: DeltaTracker[str, int] = DeltaTracker()
     tracker.desire("a", 1)
     assert list(tracker.updates()) == [("a", 1)]
-    assert not tracker.is_settled
     tracker.observe("a", 1)
     assert tracker.is_settled
     tracker.observe("a", 2)  # somebody else changed it

@@ -1,0 +1,325 @@
+"""Connects this node with the others: the controllers of routes and tunnels, by name.
+
+- ``network feed``: nodes, pools, blocks and their affinities are followed in the datastore of the node
+- ``tunnel addresses``: the node has an address for each of its tunnel devices
+- ``kernel events``: notifications of the kernel wake the next one
+- ``routes``: what the cluster's state asks for is programmed, and stays
+
+``netplug_core.reconcile.routes`` and ``tunnels`` say what should be; ``netplug_cli.wiring`` opens what these act
+through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from threading import Event
+
+from attrs import define, field, frozen
+
+from netplug_cli.node.stores import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
+from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.dataplane.routing import (
+    TUNNEL_DEVICES,
+    Change,
+    HostInterface,
+    KernelEvents,
+    RoutingDataplane,
+    Tunnel,
+)
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
+from netplug_core.datastore.view import START, Damage, Mark, View, follow
+from netplug_core.flows.node.tunnels import settle_tunnel_address
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import AFFINITY
+from netplug_core.ipam.protocol import IPAM
+from netplug_core.names import HOST_INTERFACE_PREFIX
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
+from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings
+from netplug_core.reconcile.routes import RouteEngine, find_route_settings, update_routes
+from netplug_core.reconcile.tunnels import TunnelAddress, find_tunnel_pools
+from netplug_core.records import Kind, WatchExpired
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.node import NODE, node_key
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
+from netplug_core.settings.model import DatastoreSettings
+
+__all__ = [
+    "KERNEL_CHANGED", "NETWORK_KINDS", "NetworkFeed", "NodeRoutes", "TunnelAddresses", "kernel_events_controller",
+]  # fmt: skip
+
+NETWORK_KINDS: tuple[Kind[object], ...] = (NODE, IPPOOL, BLOCK, AFFINITY, NODE_CONFIGURATION)
+"""What routes follow from."""
+
+KERNEL_CHANGED = Source("kernel")
+"""Interfaces, addresses or routes of the node have changed."""
+
+LOOK_EVERY_S = 60.0
+"""The pause between two looks for a datastore while none is configured."""
+
+RESYNC_EVERY_S = 90.0
+"""The kernel is read so often, if nothing has changed: what others have changed is repaired."""
+
+CHECK_ADDRESSES_EVERY_S = 600.0
+"""It is looked so often whether the addresses of the tunnels are still held by this node."""
+
+_SETTLE_S = 30.0
+_DAMAGED_EVERY_S = 5.0  # kinds with a record that cannot be read are listed again so often
+_WAIT_S = 300.0  # for notifications of the kernel, in one pass
+
+
+# --- the feed ---------------------------------------------------------------------------------------------------------
+
+
+@define(kw_only=True, eq=False)
+class NetworkFeed:
+    """Keeps a view of what routes follow from. Each pass of its controller is one watch.
+
+    While the datastore is away, the view has what was known last: routes stay as they are. ``read_datastore`` says
+    where the node is registered; None: nowhere yet.
+    """
+
+    view: View
+    read_datastore: Callable[[], DatastoreSettings | None]
+    open_datastore: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
+    clock: Clock
+    datastore: Datastore | None = field(default=None, init=False)
+    _settings: DatastoreSettings | None = field(default=None, init=False)
+    _opened: ExitStack = field(factory=ExitStack, init=False)
+    _stopping: Event = field(factory=Event, init=False)
+    _has_damage: bool = field(default=False, init=False)
+
+    def controller(self) -> Controller[Plan[None], None]:
+        """What follows."""
+        return Controller(
+            name="network feed",
+            observe=self._observe,
+            plan=_as_observed,
+            act=_do_none,
+            failure="nodes, pools and blocks cannot be followed; routes stay as they are",
+            recovered="nodes, pools and blocks are followed again",
+            timing=Timing(step_s=LIVE_FOLLOW_S + CALL_TIMEOUT_S, stuck_s=2 * LIVE_FOLLOW_S, jitter=0.0),
+            interrupt=self._interrupt,
+        )
+
+    def close(self) -> None:
+        """Close the datastore."""
+        self._opened.close()
+        self._opened, self.datastore, self._settings = ExitStack(), None, None
+
+    def _observe(self, _deadline: Deadline) -> Plan[None]:
+        settings = self.read_datastore()
+        if settings is None:
+            self.close()
+            return Plan(look_again_s=LOOK_EVERY_S)
+        if settings != self._settings:
+            self.close()
+            self.view.lose(frozenset(NETWORK_KINDS))
+        if self.datastore is None:
+            self.datastore = self._opened.enter_context(self.open_datastore(settings))
+            self._settings = settings
+        is_atomic = self.datastore.description.atomicity is Atomicity.ATOMIC
+        seconds = _DAMAGED_EVERY_S if self._has_damage else FOLLOW_S if is_atomic else LIVE_FOLLOW_S
+        deadline = Deadline.after(StoppableClock(self.clock, self._stopping), seconds)
+        try:
+            damaged = follow(self.datastore, self.view, NETWORK_KINDS, deadline=deadline, damage=Damage.PASSED_OVER)
+        except WatchExpired:  # the store has forgotten old changes; the kinds are listed again
+            return Plan(look_again_s=0.0)
+        except Exception:
+            self.close()
+            if self._stopping.is_set():
+                return Plan()
+            raise
+        self._has_damage = damaged is not None
+        message = "a stored record cannot be read; routes follow from what was known of it before"
+        problems = () if damaged is None else (Problem(message=message, cause=str(damaged)),)
+        return Plan(look_again_s=1.0 if problems else 0.0, problems=problems)
+
+    def _interrupt(self) -> None:
+        self._stopping.set()
+        watch = self.view.watch
+        if watch is not None:
+            watch.close()
+
+
+def _as_observed(plan: Plan[None]) -> Plan[None]:
+    return plan
+
+
+def _do_none(_action: None, _deadline: Deadline) -> None:
+    """There are no actions: what is observed is kept by the view, or wakes others."""
+
+
+# --- addresses of tunnels ---------------------------------------------------------------------------------------------
+
+
+@define(kw_only=True, eq=False)
+class TunnelAddresses:
+    """Gives the node the addresses of its tunnels. ``find_name`` is the name that it is registered by; None: not yet.
+
+    ``open_ipam`` opens what assigns addresses of a datastore.
+    """
+
+    feed: NetworkFeed
+    find_name: Callable[[], str | None]
+    open_ipam: Callable[[Datastore], AbstractContextManager[IPAM]]
+    clock: Clock
+    chance: Callable[[], float]
+    _check_at: float = field(default=0.0, init=False)
+
+    def controller(self) -> Controller[tuple[TunnelAddress, ...], TunnelAddress]:
+        """What assigns and releases."""
+        return Controller(
+            name="tunnel addresses",
+            observe=self._observe,
+            plan=lambda due: Plan(actions=due, look_again_s=CHECK_ADDRESSES_EVERY_S),
+            act=self._settle,
+            failure="the node has no address for a tunnel: pods of other nodes are not reached through it",
+            inputs=frozenset((NODE, IPPOOL)),
+            timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0)),
+        )
+
+    def _observe(self, _deadline: Deadline) -> tuple[TunnelAddress, ...]:
+        """The addresses that may have to be settled: all of them now and then, otherwise those that look wrong."""
+        name, view = self.find_name(), self.feed.view
+        if name is None or not view.has_listed(NETWORK_KINDS):
+            return ()
+        record = view.find(node_key(name))
+        if record is None:
+            return ()
+        node, pools, now = record.value, [each.value for each in view.list(IPPOOL)], self.clock.monotonic()
+        if now >= self._check_at:
+            self._check_at = now + CHECK_ADDRESSES_EVERY_S
+            return tuple(TunnelAddress)
+        due = list[TunnelAddress]()
+        for sort in TunnelAddress:
+            named, ranges = sort.find(node), find_tunnel_pools(sort, node, pools)
+            is_right = any(named in pool.spec.prefix for pool in ranges) if named is not None else not ranges
+            if not is_right:
+                due.append(sort)
+        return tuple(due)
+
+    def _settle(self, sort: TunnelAddress, deadline: Deadline) -> None:
+        name, datastore = self.find_name(), self.feed.datastore
+        if name is None or datastore is None:
+            self._check_at = 0.0
+            return
+        pace = Pace(clock=self.clock, deadline=deadline.capped(_SETTLE_S), chance=self.chance)
+        with self.open_ipam(datastore) as ipam:
+            settle_tunnel_address(datastore, ipam, name, sort, pace=pace)
+
+
+# --- routes -----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Look:
+    changes: tuple[Change, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@define(kw_only=True, eq=False)
+class NodeRoutes:
+    """Programs routes and tunnels. Nothing is done, and so nothing removed, before everything was listed once."""
+
+    view: View
+    find_name: Callable[[], str | None]
+    dataplane: RoutingDataplane
+    clock: Clock
+    mtus: MTUSettings = NO_MTUS
+    engine: RouteEngine | None = field(default=None, init=False)
+    _mark: Mark = field(default=START, init=False)
+    _must_read: bool = field(default=True, init=False)
+    _read_at: float = field(default=0.0, init=False)
+    _interfaces: tuple[HostInterface, ...] = field(default=(), init=False)
+
+    def controller(self) -> Controller[_Look, tuple[Change, ...]]:
+        """What programs."""
+        return Controller(
+            name="routes",
+            observe=self._observe,
+            plan=_plan_changes,
+            act=self._apply,
+            failure="routes to pods of other nodes cannot be programmed",
+            recovered="routes to pods of all other nodes are programmed",
+            inputs=frozenset((*NETWORK_KINDS, KERNEL_CHANGED)),
+            timing=Timing(backoff=Backoff(first_s=0.1, longest_s=10.0)),
+        )
+
+    def note_kernel_change(self) -> None:
+        """Read the kernel in the next pass; any thread may call it."""
+        self._must_read = True
+
+    def _observe(self, _deadline: Deadline) -> _Look:
+        name = self.find_name()
+        if name is None or not self.view.has_listed(NETWORK_KINDS):
+            return _Look()
+        if self.engine is None or self.engine.node != name:
+            self.engine, self._mark, self._must_read = RouteEngine(name), START, True
+        engine, now = self.engine, self.clock.monotonic()
+        if self._must_read or now >= self._read_at:
+            self._must_read, self._read_at = False, now + RESYNC_EVERY_S
+            self._interfaces = self.dataplane.find_interfaces()
+            engine.set_interfaces(tuple(filter(_may_carry, self._interfaces)))
+            engine.observe(self.dataplane.read())
+        self._mark, changed = self.view.changes_since(self._mark)
+        update_routes(engine, self.view, changed)
+        engine.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus))
+        return _Look(engine.changes(), engine.problems)
+
+    def _apply(self, changes: tuple[Change, ...], _deadline: Deadline) -> None:
+        if self.engine is None:
+            return
+        self._must_read = True  # unless all of it is known to be done
+        failed = self.dataplane.apply(changes)
+        self.engine.note_applied(changes, failed)
+        if failed:
+            raise Unfinished(
+                tuple(Problem(message="the kernel refuses a route or tunnel", cause=str(each)) for each in failed)
+            )
+        self._must_read = any(isinstance(change.entry, Tunnel) for change in changes)
+
+
+def _plan_changes(look: _Look) -> Plan[tuple[Change, ...]]:
+    # A device that is made anew has lost what was on it, so the kernel is read again.
+    has_device = any(isinstance(change.entry, Tunnel) for change in look.changes)
+    return Plan(
+        actions=(look.changes,) if look.changes else (),
+        look_again_s=0.0 if has_device else RESYNC_EVERY_S,
+        problems=look.problems,
+    )
+
+
+def _may_carry(interface: HostInterface) -> bool:
+    """Whether packets to other nodes may leave by it. The interfaces of pods come and go, and never do."""
+    is_own = interface.name.startswith(HOST_INTERFACE_PREFIX) or interface.name in TUNNEL_DEVICES
+    return bool(interface.addresses) and not is_own
+
+
+# --- the kernel -------------------------------------------------------------------------------------------------------
+
+
+def kernel_events_controller(
+    events: KernelEvents, note: Callable[[], None], *, clock: Clock
+) -> Controller[Plan[None], None]:
+    """What waits for notifications of the kernel, and calls ``note`` after each."""
+    stopping = Event()
+
+    def observe(_deadline: Deadline) -> Plan[None]:
+        if events.wait(deadline=Deadline.after(StoppableClock(clock, stopping), _WAIT_S)):
+            note()
+        return Plan(look_again_s=None if stopping.is_set() else 0.0)
+
+    def interrupt() -> None:
+        stopping.set()
+        events.close()
+
+    return Controller(
+        name="kernel events",
+        observe=observe,
+        plan=_as_observed,
+        act=_do_none,
+        failure=f"the kernel notifies of no change; routes are compared every {RESYNC_EVERY_S:g} s",
+        timing=Timing(step_s=_WAIT_S, stuck_s=2 * _WAIT_S, jitter=0.0),
+        interrupt=interrupt,
+    )

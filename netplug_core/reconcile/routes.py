@@ -1,0 +1,707 @@
+"""The routes between nodes: what a node has to program so that packets reach the pods of other nodes.
+
+:class:`RouteEngine` knows nodes, pools, blocks and the node's own interfaces. Each block and each node contributes
+entries for the kernel; the union of them is what should exist. A change of one block or node costs its own part only,
+however many there are, and the result does not depend on the order of the changes.
+
+``netplug_cli.node.routing`` feeds it from a view of the datastore, and applies its changes to the kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from itertools import chain
+from typing import Final, TypeAlias
+
+from attrs import define, field, frozen
+
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix, PrefixIndex
+from netplug_core.dataplane.routing import (
+    ADVERTISED_TABLE,
+    BLACKHOLE_METRIC,
+    IPIP_DEVICE,
+    NEXTHOP_BASE,
+    NEXTHOP_COUNT,
+    TUNNEL_DEVICES,
+    VXLAN_DEVICES,
+    Change,
+    Entry,
+    FailedChange,
+    FdbEntry,
+    HostInterface,
+    Nexthop,
+    Put,
+    Remove,
+    Route,
+    RouteKind,
+    RoutingState,
+    Tunnel,
+    TunnelKind,
+    TunnelNeighbour,
+)
+from netplug_core.dataplane.tracker import DeltaTracker
+from netplug_core.datastore.view import View
+from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Block, block_key
+from netplug_core.ipam.model.handle import AFFINITY, AffinityState, affinity_key, owner_node
+from netplug_core.keys import Key
+from netplug_core.reconcile.controller import Problem
+from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings, find_mtus
+from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation, IPPool
+from netplug_core.resources.node import NODE, Node, node_key
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effective_settings
+
+__all__ = [
+    "BlockRoutes", "RouteEngine", "RouteSettings", "find_block_routes",
+    "find_route_settings", "update_routes", "vxlan_mac",
+]  # fmt: skip
+
+_MAC_START: Final = 0x66
+
+
+def vxlan_mac(node: str, family: Family) -> str:
+    """The MAC of the VXLAN device of a node that has none configured: it follows from the name alone."""
+    text = node if family is Family.IPV4 else f"{node}-v6"
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
+    return bytes((_MAC_START, *digest[:5])).hex(":")
+
+
+# --- what is known ----------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class RouteSettings:
+    """Settings of this node. ``vxlan_mtu`` and ``ipip_mtu`` are those of the devices.
+
+    ``is_bgp_enabled``: a BGP daemon writes the routes to pools without encapsulation, and announces this node's.
+    ``has_checksum_offload``: None leaves what the kernel has chosen.
+    """
+
+    vxlan_mtu: Mapping[Family, int]
+    ipip_mtu: int = 1480
+    vxlan_vni: int = 4096
+    vxlan_port: int = 4789
+    is_bgp_enabled: bool = False
+    has_checksum_offload: bool | None = None
+
+
+@frozen
+class BlockRoutes:
+    """What routes need to know of a block.
+
+    ``owner`` is the node that it is affine to, empty if no affinity is confirmed. ``elsewhere`` has the addresses that
+    other nodes hold in it, with the node. ``nodeless`` are addresses that are held through no known node.
+    """
+
+    owner: str
+    elsewhere: tuple[tuple[Address, str], ...] = ()
+    nodeless: tuple[Address, ...] = ()
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes whose routes depend on it."""
+        return frozenset((self.owner, *(node for _, node in self.elsewhere))) - {""}
+
+
+def find_block_routes(block: Block, *, is_confirmed: bool) -> BlockRoutes:
+    """What routes need to know of a stored block; ``is_confirmed``: its owner's affinity to it is."""
+    affine_to, owner = owner_node(block.owner), ""
+    if is_confirmed:
+        owner = affine_to
+    attributes, indexes = block.attributes, dict[int, str]()
+    for index, handle in enumerate(attributes.handles):
+        entry = attributes.whole[index]
+        if handle == RESERVED_HANDLE or (entry is not None and entry.released_ns is not None):
+            continue
+        node = dict(zip(attributes.names[index], attributes.values[index], strict=True)).get("node", "")
+        if not node or node != owner:
+            indexes[index] = node
+    if not indexes:
+        return BlockRoutes(owner)
+    held = (
+        (block.prefix.nth(n), indexes[i]) for n, i in enumerate(block.allocations) if i is not None and i in indexes
+    )
+    found = tuple(held)
+    elsewhere = tuple((address, node) for address, node in found if node)
+    return BlockRoutes(owner, elsewhere, tuple(address for address, node in found if not node))
+
+
+_Part: TypeAlias = Entry | Problem
+_Claim: TypeAlias = tuple[str, str]
+_Source: TypeAlias = tuple[int, str] | tuple[int, Prefix]  # sources of one kind have an order
+_OWN, _OF_NODE, _OF_BLOCK = range(3)  # of two sources with an entry of one key, the first counts
+_SELF: Final[_Source] = (_OWN, "")
+
+
+@frozen
+class _Contribution:
+    entries: tuple[Entry, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@frozen
+class _Way:
+    """How packets reach a node: over a device, to a gateway."""
+
+    device: str
+    gateway: Address
+    is_onlink: bool
+    mtu: int = 0
+    source: Address | None = None
+
+
+@define(eq=False)
+class _NexthopIds:
+    """The ids of nexthop objects, by node and device. One that the kernel has for the same way already is kept."""
+
+    _ids: dict[tuple[str, str], int] = field(factory=dict, init=False)
+    _known: dict[tuple[str, Address], int] = field(factory=dict, init=False)  # those found in the kernel
+    _taken: set[int] = field(factory=set, init=False)
+    _next: int = field(default=NEXTHOP_BASE, init=False)
+
+    def adopt(self, found: Iterable[Nexthop]) -> None:
+        """Use the ids of nexthops that a former process has made."""
+        for each in found:
+            if each.id not in self._taken:
+                self._known[each.device, each.gateway] = each.id
+                self._taken.add(each.id)
+
+    def find(self, node: str, way: _Way) -> int:
+        """The id for the way to a node."""
+        key = (node, way.device)
+        found = self._ids.get(key)
+        if found is None:
+            known = self._known.pop((way.device, way.gateway), None)
+            found = self._ids[key] = self._new() if known is None else known
+        return found
+
+    def forget(self, node: str, devices: Iterable[str]) -> None:
+        """A node is gone. Its ids are given to others only when the whole range was."""
+        for device in devices:
+            self._taken.discard(self._ids.pop((node, device), 0))
+
+    def _new(self) -> int:
+        while self._next in self._taken:
+            self._advance()
+        found = self._next
+        self._taken.add(found)
+        self._advance()
+        return found
+
+    def _advance(self) -> None:
+        self._next = NEXTHOP_BASE + (self._next + 1 - NEXTHOP_BASE) % NEXTHOP_COUNT
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+_PHASES: Final[Mapping[type[Entry], int]] = {Tunnel: 0, FdbEntry: 1, TunnelNeighbour: 2, Nexthop: 3, Route: 4}
+
+_EntryKey: TypeAlias = tuple[int, object]
+
+
+def _key_of(entry: Entry) -> _EntryKey:
+    return _PHASES[type(entry)], entry.key
+
+
+# --- the engine -------------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class RouteEngine:
+    """What should exist on a node, and what does; ``changes`` makes them the same.
+
+    ``node`` is the name of this node. One thread uses an engine.
+    """
+
+    node: str
+    _settings: RouteSettings | None = field(default=None, init=False)
+    _interfaces: tuple[HostInterface, ...] = field(default=(), init=False)
+    _nodes: dict[str, Node] = field(factory=dict, init=False)
+    _pools: tuple[IPPool, ...] = field(default=(), init=False)
+    _pool_index: PrefixIndex[IPPool] = field(factory=PrefixIndex, init=False)
+    _blocks: dict[Prefix, BlockRoutes] = field(factory=dict, init=False)
+    _blocks_of: dict[str, dict[Prefix, None]] = field(factory=dict, init=False)
+    _claims: dict[_Claim, set[str]] = field(factory=dict, init=False)  # of tunnel addresses and MACs
+    _contested: set[_Claim] = field(factory=set, init=False)  # those of several nodes
+    _contributions: dict[_Source, _Contribution] = field(factory=dict, init=False)
+    _offers: dict[_EntryKey, dict[_Source, Entry]] = field(factory=dict, init=False)
+    _dirty: dict[_Source, None] = field(factory=dict, init=False)
+    _is_all_dirty: bool = field(default=True, init=False)
+    _in_use: set[tuple[TunnelKind, Family]] = field(factory=set, init=False)
+    _local: dict[Family, tuple[InterfaceAddress, str] | Problem] = field(factory=dict, init=False)
+    _ids: _NexthopIds = field(factory=_NexthopIds, init=False)
+    _tracker: DeltaTracker[_EntryKey, Entry] = field(factory=DeltaTracker, init=False)
+    _foreign: tuple[Problem, ...] = field(default=(), init=False)
+
+    # What is known.
+
+    def set_settings(self, settings: RouteSettings) -> None:
+        """These are the settings from now on."""
+        if settings != self._settings:
+            self._settings, self._is_all_dirty = settings, True
+
+    def set_interfaces(self, interfaces: tuple[HostInterface, ...]) -> None:
+        """These are the interfaces of the node from now on, as far as they are not those of pods."""
+        if interfaces != self._interfaces:
+            self._interfaces, self._is_all_dirty = interfaces, True
+
+    def set_pools(self, pools: Iterable[IPPool]) -> None:
+        """These are all pools. One that serves LoadBalancers alone is no pool here."""
+        own = tuple(pool for pool in pools if set(pool.spec.allowed_uses) != {AllowedUse.LOAD_BALANCER})
+        if own != self._pools:
+            self._pools, self._is_all_dirty = own, True
+            self._pool_index = PrefixIndex.of((pool.spec.prefix, pool) for pool in own)
+
+    def set_node(self, name: str, node: Node | None) -> None:
+        """This is what is known of a node; None: it is gone."""
+        before = self._nodes.get(name)
+        if node == before:
+            return
+        self._dirty[_OF_NODE, name] = None
+        for claim in _claims_of(before):
+            rivals = self._claims[claim]
+            rivals.discard(name)
+            self._note_rivals(claim, rivals)
+        for claim in _claims_of(node):
+            rivals = self._claims.setdefault(claim, set())
+            rivals.add(name)
+            self._note_rivals(claim, rivals)
+        if node is None:
+            del self._nodes[name]
+        else:
+            self._nodes[name] = node
+        self._mark((name,))
+        if name == self.node:
+            self._is_all_dirty = True
+
+    def set_block(self, prefix: Prefix, block: BlockRoutes | None) -> None:
+        """This is what is known of a block; None: it is gone."""
+        before = self._blocks.get(prefix)
+        if block == before:
+            return
+        self._dirty[_OF_BLOCK, prefix] = None
+        for name in () if before is None else before.nodes:
+            self._blocks_of[name].pop(prefix)
+            self._dirty[_OF_NODE, name] = None
+        for name in () if block is None else block.nodes:
+            self._blocks_of.setdefault(name, {})[prefix] = None
+            self._dirty[_OF_NODE, name] = None
+        if block is None:
+            del self._blocks[prefix]
+        else:
+            self._blocks[prefix] = block
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes that are known."""
+        return self._nodes
+
+    @property
+    def blocks(self) -> Mapping[Prefix, BlockRoutes]:
+        """The blocks that are known."""
+        return self._blocks
+
+    @property
+    def pools(self) -> tuple[IPPool, ...]:
+        """The pools that are known."""
+        return self._pools
+
+    @property
+    def interfaces(self) -> tuple[HostInterface, ...]:
+        """The interfaces of the node."""
+        return self._interfaces
+
+    def _note_rivals(self, claim: _Claim, rivals: set[str]) -> None:
+        if len(rivals) > 1:
+            self._contested.add(claim)
+        else:
+            self._contested.discard(claim)
+        if not rivals:
+            del self._claims[claim]
+        self._mark(rivals)
+
+    def _mark(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._dirty[_OF_NODE, name] = None
+            self._dirty.update(dict.fromkeys((_OF_BLOCK, prefix) for prefix in self._blocks_of.get(name, ())))
+
+    # What the kernel has.
+
+    def observe(self, state: RoutingState) -> None:
+        """This is what exists."""
+        self._ids.adopt(state.nexthops)
+        entries: Iterable[Entry] = chain(state.tunnels, state.fdb, state.neighbours, state.nexthops, state.routes)
+        self._tracker.observe_all({_key_of(entry): entry for entry in entries})
+        self._foreign = tuple(
+            Problem(
+                message="a device of another program is where a tunnel is to be", cause=f"{each.name}: {each.reason}"
+            )
+            for each in state.foreign
+        )
+
+    def note_applied(self, changes: Iterable[Change], failed: Iterable[FailedChange]) -> None:
+        """These changes were made, but for those that failed."""
+        refused = {_key_of(each.change.entry) for each in failed}
+        for change in changes:
+            key = _key_of(change.entry)
+            if key not in refused:
+                self._tracker.observe(key, change.entry if isinstance(change, Put) else None)
+
+    # What follows.
+
+    def changes(self) -> tuple[Change, ...]:
+        """The changes that are left, in their order: nothing is removed before what replaces it is there."""
+        self._update()
+        puts = sorted(self._tracker.updates(), key=_phase)
+        removals = sorted(self._tracker.deletions(), key=_phase, reverse=True)
+        return (*(Put(entry) for _, entry in puts), *(Remove(entry) for _, entry in removals))
+
+    def desired(self) -> tuple[Entry, ...]:
+        """What should exist, in the order in which it is made."""
+        self._update()
+        return tuple(entry for _, entry in sorted(self._tracker.desired.items(), key=_phase))
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What keeps nodes from being reached, as of the last ``changes``."""
+        found = chain.from_iterable(each.problems for each in self._contributions.values() if each.problems)
+        return (*self._foreign, *sorted(dict.fromkeys(found), key=lambda each: (each.message, each.cause)))
+
+    def _update(self) -> None:
+        if self._is_all_dirty:
+            sources = (
+                _SELF,
+                *((_OF_NODE, name) for name in self._nodes),
+                *((_OF_BLOCK, each) for each in self._blocks),
+            )
+            self._dirty = dict.fromkeys((*self._contributions, *sources))
+            self._is_all_dirty, self._local = False, {}
+            wrapped = ((_encapsulation(pool)[1], pool.spec.prefix.family) for pool in self._pools)
+            self._in_use = {(tunnel, family) for tunnel, family in wrapped if tunnel is not None}
+        dirty, self._dirty = self._dirty, {}
+        for source in dirty:
+            self._replace(source, self._contribute(source))
+        for kind, name in dirty:
+            if kind == _OF_NODE and name not in self._nodes:
+                self._ids.forget(str(name), self._devices())
+
+    def _replace(self, source: _Source, new: _Contribution) -> None:
+        old = self._contributions.pop(source, _Contribution())
+        if new.entries or new.problems:
+            self._contributions[source] = new
+        before, after = {_key_of(each): each for each in old.entries}, {_key_of(each): each for each in new.entries}
+        for key in before.keys() | after.keys():
+            if before.get(key) == after.get(key):
+                continue
+            offers = self._offers.setdefault(key, {})
+            if key in after:
+                offers[source] = after[key]
+            else:
+                del offers[source]
+            if not offers:
+                del self._offers[key]
+            self._tracker.desire(key, offers[min(offers)] if offers else None)
+
+    def _devices(self) -> Iterator[str]:
+        yield from TUNNEL_DEVICES
+        yield from (each.name for each in self._interfaces)
+
+    # --- contributions
+
+    def _contribute(self, source: _Source) -> _Contribution:
+        entries, problems = list[Entry](), list[Problem]()
+        for each in self._find_parts(source):
+            if isinstance(each, Problem):
+                problems.append(each)
+            else:
+                entries.append(each)
+        return _Contribution(tuple(dict.fromkeys(entries)), tuple(problems))
+
+    def _find_parts(self, source: _Source) -> Iterator[_Part]:
+        kind, name = source
+        if self._settings is None or self.node not in self._nodes:
+            return
+        if kind == _OWN:
+            yield from self._of_self(self._settings)
+        elif isinstance(name, Prefix):
+            block = self._blocks.get(name)
+            if block is not None:
+                yield from self._of_block(name, block)
+        elif name in self._nodes and name != self.node:
+            yield from self._of_node(name, self._settings)
+
+    def _of_self(self, settings: RouteSettings) -> Iterator[_Part]:
+        """The tunnel devices of this node."""
+        for family, name in VXLAN_DEVICES.items():
+            if not self._uses(TunnelKind.VXLAN, family):
+                continue
+            address = self._nodes[self.node].find_vxlan_address(family)
+            found = self._find_local(family)
+            if isinstance(found, Problem):
+                yield found
+            elif address is not None:  # without one, the controller of tunnel addresses says why
+                local, parent = found
+                yield Tunnel(
+                    name=name,
+                    kind=TunnelKind.VXLAN,
+                    address=address,
+                    local=local.address,
+                    mtu=settings.vxlan_mtu[family],
+                    parent=parent,
+                    mac=self._mac(self.node, family),
+                    vni=settings.vxlan_vni,
+                    port=settings.vxlan_port,
+                    has_checksum_offload=settings.has_checksum_offload,
+                )
+        if self._uses(TunnelKind.IPIP, Family.IPV4):
+            bgp = self._nodes[self.node].spec.bgp
+            address = None if bgp is None else bgp.ipip_tunnel_address
+            found = self._find_local(Family.IPV4)
+            if isinstance(found, Problem):
+                yield found
+            elif address is not None:
+                yield Tunnel(
+                    name=IPIP_DEVICE,
+                    kind=TunnelKind.IPIP,
+                    address=address,
+                    local=found[0].address,
+                    mtu=settings.ipip_mtu,
+                    has_checksum_offload=settings.has_checksum_offload,
+                )
+
+    def _of_node(self, name: str, settings: RouteSettings) -> Iterator[_Part]:
+        """What leads to another node, whatever blocks it has."""
+        node = self._nodes[name]
+        for claim in _claims_of(node) if self._contested else ():
+            first = min(self._claims[claim])
+            if first != name:
+                message = f"two nodes have the same {claim[0]}, so that the second one is not reached through tunnels"
+                yield Problem(message=message, cause=f"{first} and {name}: {claim[1]}")
+        for family, device in VXLAN_DEVICES.items():
+            address, held = node.find_vxlan_address(family), node.find_address(family)
+            has_tunnel = self._uses(TunnelKind.VXLAN, family) and self._has_tunnel(family)
+            if has_tunnel and address is not None and held is not None and self._is_first(name):
+                mac = self._mac(name, family)
+                yield FdbEntry(device, mac, held.address)
+                yield TunnelNeighbour(device, address, mac)
+                if not self._is_in_own_block(name, address):
+                    yield Route(destination=address.host_prefix, device=device, mtu=settings.vxlan_mtu[family])
+            if held is not None and self._find_pool(held.address.host_prefix) is not None:
+                yield from self._direct_host_route(held.address)
+
+    def _direct_host_route(self, address: Address) -> Iterator[_Part]:
+        """The route to the address of a node within a pool: a route to its block must not lead it into a tunnel."""
+        found = self._find_local(address.family)
+        if not isinstance(found, Problem) and found[0].prefix.contains(address):
+            yield Route(destination=address.host_prefix, device=found[1])
+
+    def _of_block(self, prefix: Prefix, block: BlockRoutes) -> Iterator[_Part]:
+        """The route to a block of another node, the blackhole of an own one, and those of addresses held elsewhere."""
+        pool = self._find_pool(prefix)
+        if block.nodeless:
+            message = "an address of a block has no recorded node, so that it has no route of its own"
+            yield Problem(message=message, cause=f"{prefix}: {block.nodeless[0]}")
+        if block.owner == self.node:
+            yield Route(destination=prefix, kind=RouteKind.BLACKHOLE, metric=BLACKHOLE_METRIC)
+            if pool is not None:
+                yield from self._announce(prefix, pool)
+        elif block.owner:
+            yield from self._route_to(block.owner, prefix, pool)
+        for address, node in block.elsewhere:
+            if node != self.node:
+                yield from self._route_to(node, address.host_prefix, pool)
+            elif pool is not None and pool.spec.vxlan_mode is Encapsulation.NEVER:
+                yield from self._announce(address.host_prefix, pool)
+
+    def _announce(self, prefix: Prefix, pool: IPPool) -> Iterator[_Part]:
+        """What a BGP daemon reads and announces."""
+        settings = self._settings
+        if settings is not None and settings.is_bgp_enabled and not pool.spec.is_bgp_export_disabled:
+            yield Route(destination=prefix, kind=RouteKind.BLACKHOLE, table=ADVERTISED_TABLE, metric=BLACKHOLE_METRIC)
+
+    def _route_to(self, name: str, destination: Prefix, pool: IPPool | None) -> Iterator[_Part]:
+        """The route to some addresses of another node, as their pool asks; or why there is none."""
+        node = self._nodes.get(name)
+        if node is None:
+            yield Problem(message=f"there is no route to addresses of node {name}", cause="it is not registered")
+            return
+        way = self._find_way(name, node, destination.family, pool)
+        if isinstance(way, Problem):
+            yield way
+        elif way is not None:
+            held = node.find_address(destination.family)
+            if held is not None and destination == held.address.host_prefix:
+                return  # the address of the node itself never goes through a tunnel
+            nexthop = self._ids.find(name, way)
+            yield Nexthop(nexthop, way.device, way.gateway, is_onlink=way.is_onlink)
+            yield Route(destination=destination, nexthop=nexthop, source=way.source, mtu=way.mtu)
+
+    def _find_way(self, name: str, node: Node, family: Family, pool: IPPool | None) -> _Way | Problem | None:
+        """How packets reach a node; None: another program knows."""
+        message, held = f"there is no route to pods of node {name}", node.find_address(family)
+        if held is None:
+            return Problem(message=message, cause=f"it has no {family} address")
+        own = self._find_local(family)
+        if isinstance(own, Problem):
+            return own
+        mode, kind = _encapsulation(pool)
+        is_near = own[0].prefix.contains(held.address)
+        if kind is not None and not (mode is Encapsulation.CROSS_SUBNET and is_near):
+            return self._find_tunnel(name, node, kind, held, message)
+        settings = self._settings
+        if kind is None and settings is not None and settings.is_bgp_enabled:
+            return None
+        if is_near:
+            return _Way(own[1], held.address, is_onlink=False, source=own[0].address)
+        where = "no pool" if pool is None else f"pool {pool.metadata.name}"
+        cause = f"{held.address} is not in the subnet of this node, {own[0].prefix}, and {where} has no encapsulation"
+        return Problem(message=message, cause=cause)
+
+    def _find_tunnel(
+        self, name: str, node: Node, kind: TunnelKind, held: InterfaceAddress, message: str
+    ) -> _Way | Problem | None:
+        family, settings = held.address.family, self._settings
+        if settings is None or not self._has_tunnel(family, kind):
+            return None  # why there is no device is said once, and not for each node
+        if kind is TunnelKind.IPIP:
+            return _Way(IPIP_DEVICE, held.address, is_onlink=True, mtu=settings.ipip_mtu)
+        address = node.find_vxlan_address(family)
+        if address is None:
+            return Problem(message=message, cause=f"it has no {family} VXLAN tunnel address yet")
+        if not self._is_first(name):
+            return None  # said already
+        return _Way(VXLAN_DEVICES[family], address, is_onlink=True, mtu=settings.vxlan_mtu[family])
+
+    # --- questions about what is known
+
+    def _find_pool(self, prefix: Prefix) -> IPPool | None:
+        """The pool that a prefix lies in: the smallest one."""
+        found = [pool for pool in self._pool_index.overlapping(prefix) if pool.spec.prefix.covers(prefix)]
+        return max(found, key=lambda pool: pool.spec.prefix.length, default=None)
+
+    def _uses(self, kind: TunnelKind, family: Family) -> bool:
+        """Whether some pool is wrapped so; disabled ones count, since their pods run on."""
+        return (kind, family) in self._in_use
+
+    def _has_tunnel(self, family: Family, kind: TunnelKind = TunnelKind.VXLAN) -> bool:
+        """Whether this node has what a device needs."""
+        node = self._nodes[self.node]
+        bgp = node.spec.bgp
+        ipip = None if bgp is None else bgp.ipip_tunnel_address
+        address = node.find_vxlan_address(family) if kind is TunnelKind.VXLAN else ipip
+        return address is not None and not isinstance(self._find_local(family), Problem)
+
+    def _find_local(self, family: Family) -> tuple[InterfaceAddress, str] | Problem:
+        """The address of this node in a family, and the name of the interface that has it."""
+        found = self._local.get(family)
+        if found is None:
+            found = self._local[family] = self._look_for_local(family)
+        return found
+
+    def _look_for_local(self, family: Family) -> tuple[InterfaceAddress, str] | Problem:
+        message, held = (
+            f"pods of other nodes are not reached over {family}",
+            self._nodes[self.node].find_address(family),
+        )
+        if held is None:
+            return Problem(message=message, cause=f"this node has no {family} address")
+        for each in self._interfaces:
+            if any(other.held.address == held.address for other in each.addresses):
+                return held, each.name
+        return Problem(message=message, cause=f"no interface has the address of this node, {held.address}")
+
+    def _is_in_own_block(self, name: str, address: Address) -> bool:
+        """Whether an address lies in a block of a node that is more than this address."""
+        pool = self._find_pool(address.host_prefix)
+        length = address.family.width if pool is None else pool.spec.block_length
+        block = self._blocks.get(Prefix.at(address, length))
+        return block is not None and block.owner == name and length < address.family.width
+
+    def _is_first(self, name: str) -> bool:
+        """Whether no node with a lower name has a tunnel address or a MAC of this one."""
+        if not self._contested:
+            return True
+        return all(min(self._claims[claim]) == name for claim in _claims_of(self._nodes[name]))
+
+    def _mac(self, name: str, family: Family) -> str:
+        return self._nodes[name].vxlan_mac(family) or vxlan_mac(name, family)
+
+
+def _phase(each: tuple[_EntryKey, object]) -> int:
+    return each[0][0]
+
+
+def _encapsulation(pool: IPPool | None) -> tuple[Encapsulation, TunnelKind | None]:
+    """How packets to a pool are wrapped; None: not at all."""
+    if pool is not None and pool.spec.vxlan_mode is not Encapsulation.NEVER:
+        return pool.spec.vxlan_mode, TunnelKind.VXLAN
+    if pool is not None and pool.spec.ipip_mode is not Encapsulation.NEVER and pool.spec.prefix.family is Family.IPV4:
+        return pool.spec.ipip_mode, TunnelKind.IPIP
+    return Encapsulation.NEVER, None
+
+
+def _claims_of(node: Node | None) -> Iterator[_Claim]:
+    """What no other node may have too."""
+    if node is None:
+        return
+    for family in Family:
+        address = node.find_vxlan_address(family)
+        if address is not None:
+            yield f"{family} tunnel address", str(address)
+            yield f"{family} tunnel MAC", node.vxlan_mac(family) or vxlan_mac(node.metadata.name, family)
+
+
+# --- from the view of a datastore -------------------------------------------------------------------------------------
+
+
+def update_routes(engine: RouteEngine, view: View, changed: AbstractSet[Key[object]] | None) -> None:
+    """Tell an engine what has changed in a view; None: everything may have."""
+    kinds = {NODE, IPPOOL, BLOCK} if changed is None else {key.kind for key in changed}
+    if IPPOOL in kinds:
+        engine.set_pools(record.value for record in view.list(IPPOOL))
+    if changed is None:
+        nodes = {record.key.name for record in view.list(NODE)} | engine.nodes.keys()
+        prefixes = {record.value.prefix for record in view.list(BLOCK)} | engine.blocks.keys()
+    else:
+        nodes = {key.name for key in changed if key.kind == NODE}
+        prefixes = {prefix for key in changed if key.kind in {BLOCK, AFFINITY} for prefix in _prefixes_of(key)}
+    for name in sorted(nodes):
+        record = view.find(node_key(name))
+        engine.set_node(name, None if record is None else record.value)
+    for prefix in sorted(prefixes):
+        block = view.find(block_key(prefix))
+        engine.set_block(prefix, None if block is None else _find_block(view, block.value))
+
+
+def _find_block(view: View, block: Block) -> BlockRoutes:
+    affinity = view.find(affinity_key(block.owner, block.prefix)) if block.owner else None
+    is_confirmed = affinity is not None and affinity.value.state is AffinityState.CONFIRMED
+    return find_block_routes(block, is_confirmed=is_confirmed)
+
+
+def _prefixes_of(key: Key[object]) -> Iterator[Prefix]:
+    """The block that a key names; a key that names none is of no block that anybody can have."""
+    with suppress(ValueError):
+        yield Prefix.parse(key.name)
+
+
+def find_route_settings(
+    view: View,
+    node: str,
+    interfaces: Iterable[HostInterface],
+    *,
+    mtus: MTUSettings = NO_MTUS,
+    is_bgp_enabled: bool = False,
+) -> RouteSettings:
+    """The settings of a node, from what is configured for it or for all nodes, and from its interfaces."""
+    spec = effective_settings((record.value for record in view.list(NODE_CONFIGURATION)), node)
+    found, usual = find_mtus(interfaces, spec, mtus), RouteSettings(vxlan_mtu={})
+    return RouteSettings(
+        vxlan_mtu=found.vxlan,
+        ipip_mtu=found.ipip,
+        vxlan_vni=spec.vxlan_vni or usual.vxlan_vni,
+        vxlan_port=spec.vxlan_port or usual.vxlan_port,
+        is_bgp_enabled=is_bgp_enabled,
+    )

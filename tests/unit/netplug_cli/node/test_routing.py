@@ -1,0 +1,287 @@
+"""The controllers of the network of a node, on a store and a kernel in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.routing import MemoryKernelEvents
+from netplug_cli.node.routing import KERNEL_CHANGED, NETWORK_KINDS, kernel_events_controller
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.routing import BLACKHOLE_METRIC, Route, RouteKind, Tunnel
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.errors import Unavailable
+from netplug_core.records import Malformed, Query, ReadResult, Snapshot
+from netplug_core.resources.ippool import Encapsulation
+from netplug_core.resources.node import NODE, node_key
+from tests.harness.network import NetworkHarness
+from tests.harness.routes import make_node, make_pool
+
+A = make_node("a", "192.0.2.1/24")
+B = make_node("b", "192.0.2.2/24", tunnel="10.0.0.65")
+POOL = make_pool("10.0.0.0/16", vxlan=Encapsulation.ALWAYS)
+
+
+def cluster() -> NetworkHarness:
+    """Two nodes with a block each, and a pool with VXLAN."""
+    harness = NetworkHarness()
+    harness.kernel.add_interface("eth0", "192.0.2.1/24")
+    harness.put_pool(POOL)
+    harness.put_node(A)
+    harness.put_node(B)
+    harness.put_block("10.0.0.0/26", "a")
+    harness.put_block("10.0.0.64/26", "b")
+    return harness
+
+
+def destinations(harness: NetworkHarness) -> set[str]:
+    return {str(each.destination) for each in harness.kernel.read().routes if each.kind is RouteKind.UNICAST}
+
+
+def test_a_node_gets_a_tunnel_address_a_device_and_routes() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    address = harness.node().spec.vxlan_tunnel_address
+    assert address is not None
+    assert address in Prefix.parse("10.0.0.0/26")
+    state = harness.kernel.read()
+    assert [each.address for each in state.tunnels] == [address]
+    assert destinations(harness) == {"10.0.0.64/26"}
+    assert [each.node_address for each in state.fdb] == [Address.parse("192.0.2.2")]
+    assert (
+        Route(destination=Prefix.parse("10.0.0.0/26"), kind=RouteKind.BLACKHOLE, metric=BLACKHOLE_METRIC)
+        in state.routes
+    )
+    assert harness.log.texts == []
+
+
+def test_nothing_is_sent_while_nothing_changes() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    sent = harness.kernel.messages
+    harness.pass_time(600)
+    assert harness.kernel.messages == sent
+
+
+def test_a_node_that_goes_takes_its_routes_with_it_and_a_new_one_brings_them() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    harness.delete(node_key("b"))
+    harness.pass_time()
+    state = harness.kernel.read()
+    assert destinations(harness) == set()
+    assert state.fdb == ()
+    assert "there is no route to addresses of node b" in harness.log.texts[-1]
+    harness.put_node(B)
+    harness.pass_time()
+    assert destinations(harness) == {"10.0.0.64/26"}
+    assert harness.log.texts[-1] == "INFO routes to pods of all other nodes are programmed"
+
+
+def test_what_a_foreign_hand_changed_is_repaired_with_the_next_notification_or_after_ninety_seconds() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    before = harness.kernel.read()
+    harness.kernel.set_down("vxlan.netplug")
+    assert destinations(harness) == set()
+    harness.routes.note_kernel_change()
+    harness.wake(KERNEL_CHANGED)
+    harness.pass_time(1)
+    assert harness.kernel.read() == before
+    harness.kernel.remove_by_hand(before.fdb[0])
+    harness.pass_time(91)
+    assert harness.kernel.read() == before
+
+
+def test_a_device_that_is_made_anew_gets_back_what_was_on_it() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    before = harness.kernel.read()
+    harness.put_node(
+        make_node("a", "192.0.2.1/24", tunnel=str(harness.node().spec.vxlan_tunnel_address), mac="66:00:00:00:00:01")
+    )
+    harness.pass_time(32)
+    after = harness.kernel.read()
+    assert [each.mac for each in after.tunnels] == ["66:00:00:00:00:01"]
+    assert (after.fdb, after.neighbours, after.nexthops, after.routes) == (
+        before.fdb,
+        before.neighbours,
+        before.nexthops,
+        before.routes,
+    )
+
+
+def test_a_restarted_process_sends_nothing_where_nothing_has_changed() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    again = NetworkHarness(kernel=harness.kernel, clock=harness.clock)
+    again.opened = harness.store
+    sent = harness.kernel.messages
+    again.pass_time(100)
+    assert again.kernel.messages == sent
+    assert destinations(again) == {"10.0.0.64/26"}
+
+
+def test_nothing_is_removed_while_the_store_is_away_at_the_start() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    before = harness.kernel.read()
+    again = NetworkHarness(kernel=harness.kernel)
+    again.opened = cast("Datastore", _Away(again.store))
+    again.pass_time(300)
+    assert again.kernel.read() == before
+
+
+class _Away:
+    """A store that does not answer."""
+
+    def __init__(self, inner: MemoryDatastore) -> None:
+        self.description = inner.description
+
+    def read(self, _queries: Sequence[Query], **_more: object) -> Snapshot:
+        raise Unavailable("the store", "it is away")
+
+
+class _DamagedNodes:
+    """A store in which one Node cannot be read, as long as ``damaged`` names it."""
+
+    def __init__(self, inner: MemoryDatastore) -> None:
+        self.inner = inner
+        self.damaged: str | None = None
+        self.description, self.commit, self.watch = inner.description, inner.commit, inner.watch
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        found = self.inner.read(queries, deadline=deadline)
+        if self.damaged is None:
+            return found
+        results = {query: self._damage(query, result) for query, result in found.results.items()}
+        return Snapshot(results, found.revisions)
+
+    def _damage(self, query: Query, result: ReadResult) -> ReadResult:
+        if query.kind != NODE:
+            return result
+        kept = tuple(each for each in result.records if each.key.name != self.damaged)
+        bad = tuple(
+            Malformed(f"Node({self.damaged})", "no object", subject=each.key)
+            for each in result.records
+            if each not in kept
+        )
+        return ReadResult(kept, malformed=bad)
+
+
+def test_a_record_that_cannot_be_read_costs_no_other_node_its_routes() -> None:
+    harness = cluster()
+    store = _DamagedNodes(harness.store)
+    harness.opened = store
+    harness.pass_time(100)
+    store.damaged = "b"
+    harness.feed.close()
+    harness.feed.view.lose(frozenset(NETWORK_KINDS))
+    harness.put_node(make_node("c", "192.0.2.3/24", tunnel="10.0.0.129"))
+    harness.put_block("10.0.0.128/26", "c")
+    harness.pass_time(60)
+    assert destinations(harness) == {"10.0.0.64/26", "10.0.0.128/26"}, "what was known of b before still counts"
+    assert any("a stored record cannot be read" in line for line in harness.log.texts)
+    store.damaged = None
+    harness.put_node(make_node("b", "192.0.2.22/24", tunnel="10.0.0.65"))
+    harness.pass_time(60)
+    assert Address.parse("192.0.2.22") in {each.node_address for each in harness.kernel.read().fdb}
+
+
+def test_a_record_that_was_never_readable_is_passed_over() -> None:
+    harness = cluster()
+    store = _DamagedNodes(harness.store)
+    store.damaged = "b"
+    harness.opened = store
+    harness.put_node(make_node("c", "192.0.2.3/24", tunnel="10.0.0.129"))
+    harness.put_block("10.0.0.128/26", "c")
+    harness.feed.view.lose(frozenset(NETWORK_KINDS))
+    harness.pass_time(100)
+    harness.feed.close()
+    harness.feed.view.lose(frozenset(NETWORK_KINDS))
+    harness.pass_time(60)
+    assert destinations(harness) == {"10.0.0.128/26"}
+
+
+def test_a_refusal_of_the_kernel_is_a_problem_and_costs_nothing_else() -> None:
+    harness = cluster()
+    harness.kernel.before_change = _refuse_nexthops
+    harness.pass_time(100)
+    assert any("the kernel refuses a route or tunnel" in line for line in harness.log.texts)
+    assert harness.kernel.read().fdb != ()
+    harness.kernel.before_change = lambda _change: None
+    harness.pass_time(31)
+    assert destinations(harness) == {"10.0.0.64/26"}
+
+
+def _refuse_nexthops(change: object) -> None:
+    if "nexthop" in str(getattr(change, "entry", "")):
+        raise KernelError("adding a nexthop", "no")
+
+
+@pytest.mark.parametrize("what", ["name", "datastore", "node"])
+def test_nothing_is_done_before_the_node_is_registered(what: str) -> None:
+    harness = cluster()
+    if what == "name":
+        harness.name = None
+    elif what == "datastore":
+        harness.settings = None
+    else:
+        harness.delete(node_key("a"))
+    harness.pass_time(100)
+    assert harness.kernel.messages == 0
+    assert harness.times_opened == (0 if what == "datastore" else 1)
+
+
+def test_a_name_that_changes_begins_anew() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    harness.name = "b"
+    harness.pass_time(100)
+    engine = harness.routes.engine
+    assert engine is not None
+    assert engine.node == "b"
+
+
+def test_another_datastore_is_opened_in_place_of_the_first() -> None:
+    harness = cluster()
+    harness.pass_time(31)
+    assert harness.settings is not None
+    harness.settings = type(harness.settings)(type="memory", sqlite_path="elsewhere")
+    harness.pass_time(31)
+    assert harness.times_opened == 2
+
+
+def test_a_tunnel_address_goes_with_its_last_pool() -> None:
+    harness = cluster()
+    harness.pass_time(100)
+    assert [type(each) for each in harness.kernel.read().tunnels] == [Tunnel]
+    harness.put_pool(make_pool("10.0.0.0/16"))
+    harness.pass_time(62)
+    assert harness.node().spec.vxlan_tunnel_address is None
+    assert harness.ipam().held("vxlan-tunnel-addr-a", deadline=harness.deadline()).addresses == ()
+    assert harness.kernel.read().tunnels == ()
+    assert destinations(harness) == {"10.0.0.64/26"}, "the nodes are in one subnet"
+
+
+def test_notifications_of_the_kernel_are_passed_on_until_the_end() -> None:
+    harness, events, noted = NetworkHarness(), MemoryKernelEvents(), list[str]()
+    controller = kernel_events_controller(events, lambda: noted.append("changed"), clock=harness.clock)
+    events.notify()
+    outcome = controller.reconcile(harness.clock, lambda: True)
+    assert (noted, outcome.look_again_s) == (["changed"], 0.0)
+    controller.interrupt()
+    assert controller.reconcile(harness.clock, lambda: True).look_again_s is None
+    assert noted == ["changed"]
+
+
+def test_a_feed_that_is_interrupted_ends_without_a_problem() -> None:
+    harness = cluster()
+    controller = harness.feed.controller()
+    controller.interrupt()
+    assert controller.reconcile(harness.clock, lambda: True).problems == ()

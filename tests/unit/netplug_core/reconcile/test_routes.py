@@ -1,0 +1,515 @@
+"""The routes between nodes: what each fact becomes, and that nothing is lost on the way from one state to another."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from netplug_core.addressing import Address, Family, Ordinal, Prefix
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.routing import (
+    ADVERTISED_TABLE,
+    BLACKHOLE_METRIC,
+    NEXTHOP_BASE,
+    NEXTHOP_COUNT,
+    Change,
+    FailedChange,
+    FdbEntry,
+    ForeignEntry,
+    Nexthop,
+    Put,
+    Remove,
+    Route,
+    RouteKind,
+    RoutingState,
+    Tunnel,
+    TunnelKind,
+    TunnelNeighbour,
+)
+from netplug_core.datastore.view import START, View
+from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block, block_key
+from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.keys import Key
+from netplug_core.reconcile import routes
+from netplug_core.reconcile.mtus import MTUSettings
+from netplug_core.reconcile.routes import (
+    BlockRoutes,
+    RouteEngine,
+    find_block_routes,
+    find_route_settings,
+    update_routes,
+    vxlan_mac,
+)
+from netplug_core.records import List, Query, ReadResult, Record, Revision, Snapshot, WatchEvent
+from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import NODE, node_key
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
+from netplug_core.testing.clock import ManualClock
+from tests.harness.routes import SETTINGS, engine_of, interface, make_node, make_pool, seen
+
+A = make_node("a", "192.0.2.1/24", "2001:db8::1/64", tunnel="10.0.0.1", tunnel_v6="fd00::1", ipip="10.9.0.1")
+B = make_node("b", "192.0.2.2/24", "2001:db8::2/64", tunnel="10.0.0.65", tunnel_v6="fd00::401", ipip="10.9.0.2")
+FAR = make_node("c", "198.51.100.3/24", tunnel="10.0.0.129")
+ETH0 = interface("eth0", "192.0.2.1/24", "2001:db8::1/64")
+ETH1 = interface("eth1", "203.0.113.1/24")
+ALWAYS, CROSS = Encapsulation.ALWAYS, Encapsulation.CROSS_SUBNET
+OWN, OF_B, OF_C = "10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26"
+BLOCKS = {OWN: BlockRoutes("a"), OF_B: BlockRoutes("b"), OF_C: BlockRoutes("c")}
+
+
+def engine(pool_mode: Encapsulation, **more: object) -> RouteEngine:
+    """Node a with a VXLAN pool of that mode, and two others."""
+    pools = (make_pool("10.0.0.0/16", vxlan=pool_mode),)
+    return engine_of("a", nodes=(A, B, FAR), pools=pools, blocks=BLOCKS, interfaces=(ETH0,), **more)  # type: ignore[arg-type]
+
+
+def blackhole(prefix: str) -> Route:
+    return Route(destination=Prefix.parse(prefix), kind=RouteKind.BLACKHOLE, metric=BLACKHOLE_METRIC)
+
+
+def problems(found: RouteEngine) -> list[str]:
+    found.changes()
+    return [f"{each.message}: {each.cause}" for each in found.problems]
+
+
+def of_node(name: str, device: str, node_address: str, tunnel: str) -> set[object]:
+    family = Address.parse(tunnel).family
+    mac = vxlan_mac(name, family)
+    return {
+        FdbEntry(device, mac, Address.parse(node_address)),
+        TunnelNeighbour(device, Address.parse(tunnel), mac),
+    }
+
+
+DEVICE = Tunnel(
+    name="vxlan.netplug",
+    kind=TunnelKind.VXLAN,
+    address=Address.parse("10.0.0.1"),
+    local=Address.parse("192.0.2.1"),
+    mtu=1450,
+    parent="eth0",
+    mac=vxlan_mac("a", Family.IPV4),
+    vni=4096,
+    port=4789,
+)
+
+
+def test_the_mac_of_a_device_follows_from_the_name_of_the_node_and_the_family() -> None:
+    assert vxlan_mac("node-a", Family.IPV4) == "66:07:02:c1:cc:60"
+    assert vxlan_mac("node-a", Family.IPV6) == "66:d4:d5:51:3d:42"
+
+
+def test_vxlan_always_wraps_packets_to_every_node() -> None:
+    found = engine(ALWAYS)
+    assert seen(found) == {
+        DEVICE,
+        blackhole(OWN),
+        *of_node("b", "vxlan.netplug", "192.0.2.2", "10.0.0.65"),
+        *of_node("c", "vxlan.netplug", "198.51.100.3", "10.0.0.129"),
+        "10.0.0.65 over vxlan.netplug",
+        "10.0.0.129 over vxlan.netplug",
+        f"the route to {OF_B} via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450",
+        f"the route to {OF_C} via the link by 10.0.0.129 over vxlan.netplug from None mtu 1450",
+    }
+    assert problems(found) == []
+
+
+def test_vxlan_across_subnets_wraps_nothing_within_one() -> None:
+    found = seen(engine(CROSS))
+    assert f"the route to {OF_B} via the link by 192.0.2.2 over eth0 from 192.0.2.1 mtu 0" in found
+    assert f"the route to {OF_C} via the link by 10.0.0.129 over vxlan.netplug from None mtu 1450" in found
+
+
+def test_without_encapsulation_nodes_of_other_subnets_are_not_reached_and_named() -> None:
+    found = engine(Encapsulation.NEVER)
+    assert seen(found) == {
+        blackhole(OWN),
+        "192.0.2.2 over eth0",
+        f"the route to {OF_B} via the link by 192.0.2.2 over eth0 from 192.0.2.1 mtu 0",
+    }
+    problem = (
+        "there is no route to pods of node c: "
+        "198.51.100.3 is not in the subnet of this node, 192.0.2.0/24, and pool 10.0.0.0-16 has no encapsulation"
+    )
+    assert problems(found) == [problem]
+
+
+def test_with_bgp_a_daemon_writes_the_routes_without_encapsulation_and_announces_own_blocks() -> None:
+    settings = evolve(SETTINGS, is_bgp_enabled=True)
+    announced = Route(
+        destination=Prefix.parse(OWN), kind=RouteKind.BLACKHOLE, table=ADVERTISED_TABLE, metric=BLACKHOLE_METRIC
+    )
+    found = engine(Encapsulation.NEVER, settings=settings)
+    assert seen(found) == {blackhole(OWN), announced}
+    assert problems(found) == []
+    found.set_pools([make_pool("10.0.0.0/16", is_export_disabled=True)])
+    assert seen(found) == {blackhole(OWN)}
+    found.set_pools([])
+    assert announced not in seen(found)
+
+
+def test_ipip_has_the_node_as_its_gateway() -> None:
+    pools = (make_pool("10.0.0.0/16", ipip=ALWAYS),)
+    found = seen(engine_of("a", nodes=(A, B), pools=pools, blocks=BLOCKS, interfaces=(ETH0,)))
+    tunnel = Tunnel(
+        name="ipip.netplug",
+        kind=TunnelKind.IPIP,
+        address=Address.parse("10.9.0.1"),
+        local=Address.parse("192.0.2.1"),
+        mtu=1480,
+    )
+    assert tunnel in found
+    assert f"the route to {OF_B} via the link by 192.0.2.2 over ipip.netplug from None mtu 1480" in found
+    assert not any(isinstance(each, FdbEntry | TunnelNeighbour) for each in found)
+
+
+def test_both_families_have_devices_of_their_own() -> None:
+    pools = (make_pool("10.0.0.0/16", vxlan=ALWAYS), make_pool("fd00::/64", vxlan=ALWAYS))
+    blocks = {**BLOCKS, "fd00::400/122": BlockRoutes("b"), "fd00::/122": BlockRoutes("a")}
+    found = seen(engine_of("a", nodes=(A, B), pools=pools, blocks=blocks, interfaces=(ETH0,)))
+    assert of_node("b", "vxlan6.netplug", "2001:db8::2", "fd00::401") <= found
+    assert blackhole("fd00::/122") in found
+    assert "the route to fd00::400/122 via the link by fd00::401 over vxlan6.netplug from None mtu 1430" in found
+
+
+def test_an_address_held_elsewhere_has_a_route_to_who_holds_it_on_every_other_node() -> None:
+    borrowed = (Address.parse("10.0.0.70"), "c")
+    route = "the route to 10.0.0.70/32 via the link by 10.0.0.129 over vxlan.netplug from None mtu 1450"
+    found = engine(ALWAYS)
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", (borrowed,)))
+    assert route in seen(found)
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((borrowed[0], "a"),)))  # its own route leads to the pod
+    assert route not in seen(found)
+    found.set_block(Prefix.parse(OWN), BlockRoutes("a", ((Address.parse("10.0.0.9"), "b"),)))
+    assert "the route to 10.0.0.9/32 via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450" in seen(found)
+
+
+def test_an_address_borrowed_by_this_node_is_announced_alone() -> None:
+    found = engine(Encapsulation.NEVER, settings=evolve(SETTINGS, is_bgp_enabled=True))
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((Address.parse("10.0.0.70"), "a"),)))
+    announced = {each.destination for each in seen(found) if isinstance(each, Route) and each.table == ADVERTISED_TABLE}
+    assert announced == {Prefix.parse(OWN), Prefix.parse("10.0.0.70")}
+
+
+def test_a_block_of_nobody_has_no_route_and_its_addresses_do() -> None:
+    found = engine(ALWAYS)
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("", ((Address.parse("10.0.0.70"), "b"),)))
+    routes_of_b = [each for each in seen(found) if isinstance(each, str) and "10.0.0.65" in each]
+    assert sorted(routes_of_b) == [
+        "10.0.0.65 over vxlan.netplug",
+        "the route to 10.0.0.70/32 via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450",
+    ]
+
+
+def test_a_tunnel_address_outside_a_block_of_its_node_is_reached_over_the_device_itself() -> None:
+    link = Route(destination=Prefix.parse("10.0.0.65"), device="vxlan.netplug", mtu=1450)
+    found = engine(ALWAYS)
+    assert link not in seen(found)
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("c", ((Address.parse("10.0.0.65"), "b"),)))  # borrowed
+    assert link in seen(found)
+    pools = (make_pool("10.0.0.0/16", vxlan=ALWAYS, block_length=32),)
+    blocks = {"10.0.0.65/32": BlockRoutes("b")}
+    assert link in seen(engine_of("a", nodes=(A, B), pools=pools, blocks=blocks, interfaces=(ETH0,)))
+    # An address that was set by hand lies in no pool.
+    by_hand = make_node("b", "192.0.2.2/24", tunnel="172.16.0.9")
+    found.set_node("b", by_hand)
+    assert evolve(link, destination=Prefix.parse("172.16.0.9")) in seen(found)
+
+
+def test_the_address_of_a_node_never_goes_through_a_tunnel() -> None:
+    pools = (make_pool("192.0.2.0/24", vxlan=ALWAYS), make_pool("198.51.100.0/24", vxlan=ALWAYS))
+    block = BlockRoutes("b", ((Address.parse("198.51.100.3"), "c"),))
+    found = seen(
+        engine_of("a", nodes=(A, B, FAR), pools=pools, blocks={"198.51.100.0/26": block}, interfaces=(ETH1, ETH0))
+    )
+    assert Route(destination=Prefix.parse("192.0.2.2"), device="eth0") in found
+    assert not any(isinstance(each, str) and "198.51.100.3/32" in each for each in found)
+    assert not any(isinstance(each, Route) and each.destination == Prefix.parse("198.51.100.3") for each in found)
+
+
+def test_pools_for_load_balancers_alone_are_no_pools() -> None:
+    pools = (make_pool("10.0.0.0/16", vxlan=ALWAYS, uses=(AllowedUse.LOAD_BALANCER,)),)
+    found = seen(engine_of("a", nodes=(A, B), pools=pools, interfaces=(ETH0,)))
+    assert found == frozenset()
+
+
+@pytest.mark.parametrize(
+    "nodes,interfaces,problem",
+    [
+        ((make_node("a"), B), (ETH0,), "pods of other nodes are not reached over IPv4: this node has no IPv4 address"),
+        (
+            (A, B),
+            (),
+            "pods of other nodes are not reached over IPv4: no interface has the address of this node, 192.0.2.1",
+        ),
+        ((A,), (ETH0,), "there is no route to addresses of node b: it is not registered"),
+        ((A, make_node("b")), (ETH0,), "there is no route to pods of node b: it has no IPv4 address"),
+        (
+            (A, make_node("b", "192.0.2.2/24")),
+            (ETH0,),
+            "there is no route to pods of node b: it has no IPv4 VXLAN tunnel address yet",
+        ),
+    ],
+)
+def test_a_missing_fact_is_named_and_costs_its_own_routes(nodes: tuple, interfaces: tuple, problem: str) -> None:  # type: ignore[type-arg]
+    blocks = {OF_B: BlockRoutes("b")}
+    for pool in (make_pool("10.0.0.0/16", vxlan=ALWAYS), make_pool("10.0.0.0/16", ipip=ALWAYS)):
+        found = engine_of("a", nodes=nodes, pools=(pool,), blocks=blocks, interfaces=interfaces)
+        assert not any(isinstance(each, str) for each in seen(found)) or "VXLAN" in problem
+        if "VXLAN" not in problem or pool.spec.vxlan_mode is ALWAYS:
+            assert problem in problems(found)
+
+
+def test_a_node_without_a_tunnel_address_of_its_own_makes_no_device_and_says_nothing_of_the_others() -> None:
+    for pool in (make_pool("10.0.0.0/16", vxlan=ALWAYS), make_pool("10.0.0.0/16", ipip=ALWAYS)):
+        nodes = (make_node("a", "192.0.2.1/24"), B)
+        found = engine_of("a", nodes=nodes, pools=(pool,), blocks={OF_B: BlockRoutes("b")}, interfaces=(ETH0,))
+        assert seen(found) == frozenset()
+        assert problems(found) == []
+
+
+def test_nothing_is_known_before_the_own_node_and_the_settings_are() -> None:
+    found = engine_of("a", nodes=(B,), pools=(make_pool("10.0.0.0/16"),), blocks=BLOCKS, interfaces=(ETH0,))
+    assert found.desired() == ()
+    assert RouteEngine("a").desired() == ()
+
+
+def test_of_two_nodes_with_one_tunnel_address_the_first_counts_and_both_are_named() -> None:
+    twin = make_node("c", "192.0.2.3/24", tunnel="10.0.0.65")
+    found = engine(ALWAYS)
+    found.set_node("c", twin)
+    problem = "two nodes have the same IPv4 tunnel address, so that the second one is not reached through tunnels"
+    assert problems(found) == [f"{problem}: b and c: 10.0.0.65"]
+    nodes = {each.node_address for each in seen(found) if isinstance(each, FdbEntry)}
+    assert nodes == {Address.parse("192.0.2.2")}
+    found.set_node("b", None)
+    assert f"the route to {OF_C} via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450" in seen(found)
+
+
+def test_of_two_nodes_with_one_mac_the_first_counts() -> None:
+    found = engine(ALWAYS)
+    found.set_node("c", evolve(FAR, spec=evolve(FAR.spec, vxlan_tunnel_mac=vxlan_mac("b", Family.IPV4))))
+    assert any("the same IPv4 tunnel MAC" in each for each in problems(found))
+    assert not any(isinstance(each, str) and OF_C in each for each in seen(found))
+
+
+def test_an_address_without_a_known_node_is_named() -> None:
+    found = engine(ALWAYS)
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", nodeless=(Address.parse("10.0.0.70"),)))
+    assert problems(found) == [
+        "an address of a block has no recorded node, so that it has no route of its own: 10.0.0.64/26: 10.0.0.70"
+    ]
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def sorts(changes: tuple[Change, ...]) -> list[str]:
+    return [f"{type(each).__name__} {type(each.entry).__name__}" for each in changes]
+
+
+def test_changes_come_in_an_order_in_which_nothing_is_missing() -> None:
+    found = engine(ALWAYS)
+    first = found.changes()
+    assert [*dict.fromkeys(sorts(first))] == [
+        "Put Tunnel",
+        "Put FdbEntry",
+        "Put TunnelNeighbour",
+        "Put Nexthop",
+        "Put Route",
+    ]
+    found.note_applied(first, ())
+    assert found.changes() == ()
+    found.set_node("b", None)
+    found.set_block(Prefix.parse(OF_B), None)
+    assert sorts(found.changes()) == ["Remove Route", "Remove Nexthop", "Remove TunnelNeighbour", "Remove FdbEntry"]
+    found.set_pools([])
+    assert sorts(found.changes())[-1] == "Remove Tunnel"
+
+
+def test_one_node_that_changes_its_address_is_one_message_and_one_that_changes_its_tunnel_address_three() -> None:
+    found = engine(ALWAYS)
+    found.note_applied(found.changes(), ())
+    found.set_node("b", make_node("b", "192.0.2.22/24", tunnel="10.0.0.65"))
+    assert sorts(found.changes()) == ["Put FdbEntry"]
+    found.note_applied(found.changes(), ())
+    found.set_node("b", make_node("b", "192.0.2.22/24", tunnel="10.0.0.66"))
+    assert sorts(found.changes()) == ["Put TunnelNeighbour", "Put Nexthop", "Remove TunnelNeighbour"]
+
+
+def test_a_block_that_moves_is_replaced_by_one_message() -> None:
+    found = engine(ALWAYS)
+    found.note_applied(found.changes(), ())
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("c"))
+    changes = found.changes()
+    assert sorts(changes)[0] == "Put Route"
+    assert "Remove Route" not in sorts(changes)
+
+
+def test_what_failed_is_tried_again_and_what_a_foreign_hand_did_is_repaired() -> None:
+    found = engine(ALWAYS)
+    first = found.changes()
+    failed = FailedChange(first[-1], KernelError("adding a route", "no"))
+    found.note_applied(first, (failed,))
+    assert found.changes() == (first[-1],)
+    found.note_applied(found.changes(), ())
+    entries = [each.entry for each in first]
+    state = RoutingState(
+        tunnels=tuple(each for each in entries if isinstance(each, Tunnel)),
+        fdb=tuple(each for each in entries if isinstance(each, FdbEntry))[1:],
+        neighbours=tuple(each for each in entries if isinstance(each, TunnelNeighbour)),
+        nexthops=tuple(each for each in entries if isinstance(each, Nexthop)),
+        routes=(*(each for each in entries if isinstance(each, Route)), blackhole("10.5.0.0/26")),
+        foreign=(ForeignEntry("vxlan6.netplug", "it has no alias of netplug"),),
+    )
+    found.observe(state)
+    assert sorts(found.changes()) == ["Put FdbEntry", "Remove Route"]
+    assert problems(found) == [
+        "a device of another program is where a tunnel is to be: vxlan6.netplug: it has no alias of netplug"
+    ]
+
+
+def test_nexthops_of_a_former_process_keep_their_ids() -> None:
+    before = engine(ALWAYS)
+    first = before.changes()
+    nexthops = tuple(each.entry for each in first if isinstance(each.entry, Nexthop))
+    moved = tuple(evolve(each, id=each.id + 100) for each in nexthops)
+    after = RouteEngine("a")
+    old = Nexthop(NEXTHOP_BASE, "eth0", Address.parse("192.0.2.9"), is_onlink=False)
+    after.observe(RoutingState(nexthops=(*moved, old)))
+    after.set_settings(SETTINGS)
+    after.set_interfaces((ETH0,))
+    after.set_pools([make_pool("10.0.0.0/16", vxlan=ALWAYS)])
+    for node in (A, B, FAR, make_node("d", "192.0.2.4/24", tunnel="10.0.0.193")):
+        after.set_node(node.metadata.name, node)
+    for prefix, block in {**BLOCKS, "10.0.0.192/26": BlockRoutes("d")}.items():
+        after.set_block(Prefix.parse(prefix), block)
+    changes = after.changes()
+    assert [each for each in changes if isinstance(each.entry, Nexthop)] == [
+        Put(Nexthop(NEXTHOP_BASE + 1, "vxlan.netplug", Address.parse("10.0.0.193"), is_onlink=True)),
+        Remove(old),
+    ]
+
+
+def test_ids_begin_again_when_all_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "NEXTHOP_COUNT", 2)
+    assert NEXTHOP_COUNT > 2
+    found = engine(ALWAYS)
+    ids = {each.entry.id for each in found.changes() if isinstance(each.entry, Nexthop)}
+    assert ids == {NEXTHOP_BASE, NEXTHOP_BASE + 1}
+    found.set_node("b", None)
+    found.set_block(Prefix.parse(OF_B), None)
+    found.note_applied(found.changes(), ())
+    found.set_node("d", make_node("d", "192.0.2.4/24", tunnel="10.0.0.193"))
+    found.set_block(Prefix.parse("10.0.0.192/26"), BlockRoutes("d"))
+    assert {each.id for each in found.desired() if isinstance(each, Nexthop)} == ids
+
+
+def test_what_is_told_twice_changes_nothing() -> None:
+    found = engine(ALWAYS)
+    found.note_applied(found.changes(), ())
+    found.set_settings(SETTINGS)
+    found.set_interfaces((ETH0,))
+    found.set_pools([make_pool("10.0.0.0/16", vxlan=ALWAYS)])
+    found.set_node("b", B)
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("b"))
+    assert found.changes() == ()
+    assert found.interfaces == (ETH0,)
+
+
+# --- what stored records say ------------------------------------------------------------------------------------------
+
+
+def attribute(handle: str, node: str = "", released_ns: int | None = None) -> Attribute:
+    owner = (("node", node),) if node else ()
+    return Attribute(handle=handle, owner=owner, released_ns=released_ns)
+
+
+def test_only_addresses_that_other_nodes_hold_count_of_a_block() -> None:
+    block = Block.new(Prefix.parse("10.0.0.0/29"), owner="host:a", now_ns=0)
+    holders = (
+        attribute("own", "a"),
+        attribute("other", "b"),
+        attribute("nobody"),
+        attribute("gone", "b", released_ns=1),
+        attribute(RESERVED_HANDLE),
+    )
+    for number, each in enumerate(holders):
+        block = block.assign((Ordinal(number),), each)
+    other, nobody = Address.parse("10.0.0.1"), Address.parse("10.0.0.2")
+    assert find_block_routes(block, is_confirmed=True) == BlockRoutes("a", ((other, "b"),), (nobody,))
+    # Without a confirmed affinity the block is nobody's, and each address has a route of its own.
+    elsewhere = ((Address.parse("10.0.0.0"), "a"), (other, "b"))
+    assert find_block_routes(block, is_confirmed=False) == BlockRoutes("", elsewhere, (nobody,))
+    empty = Block.new(Prefix.parse("10.0.0.0/29"), owner="host:a", now_ns=0)
+    assert find_block_routes(empty, is_confirmed=True) == BlockRoutes("a")
+
+
+def record(key: Key[object], value: object) -> Record[object]:
+    return Record(key, value, Revision("1"))
+
+
+def view_of(*records: Record[object]) -> View:
+    view = View(clock=ManualClock(), uncached_kinds=frozenset())
+    kinds = (NODE, IPPOOL, BLOCK, AFFINITY, NODE_CONFIGURATION)
+    found = {kind: tuple(each for each in records if each.key.kind == kind) for kind in kinds}
+    results: dict[Query, ReadResult] = {List(kind): ReadResult(each) for kind, each in found.items()}
+    view.follow_lists(Snapshot(results, {kind: Revision("1") for kind in kinds}), now_s=0.0)
+    return view
+
+
+def test_an_engine_follows_a_view() -> None:
+    pool = make_pool("10.0.0.0/16", vxlan=ALWAYS)
+    prefix = Prefix.parse(OF_B)
+    block = Block.new(prefix, owner="host:b", now_ns=0)
+    affinity = affinity_key("host:b", prefix)
+    view = view_of(
+        record(node_key("a"), A),
+        record(node_key("b"), B),
+        record(pool.key, pool),
+        record(block_key(prefix), block),
+        record(affinity, Affinity(state=AffinityState.PENDING)),
+    )
+    found = engine_of("a", interfaces=(ETH0,))
+    mark, changed = view.changes_since(START)
+    update_routes(found, view, changed)
+    assert not any(isinstance(each, str) and OF_B in each for each in seen(found)), "a pending affinity owns nothing"
+    confirmed = Affinity(state=AffinityState.CONFIRMED)
+    view.apply_event(WatchEvent(affinity, confirmed, Revision("2")), now_s=0.0)
+    mark, changed = view.changes_since(mark)
+    update_routes(found, view, changed)
+    route = f"the route to {OF_B} via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450"
+    assert route in seen(found)
+    view.apply_event(WatchEvent(pool.key, None, Revision("2")), now_s=0.0)
+    view.apply_event(WatchEvent(NODE_CONFIGURATION.key("default"), None, Revision("2")), now_s=0.0)
+    view.apply_event(WatchEvent(BLOCK.key("ipv4", "no block"), None, Revision("2")), now_s=0.0)
+    mark, changed = view.changes_since(mark)
+    update_routes(found, view, changed)
+    assert f"the route to {OF_B} via the link by 192.0.2.2 over eth0 from 192.0.2.1 mtu 0" in seen(found)
+    view.apply_event(WatchEvent(node_key("b"), None, Revision("3")), now_s=0.0)
+    view.apply_event(WatchEvent(block_key(prefix), None, Revision("3")), now_s=0.0)
+    mark, changed = view.changes_since(mark)
+    update_routes(found, view, changed)
+    assert seen(found) == frozenset()
+    unowned = evolve(block, owner="")
+    view.apply_event(WatchEvent(block_key(prefix), unowned, Revision("4")), now_s=0.0)
+    update_routes(found, view, None)
+    assert found.blocks == {prefix: BlockRoutes("")}
+
+
+def configuration(name: str, **spec: int) -> Record[object]:
+    value = NodeConfiguration(metadata=Metadata(name=name), spec=NodeConfigurationSpec(**spec))  # type: ignore[arg-type]
+    return record(NODE_CONFIGURATION.key(name), value)
+
+
+def test_settings_of_the_node_come_before_those_for_all_and_mtus_follow_from_the_interfaces() -> None:
+    interfaces = (interface("eth0", "192.0.2.1/24", mtu=9000),)
+    settings = find_route_settings(view_of(), "a", interfaces)
+    assert settings.vxlan_mtu == {Family.IPV4: 8950, Family.IPV6: 8930}
+    assert (settings.ipip_mtu, settings.vxlan_vni, settings.vxlan_port) == (8980, 4096, 4789)
+    for_all = configuration("default", vxlan_vni=7, vxlan_port=8472, vxlan_mtu=0)
+    view = view_of(for_all, configuration("node.a", vxlan_vni=8))
+    settings = find_route_settings(view, "a", interfaces, is_bgp_enabled=True, mtus=MTUSettings(ipip=1400))
+    assert (settings.vxlan_vni, settings.vxlan_port, settings.is_bgp_enabled) == (8, 8472, True)
+    assert (settings.vxlan_mtu[Family.IPV4], settings.ipip_mtu) == (8950, 1400)
