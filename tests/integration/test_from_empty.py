@@ -182,6 +182,7 @@ def test_the_charts(nothing: EmptyCluster, tool: ToolUser, tmp_path: Path, mode:
     helm.run("uninstall", "netplug", "--namespace", namespace)
     kubectl("delete", "namespace", namespace, "--timeout=290s")
     kubectl("-n", "kube-system", "delete", "lease", "netplug-operator")
+    nothing.allow_deletion(definitions)
     kubectl("delete", "-f", "-", stdin=definitions)
     take_off_nodes(nothing)
 
