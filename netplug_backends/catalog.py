@@ -23,6 +23,7 @@ CATALOG: Mapping[str, Mapping[str, str]] = {
         "netplug-ipam": "netplug_backends.blocks.hookimpls",
     },
     "dataplane": {"linux": "netplug_backends.linux.hookimpls", "memory": "netplug_backends.memory.hookimpls"},
+    "bgp": {"bird": "netplug_backends.bird.hookimpls", "memory": "netplug_backends.memory.hookimpls"},
     "host": {"host": "netplug_backends.host.hookimpls"},
     "orchestrator": {
         "kubernetes": "netplug_backends.kubernetes.hookimpls",

@@ -19,6 +19,7 @@ from netplug_core.locks import no_lock
 if TYPE_CHECKING:
     from netplug_core.clock import Clock, Deadline
     from netplug_core.cni.request import CNIRequest
+    from netplug_core.dataplane.bgp import BgpDaemon
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.protocol import Datastore
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "PROJECT", "BackendDescription", "HostServices", "IPAMContext", "hookimpl", "hookspec", "netplug_describe",
-    "netplug_open_dataplane", "netplug_open_datastore", "netplug_open_host", "netplug_open_ipam",
-    "netplug_open_orchestrator",
+    "PROJECT", "BackendDescription", "BgpContext", "HostServices", "IPAMContext", "hookimpl", "hookspec",
+    "netplug_describe", "netplug_open_bgp", "netplug_open_dataplane", "netplug_open_datastore", "netplug_open_host",
+    "netplug_open_ipam", "netplug_open_orchestrator",
 ]  # fmt: skip
 
 PROJECT = "netplug"
@@ -85,6 +86,20 @@ class IPAMContext:
 
 
 @frozen(kw_only=True)
+class BgpContext:
+    """What a BGP daemon is opened with.
+
+    ``folder`` is for its files, which outlive this process and not the machine's next start. ``count_routes`` says how
+    many routes of the kernel's main table have the protocol ``bird``.
+    """
+
+    folder: str
+    clock: Clock
+    log: Log
+    count_routes: Callable[[], int]
+
+
+@frozen(kw_only=True)
 class BackendDescription:
     """What a backend offers: its version, and for each interface (``datastore``, ``ipam``, …) the names it opens."""
 
@@ -125,6 +140,11 @@ def netplug_open_orchestrator(
 @hookspec(firstresult=True)
 def netplug_open_host(name: str) -> AbstractContextManager[HostServices] | None:
     """Time, chance and identifiers of this machine, for ``host``."""
+
+
+@hookspec(firstresult=True)
+def netplug_open_bgp(name: str, context: BgpContext) -> AbstractContextManager[BgpDaemon] | None:
+    """The BGP daemon of that name, such as ``bird``. It goes on after the context has ended."""
 
 
 @hookspec

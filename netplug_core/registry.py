@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from netplug_core.clock import Clock
+    from netplug_core.dataplane.bgp import BgpDaemon
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.hookspecs import BackendDescription, HostServices, IPAMContext
+    from netplug_core.hookspecs import BackendDescription, BgpContext, HostServices, IPAMContext
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
     from netplug_core.orchestrator.protocol import Orchestrator
@@ -36,8 +37,8 @@ ENTRY_POINT_GROUP = "netplug.backends"
 """The group in which a distribution names the modules of its backends."""
 
 Catalog = Mapping[str, Mapping[str, str]]
-"""For each interface (``datastore``, ``ipam``, ``dataplane``, ``orchestrator``, ``host``): a backend's name to the
-module of its hooks."""
+"""For each interface (``datastore``, ``ipam``, ``dataplane``, ``orchestrator``, ``bgp``, ``host``): a backend's name to
+the module of its hooks."""
 
 _NETCONF_KEYS = {"datastore": "datastore_type", "ipam": "ipam.type", "dataplane": "dataplane_options.type"}
 _DISTRIBUTION = "netplug"
@@ -85,6 +86,10 @@ class Registry:
         """The orchestrator of that name; errors as for ``open_datastore``."""
         opened = self._open("orchestrator", name, settings=settings, clock=clock)
         return cast("AbstractContextManager[Orchestrator]", opened)
+
+    def open_bgp(self, name: str, context: BgpContext) -> AbstractContextManager[BgpDaemon]:
+        """The BGP daemon of that name; errors as for ``open_datastore``."""
+        return cast("AbstractContextManager[BgpDaemon]", self._open("bgp", name, context=context))
 
     def open_host(self, name: str = "host") -> AbstractContextManager[HostServices]:
         """Time, chance and identifiers of a machine; errors as for ``open_datastore``."""

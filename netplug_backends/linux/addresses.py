@@ -1,4 +1,4 @@
-"""The interfaces and addresses of the node, and which of its addresses the kernel would send from.
+"""The interfaces and addresses of the node, which of its addresses the kernel would send from, and whose routes it has.
 
 Two listings, of the links and of the addresses, however many there are. They are read in the network namespace of the
 calling thread; nothing is changed.
@@ -15,10 +15,13 @@ from typing import Final
 from attrs import define, field
 
 from netplug_backends.linux.netlink import (
+    MAIN_TABLE,
     NetlinkMessage,
     NetlinkSocket,
     decode_attributes,
+    decode_route,
     encode_attribute,
+    query_routes,
 )
 from netplug_core.addressing import Address, Family, InterfaceAddress
 from netplug_core.clock import Deadline
@@ -26,9 +29,12 @@ from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import AddressState, HostAddress, HostInterface
 
 __all__ = [
-    "NAME_S", "decode_host_address", "decode_host_link", "find_interfaces", "find_source_address",
-    "list_host_addresses", "list_host_links",
+    "BIRD_PROTOCOL", "NAME_S", "count_routes", "decode_host_address", "decode_host_link", "find_interfaces",
+    "find_source_address", "list_host_addresses", "list_host_links",
 ]  # fmt: skip
+
+BIRD_PROTOCOL: Final = 12
+"""What routes of BIRD have as their protocol. Source: ``rtnetlink.h``."""
 
 NAME_S: Final = 2.0
 """How long a name server may take."""
@@ -210,3 +216,19 @@ class _Resolution:
             self.answer.append(error)
         except UnicodeError as error:
             self.answer.append(OSError(f"no host can have the name {self.name!r}: {error}"))
+
+
+# --- routes -----------------------------------------------------------------------------------------------------------
+
+_PROTOCOL_OFFSET = 5  # in the header of a route: family, two lengths, TOS, table, protocol
+
+
+def count_routes(protocol: int) -> int:
+    """How many routes of the main table have a protocol, in both families.
+
+    Raises:
+        KernelError: the kernel would not say.
+    """
+    with NetlinkSocket.open() as kernel:
+        routes = [body for family in Family for body in _list(kernel, query_routes(family))]
+    return sum(body[_PROTOCOL_OFFSET] == protocol and decode_route(body).table == MAIN_TABLE for body in routes)

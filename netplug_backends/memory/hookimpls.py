@@ -1,4 +1,4 @@
-"""Offers the datastore, the dataplane and the orchestrator ``memory``, which live in one process."""
+"""Offers the datastore, the dataplane, the orchestrator and the BGP daemon ``memory``, which live in one process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from netplug_core.hookspecs import BackendDescription, hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
+    from netplug_core.dataplane.bgp import BgpDaemon
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.hookspecs import BgpContext
     from netplug_core.log import Log
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["netplug_describe", "netplug_open_dataplane", "netplug_open_datastore", "netplug_open_orchestrator"]
+__all__ = [
+    "netplug_describe", "netplug_open_bgp", "netplug_open_dataplane", "netplug_open_datastore",
+    "netplug_open_orchestrator",
+]  # fmt: skip
 
 
 @hookimpl
@@ -57,8 +62,19 @@ def netplug_open_orchestrator(
 
 
 @hookimpl
+def netplug_open_bgp(name: str, context: BgpContext) -> AbstractContextManager[BgpDaemon] | None:
+    """A BGP daemon that reaches no other one."""
+    if name != "memory":
+        return None
+    from netplug_backends.memory.bgp import MemoryBgpNetwork
+
+    del context  # it has no files
+    return nullcontext(MemoryBgpNetwork().add())
+
+
+@hookimpl
 def netplug_describe() -> BackendDescription:
     """One of each."""
     return BackendDescription(
-        version=__version__, names=dict.fromkeys(("datastore", "dataplane", "orchestrator"), ("memory",))
+        version=__version__, names=dict.fromkeys(("datastore", "dataplane", "orchestrator", "bgp"), ("memory",))
     )

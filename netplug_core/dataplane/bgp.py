@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, NetplugError, excerpt
+from netplug_core.errors import NetplugError, excerpt
 from netplug_core.resources.bgp import BindMode, FilterAction, MatchOperator, PeerType
 from netplug_core.resources.fields import LogSeverity
 
@@ -205,8 +205,6 @@ class SessionStatus:
     state: str = ""
     since: str = ""
     error: str = ""
-    imported: int = 0
-    exported: int = 0
 
 
 @frozen(kw_only=True)
@@ -233,8 +231,14 @@ class BgpRefused(NetplugError):
 
 
 @frozen
-class ForeignBgpDaemon(ConfigurationError):
-    """Another daemon speaks BGP on this machine, or has left its routes; it and they are left alone."""
+class ForeignBgpDaemon(NetplugError):
+    """Another daemon speaks BGP on this machine, or has left routes; it and they are left alone."""
+
+    found: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"BGP is not started beside another daemon: {self.found}; {self.advice}"
 
 
 class BgpDaemon(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyroute2 import IPRoute
 
-from netplug_backends.linux.addresses import find_interfaces, find_source_address
+from netplug_backends.linux.addresses import BIRD_PROTOCOL, count_routes, find_interfaces, find_source_address
 from netplug_backends.linux.netns import entered_namespace
 from netplug_core.addressing import Address, Family
 from netplug_core.dataplane.protocol import KernelError
@@ -76,3 +76,11 @@ def test_the_source_of_packets_is_that_of_the_route(node: NetnsNode) -> None:
         node.run("ip", "route", "delete", "default")
         with pytest.raises(KernelError, match=r"address for 203\.0\.113\.9: Network is unreachable"):
             find_source_address("203.0.113.9", Family.IPV4, deadline=deadline_in())
+
+
+def test_routes_of_the_main_table_are_counted_by_their_protocol(node: NetnsNode) -> None:
+    for destination, more in (("10.9.0.0/24", ()), ("10.9.1.0/24", ("table", "77")), ("fd09::/64", ())):
+        node.run("ip", "route", "add", "blackhole", destination, "protocol", "bird", *more)
+    node.run("ip", "route", "add", "blackhole", "10.9.2.0/24", "protocol", "static")
+    with entered_namespace(f"/proc/{node.pid}/ns/net"):
+        assert count_routes(BIRD_PROTOCOL) == 2

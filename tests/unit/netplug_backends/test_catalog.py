@@ -13,7 +13,7 @@ import pytest
 from netplug_backends.catalog import CATALOG
 from netplug_core import __version__
 from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
-from netplug_core.hookspecs import BackendDescription, IPAMContext
+from netplug_core.hookspecs import BackendDescription, BgpContext, IPAMContext
 from netplug_core.log import Level
 from netplug_core.registry import Registry
 from netplug_core.settings.model import DatastoreSettings
@@ -45,6 +45,9 @@ def open_backend(interface: str, name: str, settings: DatastoreSettings) -> Abst
         return registry.open_orchestrator(name, settings, CLOCK)
     if interface == "host":
         return registry.open_host(name)
+    if interface == "bgp":
+        folder = f"{Path(settings.sqlite_path).parent}/bgp"
+        return registry.open_bgp(name, BgpContext(folder=folder, clock=CLOCK, log=ignore_line, count_routes=lambda: 0))
     with registry.open_datastore("memory", settings, CLOCK) as store:
         context = IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5, request=a_request())
         return registry.open_ipam(name, context)

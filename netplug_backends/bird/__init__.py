@@ -1,0 +1,1 @@
+"""BGP by BIRD 2: its configuration as text, its control socket, and its process."""

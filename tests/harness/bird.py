@@ -1,0 +1,276 @@
+"""Nodes with a BIRD each: namespaces on one switch, the tables of their kernels, and events of their routes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeVar
+
+import pytest
+from attrs import define, field, frozen
+
+from netplug_backends.bird.process import BirdDaemon
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.linux.addresses import BIRD_PROTOCOL, count_routes
+from netplug_backends.linux.netns import entered_namespace
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.bgp import LEARNED_METRIC, BgpPlan, BgpStatus
+from netplug_core.dataplane.routing import ADVERTISED_TABLE
+from netplug_core.log import Level
+from tests.harness.node import NetnsNode, open_node
+from tests.harness.switch import NodePort, open_switch, plug_in
+from tests.harness.waiting import wait_until
+
+__all__ = ["BirdHarness", "BirdNode", "RouteEvents", "ThereDaemon", "find_bird", "open_bird_nodes"]
+
+T = TypeVar("T")
+
+_CALL_S = 20.0
+
+
+def find_bird() -> str:
+    """Debian's BIRD 2; the test is skipped when it is missing, which in CI is a failure."""
+    found = shutil.which("bird") or shutil.which("bird", path="/usr/sbin:/usr/local/sbin")
+    return found or pytest.skip("bird is missing: apt-get install bird2")
+
+
+def ignore_lines(level: Level, message: str, /, **fields: object) -> None:
+    """A log that nobody reads."""
+    del level, message, fields
+
+
+@define
+class BirdNode:
+    """A node with its own kernel tables, and a BIRD that runs there."""
+
+    number: int
+    node: NetnsNode
+    port: NodePort
+    daemon: BirdDaemon
+
+    @property
+    def folder(self) -> str:
+        """Where the files of its BIRD are."""
+        return self.daemon.folder
+
+    def address(self, family: Family) -> Address:
+        """Its address on the switch."""
+        return Address.parse(self.port.ipv4 if family is Family.IPV4 else self.port.ipv6)
+
+    def there(self, call: Callable[[], T]) -> T:
+        """What a call returns that is made in the network namespace of the node."""
+        with entered_namespace(f"/proc/{self.node.pid}/ns/net"):
+            return call()
+
+    def apply(self, plan: BgpPlan) -> bool:
+        """Let its BIRD do what a plan says."""
+        return self.there(lambda: self.daemon.apply(plan, deadline=new_deadline()))
+
+    def status(self) -> BgpStatus:
+        """What its BIRD says; the request also wakes it."""
+        status = self.there(lambda: self.daemon.find_status(deadline=new_deadline()))
+        assert status is not None, f"the BIRD of node {self.number} does not run"
+        return status
+
+    def pid(self) -> int:
+        """The process of its BIRD."""
+        return int(Path(f"{self.folder}/bird.pid").read_text())
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send its BIRD a signal, and wait until it has ended."""
+        pid = self.pid()
+        os.kill(pid, number)
+        wait_until(lambda: not is_running(pid), f"BIRD {pid} has ended")
+
+    def announce(self, prefix: Prefix) -> None:
+        """Put a prefix into the table of what it announces."""
+        self._advertised("replace", prefix)
+
+    def withdraw(self, prefix: Prefix) -> None:
+        """Take a prefix out of it."""
+        self._advertised("delete", prefix)
+
+    def _advertised(self, verb: str, prefix: Prefix) -> None:
+        table = ("table", str(ADVERTISED_TABLE), "protocol", "78")
+        self.node.run("ip", f"-{prefix.family.value}", "route", verb, "blackhole", str(prefix), *table)
+
+    def announce_many(self, prefixes: Iterator[Prefix]) -> None:
+        """Put many prefixes into it at once."""
+        lines = "".join(f"route add blackhole {one} table {ADVERTISED_TABLE} protocol 78\n" for one in prefixes)
+        self.node.run("ip", "-batch", "-", stdin=lines)
+
+    def routes(self) -> dict[Prefix, dict[str, object]]:
+        """The routes of the protocol ``bird`` in its main table."""
+        found: dict[Prefix, dict[str, object]] = {}
+        for number in ("-4", "-6"):
+            text = self.node.run("ip", "-j", number, "route", "show", "table", "main", "proto", "bird")
+            found |= {Prefix.parse(one["dst"].replace("default", "0.0.0.0/0")): one for one in json.loads(text or "[]")}
+        return found
+
+    def learned(self) -> frozenset[Prefix]:
+        """Their destinations."""
+        return frozenset(self.routes())
+
+    def close(self) -> None:
+        """End its BIRD, if it runs."""
+        with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            os.kill(self.pid(), signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there that has not ended; one that nobody waits for counts as ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def new_deadline() -> Deadline:
+    """The deadline of a call that begins now."""
+    return Deadline.after(SystemClock(), _CALL_S)
+
+
+@contextmanager
+def open_bird_nodes(count: int) -> Iterator[tuple[BirdNode, ...]]:
+    """So many nodes, 11 and following, on one switch. Their BIRDs do not run yet; in the end they are killed."""
+    find_bird()
+    with ExitStack() as stack:
+        switch = stack.enter_context(open_switch())
+        nodes = []
+        for number in range(11, 11 + count):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="netplug-bird-"))
+            node = stack.enter_context(open_node(folder))
+            daemon = BirdDaemon(
+                folder=f"{folder}/bird",
+                clock=SystemClock(),
+                log=ignore_lines,
+                count_routes=partial(count_routes, BIRD_PROTOCOL),
+            )
+            made = BirdNode(number, node, plug_in(node, switch, number), daemon)
+            stack.callback(made.close)
+            nodes.append(made)
+        yield tuple(nodes)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@define
+class RouteEvents:
+    """What ``ip monitor route`` shows of a node, from the start on."""
+
+    node: BirdNode
+    _process: subprocess.Popen[bytes] = field(init=False)
+    _marks: int = field(default=0, init=False)
+
+    def __enter__(self) -> Self:
+        command = ["nsenter", "--target", str(self.node.node.pid), "--net", "ip", "monitor", "route"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._lines_before_mark()  # from now on it listens
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process.wait()
+
+    def seen(self) -> list[str]:
+        """The events of the protocol ``bird`` since the last look."""
+        return [line for line in self._lines_before_mark() if "proto bird" in line]
+
+    def _lines_before_mark(self) -> list[str]:
+        """What was shown until a route appears that is made now. It is made until it is seen: nobody may listen yet."""
+        assert self._process.stdout is not None
+        self._marks += 1
+        mark, text = f"198.18.0.{self._marks}", ""
+        while f"blackhole {mark}" not in text:
+            for verb in ("replace", "delete"):
+                self.node.node.run("ip", "route", verb, "blackhole", f"{mark}/32", "table", "4711")
+            while select.select([self._process.stdout], [], [], 0.1)[0]:
+                text += os.read(self._process.stdout.fileno(), 1 << 16).decode()
+        return text.splitlines()
+
+
+# --- the suite --------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class ThereDaemon:
+    """The BIRD of a node, called in its namespace."""
+
+    at: BirdNode
+
+    def find_status(self, *, deadline: Deadline) -> BgpStatus | None:
+        return self.at.there(lambda: self.at.daemon.find_status(deadline=deadline))
+
+    def apply(self, plan: BgpPlan, *, deadline: Deadline) -> bool:
+        return self.at.there(lambda: self.at.daemon.apply(plan, deadline=deadline))
+
+    def pause(self, *, deadline: Deadline) -> None:
+        self.at.there(lambda: self.at.daemon.pause(deadline=deadline))
+
+    def stop(self, *, deadline: Deadline) -> None:
+        self.at.there(lambda: self.at.daemon.stop(deadline=deadline))
+
+
+@define
+class BirdHarness:
+    """The harness of the conformance suite over two BIRDs."""
+
+    nodes: tuple[BirdNode, ...]
+    _listeners: ExitStack = field(factory=ExitStack, init=False)
+
+    def daemon(self, node: int) -> ThereDaemon:
+        return ThereDaemon(self.nodes[node])
+
+    def address(self, node: int, family: Family) -> Address:
+        return self.nodes[node].address(family)
+
+    def deadline(self) -> Deadline:
+        return new_deadline()
+
+    def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
+        def is_so_now() -> bool:
+            for one in self.daemon(0), self.daemon(1):  # a request wakes a BIRD
+                one.find_status(deadline=new_deadline())
+            return is_so()
+
+        wait_until(is_so_now, what)
+
+    def announce(self, node: int, prefix: Prefix) -> None:
+        self.nodes[node].announce(prefix)
+
+    def withdraw(self, node: int, prefix: Prefix) -> None:
+        self.nodes[node].withdraw(prefix)
+
+    def learned(self, node: int) -> frozenset[Prefix]:
+        return self.nodes[node].learned()
+
+    def kill(self, node: int) -> None:
+        self.nodes[node].send_signal(signal.SIGKILL)
+
+    def listen(self, node: int, port: int) -> None:
+        def open_listener() -> socket.socket:
+            return socket.create_server(("0.0.0.0", port))
+
+        self._listeners.enter_context(self.nodes[node].there(open_listener))
+
+    def leave_route(self, node: int, prefix: Prefix) -> None:
+        where = ("dev", "lan0", "protocol", "bird", "metric", str(LEARNED_METRIC))
+        self.nodes[node].node.run("ip", "route", "add", str(prefix), *where)
+
+    def close(self) -> None:
+        """Close what listens."""
+        self._listeners.close()
