@@ -27,8 +27,9 @@ from netplug_core.dataplane.routing import (
     RoutingDataplane,
     Tunnel,
 )
+from netplug_core.datastore.feed import Damage, follow
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
-from netplug_core.datastore.view import START, Damage, Mark, View, follow
+from netplug_core.datastore.view import START, Mark, View
 from netplug_core.flows.node.tunnels import settle_tunnel_address
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import AFFINITY

@@ -19,6 +19,7 @@ from attrs import define, evolve, field, frozen
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import SECOND_NS, Clock, Deadline
 from netplug_core.datastore.batch import RequestQueue
+from netplug_core.datastore.feed import follow, follow_endpoints
 from netplug_core.datastore.protocol import (
     CALL_TIMEOUT_S,
     Atomicity,
@@ -31,7 +32,7 @@ from netplug_core.datastore.protocol import (
     ObservedDatastore,
     ShowsNodeEndpoints,
 )
-from netplug_core.datastore.view import View, follow, follow_endpoints
+from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, DatastoreError, NetplugError, Unavailable
 from netplug_core.expiry import parse_certificate_expiry, parse_token_expiry
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache

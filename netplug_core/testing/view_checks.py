@@ -13,8 +13,9 @@ from typing import Final
 from attrs import frozen
 
 from netplug_core.clock import Deadline
+from netplug_core.datastore.feed import follow
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
-from netplug_core.datastore.view import START, View, follow
+from netplug_core.datastore.view import START, View
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
     Create,

@@ -15,7 +15,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.view import follow
+from netplug_core.datastore.feed import follow
 from netplug_core.errors import Unauthorized
 from netplug_core.flows.ipam.affinities import relinquish_block
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.view import START, Mark, View, follow
+from netplug_core.datastore.feed import follow
+from netplug_core.datastore.view import START, Mark, View
 from netplug_core.errors import InvariantBroken, NetplugError, Unavailable
 from netplug_core.records import Create, Delete, Get, Key, Kind, List, Query, Revision, Update, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock

@@ -6,7 +6,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.node.stores import OpenCaches, SharedDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.view import follow
+from netplug_core.datastore.feed import follow
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS
 from netplug_core.ipam.outcome.record_memory import FORGOTTEN_AFTER_S
 from netplug_core.ipam.outcome.trace import RecordTrace

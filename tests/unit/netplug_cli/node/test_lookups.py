@@ -11,8 +11,9 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_cli.node.calls import CachedLookups
 from netplug_core.clock import Deadline
+from netplug_core.datastore.feed import follow
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
-from netplug_core.datastore.view import View, follow
+from netplug_core.datastore.view import View
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, PodFacts
 from netplug_core.records import Create, Get, Update

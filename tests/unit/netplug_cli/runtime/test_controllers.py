@@ -9,7 +9,8 @@ from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.runtime import controllers
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Deadline
-from netplug_core.datastore.view import View, follow
+from netplug_core.datastore.feed import follow
+from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.keys import Kind
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing

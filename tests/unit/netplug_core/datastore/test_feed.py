@@ -9,9 +9,10 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.feed import follow
 from netplug_core.datastore.protocol import FRESH_S, Datastore, DatastoreDescription
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.datastore.view import View, follow
+from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.records import (
     Create,

@@ -5,7 +5,8 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
-from netplug_core.datastore.view import MAX_CHANGES, START, Mark, View, follow
+from netplug_core.datastore.feed import follow
+from netplug_core.datastore.view import MAX_CHANGES, START, Mark, View
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
     Create,

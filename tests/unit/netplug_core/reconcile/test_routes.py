@@ -406,7 +406,7 @@ def test_ids_begin_again_when_all_were_given(monkeypatch: pytest.MonkeyPatch) ->
     assert {each.id for each in found.desired() if isinstance(each, Nexthop)} == ids
 
 
-def test_what_is_told_twice_changes_nothing() -> None:
+def test_what_is_repeated_changes_nothing() -> None:
     found = engine(ALWAYS)
     found.note_applied(found.changes(), ())
     found.set_settings(SETTINGS)

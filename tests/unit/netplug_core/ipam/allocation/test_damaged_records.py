@@ -7,8 +7,8 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
+from netplug_core.datastore.feed import follow
 from netplug_core.datastore.transaction import read_pages
-from netplug_core.datastore.view import follow
 from netplug_core.errors import ErrorCode, Unavailable
 from netplug_core.flows.ipam.collect import read_view
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
