@@ -1,6 +1,7 @@
 """What the node process does besides serving calls: its controllers, by name; ``packet_filter`` has one more.
 
-- ``status folder``, ``registration``: the node's Node in the datastore, with its labels, and the files beside it
+- ``status folder``, ``registration``: the node's Node in the datastore, with its addresses and labels, and the files
+  beside it
 - ``release records``: records of DELs whose datastore was away are replayed
 - ``helper plugins``: plugins that the configuration lists of the host name and that it lacks are reported
 - ``token of the plugin``: the token in the plugin's kubeconfig is renewed; the installer does it too
@@ -13,34 +14,42 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.cni.plugins import REPORT_AGAIN_S, MissingPlugin
 from netplug_core.cni.request import CNIRequest
+from netplug_core.dataplane.routing import HostInterface
 from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import NetplugError
 from netplug_core.flows.cni.release_records import has_work, keep_house, places_of, take_over
 from netplug_core.flows.node.registration import (
+    HostNetwork,
     NodeHost,
     NodeWorld,
+    SettledAddresses,
     copy_cluster_labels,
+    find_on_host,
     publish_node_name,
+    publish_pod_mtu,
     register_node,
+    settle_addresses,
+    store_release,
 )
 from netplug_core.flows.world import RecordCounts, RecordFiles
 from netplug_core.installation.installer import RETRY_S, IssuedToken, refresh_delay_s
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
-from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
+from netplug_core.reconcile.registration import RegistrationSettings, find_relevant_interfaces
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "LONGEST_PAUSE_S", "LOOK_EVERY_S", "MAX_CONFIGURATIONS", "PLUGINS_EVERY_S",
-    "RELEASE_EVERY_S", "REPLAY_EVERY_S", "TRY_AGAIN_S", "HelperPlugins", "NodeRegistration",
-    "RecordReplay", "StoreRelease", "TokenRefresh",
+    "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "INTERFACES_CHANGED", "LONGEST_PAUSE_S", "LOOK_EVERY_S",
+    "MAX_CONFIGURATIONS", "PLUGINS_EVERY_S", "RELEASE_EVERY_S", "REPLAY_EVERY_S", "TRY_AGAIN_S", "HelperPlugins",
+    "NodeRegistration", "RecordReplay", "RunWithOwnRights", "TokenRefresh",
 ]  # fmt: skip
 
 
@@ -115,39 +124,72 @@ RELEASE_EVERY_S = 600.0
 TRY_AGAIN_S = 5.0
 """The longest pause after a first failure; the pauses after the next ones are longer."""
 
-_REGISTRATION_TIMING = Timing(backoff=Backoff(first_s=TRY_AGAIN_S, longest_s=LOOK_EVERY_S))
+INTERFACES_CHANGED = Source("interfaces")
+"""Interfaces or addresses of the node have changed: what is registered may have to follow."""
+
+_GATHER_CHANGES_S = 2.0  # an interface that comes up has its addresses a little later
+_REPORT_S = 1.0  # what a pass has found to be wrong is reported by the next one
+
+_REGISTRATION_TIMING = Timing(backoff=Backoff(first_s=TRY_AGAIN_S, longest_s=LOOK_EVERY_S), gather_s=_GATHER_CHANGES_S)
+
+R = TypeVar("R")
 
 
-class StoreRelease(Protocol):
-    """Stores the release of this process as that of the cluster, with the rights of the process."""
+class RunWithOwnRights(Protocol):
+    """Does a step with a world whose datastore has the rights of this process, which may be others than calls have."""
 
-    def __call__(self, world: NodeWorld, settings: DatastoreSettings, *, has_just_started: bool) -> bool:
-        """Return whether that changed anything; see :func:`~netplug_core.flows.node.registration.store_release`."""
+    def __call__(self, world: NodeWorld, settings: DatastoreSettings, step: Callable[[NodeWorld], R]) -> R:
+        """Return what the step returns."""
         ...
+
+
+@frozen(kw_only=True)
+class _Look:
+    """What a pass of the registration sees. ``settings`` None: no datastore is configured.
+
+    ``due_s``: how long it is until the node is looked at again; 0: now.
+    """
+
+    settings: DatastoreSettings | None
+    registration: RegistrationSettings = field(factory=RegistrationSettings)
+    interfaces: tuple[HostInterface, ...] = ()
+    due_s: float = 0.0
+    problems: tuple[Problem, ...] = ()
 
 
 @define(kw_only=True)
 class NodeRegistration:
-    """Keeps the node registered: its Node in the datastore, the orchestrator's labels on it, and the files beside it.
+    """Keeps the node registered: its Node in the datastore, with addresses and labels, and the files beside it.
 
     It needs a datastore of its own configuration, as there may be no call for a long time. ``names`` has the configured
     name of the node, and the paths of its files. ``read_datastore`` reads which datastore the node is registered in,
-    with access to the orchestrator; None if none is configured. ``open_world`` opens what a configuration names.
+    with access to the orchestrator; None if none is configured. ``read_settings`` reads how it gets its addresses.
+    ``open_world`` opens what a configuration names. ``release`` is that of this process. ``poll_s``: how often the node
+    is looked at when no interface changes.
     """
 
     names: NetConf
     read_datastore: Callable[[], DatastoreSettings | None]
+    read_settings: Callable[[], RegistrationSettings]
+    network: HostNetwork
     open_world: Callable[[NetConf], AbstractContextManager[NodeWorld]]
-    store_release: StoreRelease
+    with_own_rights: RunWithOwnRights
+    release: str
     host: NodeHost
     clock: Clock
     log: Log
-    _next_release: float | None = field(default=None, init=False)
-    _registered: tuple[str, str] | None = field(default=None, init=False)  # what the log said last
+    poll_s: float = LOOK_EVERY_S
     name: str | None = field(default=None, init=False)
-    """The name that the node was registered by last; None: it was not yet."""
+    """The name by which the node is registered; None: not yet."""
+    addresses: SettledAddresses | None = field(default=None, init=False)
+    """What was registered last."""
+    _next_release: float | None = field(default=None, init=False)
+    _next_look: float = field(default=float("-inf"), init=False)
+    _used: tuple[object, ...] = field(default=(), init=False)  # what the last look was with
+    _registered: tuple[str, str] | None = field(default=None, init=False)  # what the log said last
+    _logged: dict[str, str] = field(factory=dict, init=False)
 
-    def controllers(self) -> tuple[Controller[None, None], Controller[DatastoreSettings | None, DatastoreSettings]]:
+    def controllers(self) -> tuple[Controller[None, None], Controller[_Look, _Look]]:
         """What keeps the folder of endpoint status files, and what keeps the node registered."""
         folder = Controller(
             name="status folder",
@@ -159,47 +201,97 @@ class NodeRegistration:
         )
         registration = Controller(
             name="registration",
-            observe=self._find_settings,
+            observe=self._look,
             plan=_plan_registration,
             act=self._register,
             failure="the node is not registered",
+            inputs=frozenset((INTERFACES_CHANGED,)),
             timing=_REGISTRATION_TIMING,
         )
         return folder, registration
 
-    def _find_settings(self, _deadline: Deadline) -> DatastoreSettings | None:
+    def _look(self, _deadline: Deadline) -> _Look:
         settings = self.read_datastore()
         if settings is None:
-            self._registered = None
-        return settings
+            self.name = self._registered = self.addresses = None
+            return _Look(settings=None)
+        registration = self.read_settings()
+        interfaces = self.network.find_interfaces()
+        has_changed = (settings, registration, find_relevant_interfaces(interfaces)) != self._used
+        return _Look(
+            settings=settings,
+            registration=registration,
+            interfaces=interfaces,
+            due_s=0.0 if has_changed else max(0.0, self._next_look - self.clock.monotonic()),
+            problems=self.addresses.problems if self.addresses is not None else (),
+        )
 
-    def _register(self, settings: DatastoreSettings, _deadline: Deadline) -> None:
+    def _register(self, look: _Look, _deadline: Deadline) -> None:
         """Register the node, and do what needs the same datastore. Without its labels it is registered all the same."""
-        before, self._registered = self._registered, None
+        settings = look.settings or self.names.datastore
+        before, self._registered, self._used = self._registered, None, ()
         netconf = evolve(self.names, datastore=settings)
         with self.open_world(netconf) as world:
             name = register_node(world, netconf)
+            problems = self._settle_addresses(world, netconf, look, name)
             publish_node_name(world, netconf, name)
-            self._registered, self.name = (name, settings.type), name
+            self.name, self._registered = name, (name, settings.type)
             if self._registered != before:
                 self.log(Level.INFO, "the node is registered", node=name, datastore=settings.type)
             steps = (
-                ("the labels of the orchestrator's node are not copied", lambda: self._copy_labels(world, name)),
+                (
+                    "the labels of the orchestrator's node are not copied",
+                    lambda: self._copy_labels(world, netconf, name),
+                ),
                 ("the release of the cluster is not stored", lambda: self._store_release(world, settings)),
             )
-            problems = tuple(problem for failure, step in steps if (problem := _find_problem(failure, step)))
+            problems += tuple(problem for failure, step in steps if (problem := _find_problem(failure, step)))
         if problems:
             raise Unfinished(problems)
+        self._next_look = self.clock.monotonic() + self.poll_s
+        self._used = (look.settings, look.registration, find_relevant_interfaces(look.interfaces))
 
-    def _copy_labels(self, world: NodeWorld, name: str) -> None:
-        if copy_cluster_labels(world, name):
+    def _settle_addresses(self, world: NodeWorld, netconf: NetConf, look: _Look, name: str) -> tuple[Problem, ...]:
+        """Register the addresses, and return what kept that from being done.
+
+        Raises:
+            Unfinished: an address that is configured belongs to another node, and this one was not registered before.
+        """
+        failure = "the addresses of the node are not registered"
+        problem = _find_problem(failure, lambda: self._settle(world, netconf, look, name))
+        if problem is not None or self.addresses is None:
+            return () if problem is None else (problem,)
+        conflicts = self.addresses.conflicts
+        problems = tuple(each.problem for each in conflicts)
+        if self.name is None and any(each.is_configured for each in conflicts):
+            raise Unfinished(problems)
+        return problems
+
+    def _settle(self, world: NodeWorld, netconf: NetConf, look: _Look, name: str) -> None:
+        settings, found = find_on_host(world, self.network, look.registration, name)
+        self.addresses = settled = self.with_own_rights(
+            world, netconf.datastore, lambda own: settle_addresses(own, name, settings, found)
+        )
+        registered = {
+            f"ipv{each.family.value}": str(each.address) for each in settled.addresses if each.address is not None
+        }
+        if registered != self._logged:
+            self.log(Level.INFO, "the addresses of the node are registered", node=name, **registered)
+            self._logged = registered
+        if publish_pod_mtu(world, netconf, settled.pod_mtu):
+            self.log(Level.INFO, "the MTU of pods is written", mtu=settled.pod_mtu, path=netconf.mtu_file)
+
+    def _copy_labels(self, world: NodeWorld, netconf: NetConf, name: str) -> None:
+        if copy_cluster_labels(world, netconf, name):
             self.log(Level.INFO, "the labels of the orchestrator's node are copied", node=name)
 
     def _store_release(self, world: NodeWorld, settings: DatastoreSettings) -> None:
-        now = self.clock.monotonic()
+        now, has_just_started = self.clock.monotonic(), self._next_release is None
         if self._next_release is not None and now < self._next_release:
             return
-        if self.store_release(world, settings, has_just_started=self._next_release is None):
+        if self.with_own_rights(
+            world, settings, lambda own: store_release(own, self.release, has_just_started=has_just_started)
+        ):
             self.log(Level.INFO, "the release of the cluster is that of this process now")
         self._next_release = now + RELEASE_EVERY_S
 
@@ -207,10 +299,12 @@ class NodeRegistration:
 _NO_DATASTORE = Problem(message="the node is not registered: no datastore is configured for that", level=Level.INFO)
 
 
-def _plan_registration(settings: DatastoreSettings | None) -> Plan[DatastoreSettings]:
-    if settings is None:
+def _plan_registration(look: _Look) -> Plan[_Look]:
+    if look.settings is None:
         return Plan(look_again_s=LOOK_EVERY_S, problems=(_NO_DATASTORE,))
-    return Plan(actions=(settings,), look_again_s=LOOK_EVERY_S)
+    if look.due_s > 0.0:
+        return Plan(look_again_s=look.due_s, problems=look.problems)
+    return Plan(actions=(look,), look_again_s=_REPORT_S, problems=look.problems)
 
 
 def _find_problem(failure: str, step: Callable[[], None]) -> Problem | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from random import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, evolve, frozen
 
@@ -17,29 +17,38 @@ from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import RunInContainer, run_here
 from netplug_backends.host.release_records import ReleaseRecordFolder
 from netplug_backends.host.requirements import look_for_plugins
+from netplug_backends.linux.addresses import find_interfaces, find_source_address
 from netplug_backends.linux.netns import is_own_namespace
 from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_cli.logs import Logger
 from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
 from netplug_cli.node.packet_filter import PacketFilter
 from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
-from netplug_cli.node.tasks import HelperPlugins, NodeRegistration, RecordReplay, TokenRefresh
+from netplug_cli.node.tasks import (
+    LOOK_EVERY_S,
+    HelperPlugins,
+    NodeRegistration,
+    RecordReplay,
+    TokenRefresh,
+)
 from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_core import __version__
+from netplug_core.addressing import Address, Family
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput
 from netplug_core.cni.plugins import MissingPlugin
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
+from netplug_core.dataplane.routing import HostInterface
 from netplug_core.datastore.protocol import Datastore, EndpointStorage, ShowsNodeEndpoints
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.cni.answer import answer, refuse
 from netplug_core.flows.cni.release_records import replay
 from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_plugin_token
-from netplug_core.flows.node.registration import NodeWorld, store_release
+from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.installation.installer import FILE_NAME, IssuedToken, TokenIssuer
@@ -47,6 +56,7 @@ from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.reconcile.registration import RegistrationSettings
 from netplug_core.registry import Registry
 from netplug_core.resources.fields import parse_duration_s
 from netplug_core.settings.apiconfig import datastore_settings_from_environment, has_datastore
@@ -54,6 +64,8 @@ from netplug_core.settings.model import MEMORY_DATASTORE, DatastoreSettings
 
 if TYPE_CHECKING:
     from netplug_cli.logs import WriteLine
+
+R = TypeVar("R")
 
 __all__ = [
     "NodeCalls", "find_token_refresh", "helper_plugins", "node_tasks",
@@ -314,7 +326,11 @@ def node_tasks(
         names=_names(environ),
         read_datastore=partial(_read_datastore, environ, config_file),
         open_world=partial(_open_world, host, clock, log),
-        store_release=partial(_store_release, environ, in_pod),
+        read_settings=partial(RegistrationSettings.parse, environ),
+        network=_Network(),
+        with_own_rights=partial(_with_own_rights, environ, in_pod),
+        release=f"v{__version__}",
+        poll_s=_find_poll_s(environ, log),
         host=host,
         clock=clock,
         log=log,
@@ -386,9 +402,11 @@ def _report_plugins(
 def _names(environ: Mapping[str, str]) -> NetConf:
     """The configured name of the node, and the paths of its files: keys of a network configuration, in upper case."""
     usual = NetConf()
+    nodename_file = _variable(environ, "NODENAME_FILE") or usual.nodename_file
     return NetConf(
         nodename=_variable(environ, "NODENAME"),
-        nodename_file=_variable(environ, "NODENAME_FILE") or usual.nodename_file,
+        nodename_file=nodename_file,
+        mtu_file=_variable(environ, "MTU_FILE") or f"{nodename_file.rpartition('/')[0]}/mtu",
         endpoint_status_dir=_variable(environ, "ENDPOINT_STATUS_DIR") or usual.endpoint_status_dir,
     )
 
@@ -421,8 +439,6 @@ def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetCon
     """A datastore that is opened for one look, and so with the credentials that there are by then."""
     registry, settings = open_registry(), netconf.datastore
     open_orchestrator = partial(registry.open_orchestrator, "kubernetes", settings, clock)
-    # Where the datastore is the orchestrator's own, its nodes have their labels.
-    has_labels_elsewhere = netconf.has_orchestrator and not settings.is_kubernetes
     with registry.open_datastore(settings.type, settings, clock) as datastore:
         yield NodeWorld(
             datastore=datastore,
@@ -430,38 +446,59 @@ def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetCon
             clock=clock,
             chance=random,
             log=log,
-            open_orchestrator=open_orchestrator if has_labels_elsewhere else None,
+            open_orchestrator=open_orchestrator if netconf.has_orchestrator else None,
         )
 
 
-def _store_release(
+def _with_own_rights(
     environ: Mapping[str, str],
     in_pod: RunInContainer,
     world: NodeWorld,
     settings: DatastoreSettings,
+    step: Callable[[NodeWorld], R],
     *,
-    has_just_started: bool,
     account_folder: str = "",
-) -> bool:
-    """Store this release, in a Kubernetes datastore with the account of the pod: the plugin's may not do that.
+) -> R:
+    """Do a step, in a Kubernetes datastore with the account of the pod: the plugin's may do less.
 
     ``account_folder`` has the files of the account; empty: the usual one.
     """
-    release = f"v{__version__}"
     if not settings.is_kubernetes or not environ.get("KUBERNETES_SERVICE_HOST"):
-        return store_release(world, release, has_just_started=has_just_started)
+        return step(world)
     # Loads the client of the API server, which no other process needs for this.
     from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
     from netplug_backends.kubernetes.datastore import KubernetesDatastore
     from netplug_backends.kubernetes.names import CrdMode
     from netplug_backends.kubernetes.service_account import find_account_client
 
-    def store_in_pod() -> bool:
+    def do_in_pod() -> R:
         folder = account_folder or SERVICE_ACCOUNT_FOLDER
         client = find_account_client(environ, clock=world.clock, folder=folder)
         if client is None:
-            return store_release(world, release, has_just_started=has_just_started)
+            return step(world)
         with closing(KubernetesDatastore(client, mode=CrdMode.configured(settings.api_group))) as datastore:
-            return store_release(evolve(world, datastore=datastore), release, has_just_started=has_just_started)
+            return step(evolve(world, datastore=datastore))
 
-    return in_pod(store_in_pod)
+    return in_pod(do_in_pod)
+
+
+class _Network:
+    """The network of this machine."""
+
+    def find_interfaces(self) -> tuple[HostInterface, ...]:
+        return find_interfaces()
+
+    def find_source_address(self, target: str, family: Family, *, deadline: Deadline) -> Address:
+        return find_source_address(target, family, deadline=deadline)
+
+
+def _find_poll_s(environ: Mapping[str, str], log: Log) -> float:
+    """How often the node is looked at; a duration that is not usable is a line of the log."""
+    text = environ.get("AUTODETECT_POLL_INTERVAL")
+    if not text:
+        return LOOK_EVERY_S
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        log(Level.WARNING, "AUTODETECT_POLL_INTERVAL is not used", cause=str(error))
+        return LOOK_EVERY_S

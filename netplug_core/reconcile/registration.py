@@ -407,6 +407,10 @@ class FamilySettings:
     setting: AddressSetting = AddressMode.UNSET
     method: DetectionMethod = FirstFound()
 
+    def may_detect(self, family: Family) -> bool:
+        """Whether the method may be used: IPv6 is detected only if that is asked for."""
+        return self.setting is AddressMode.DETECT or (self.setting is AddressMode.UNSET and family is Family.IPV4)
+
 
 _SUFFIXES: Final = {Family.IPV4: "", Family.IPV6: "6"}
 _NO_NETWORKING: Final = "none"
@@ -509,10 +513,8 @@ def settle_address(
     setting = settings.setting
     if isinstance(setting, ConfiguredAddress):
         return _settle_configured(setting, family, found)
-    is_detected = setting is AddressMode.DETECT
-    if setting is AddressMode.UNSET and stored is None:
-        is_detected = family is Family.IPV4
-    if not is_detected:
+    is_kept = stored is not None and setting is not AddressMode.DETECT
+    if is_kept or not settings.may_detect(family):
         return _settle_stored(family, found, stored)
     choice = choose_address(settings.method, family, found.interfaces, stored, found.internal)
     if choice.address is not None:

@@ -1,4 +1,4 @@
-"""A node that is to be registered, on a store, a machine and an orchestrator in memory."""
+"""A node that is to be registered, on a store, a machine, a network and an orchestrator in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
+from netplug_core.addressing import Address, Family, InterfaceAddress
 from netplug_core.clock import Deadline
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.routing import HostAddress, HostInterface
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.netconf.model import NetConf
@@ -22,9 +25,33 @@ from netplug_core.testing.clock import ManualClock
 from tests.harness.cni_node import FakeHost
 from tests.harness.node_server import Lines
 
-__all__ = ["NODE_NAME_FILE", "NodeHarness"]
+__all__ = ["MTU_FILE", "NODE_NAME_FILE", "FakeNetwork", "NodeHarness", "interface"]
 
 NODE_NAME_FILE = "/var/lib/netplug/nodename"
+MTU_FILE = "/var/lib/netplug/mtu"
+
+
+def interface(name: str, index: int, *addresses: str, mtu: int = 1500) -> HostInterface:
+    """An interface that is up, with usable addresses."""
+    held = tuple(HostAddress(held=InterfaceAddress.parse(text)) for text in addresses)
+    return HostInterface(name=name, index=index, is_up=True, mtu=mtu, addresses=held)
+
+
+@define
+class FakeNetwork:
+    """The network of a machine. ``sources`` has the local address for each target that can be reached."""
+
+    interfaces: tuple[HostInterface, ...] = (interface("eth0", 2, "10.240.0.11/24", "fd10::11/64"),)
+    sources: dict[str, str] = field(factory=dict)
+
+    def find_interfaces(self) -> tuple[HostInterface, ...]:
+        return self.interfaces
+
+    def find_source_address(self, target: str, family: Family, *, deadline: Deadline) -> Address:
+        found = self.sources.get(target)
+        if found is None:
+            raise KernelError(f"looking for the local {family} address for {target}", "Network is unreachable")
+        return Address.parse(found)
 
 
 @define
@@ -35,6 +62,7 @@ class NodeHarness:
     has_orchestrator: bool = True
     clock: ManualClock = field(factory=ManualClock)
     host: FakeHost = field(factory=FakeHost)
+    network: FakeNetwork = field(factory=FakeNetwork)
     log: Lines = field(factory=Lines)
     store: MemoryDatastore = field(init=False)
     orchestrator: MemoryOrchestrator = field(init=False)
@@ -57,6 +85,7 @@ class NodeHarness:
         return NetConf(
             nodename=self.names.nodename,
             nodename_file=NODE_NAME_FILE,
+            mtu_file=MTU_FILE,
             datastore=DatastoreSettings(type=datastore_type),
         )
 

@@ -1,9 +1,13 @@
-"""The release of the cluster on a real API server: stored with the account of the pod, not with that of the plugin."""
+"""What a node process stores on a real API server with the account of its pod, and not with that of the plugin.
+
+The release of the cluster, and the addresses of the node.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar, cast
 
 import pytest
 from attrs import frozen
@@ -11,10 +15,16 @@ from attrs import frozen
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import run_here
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.wiring.node_process import _open_world, _store_release
+from netplug_cli.wiring.node_process import _open_world, _with_own_rights
+from netplug_core import __version__
+from netplug_core.addressing import Family, InterfaceAddress
+from netplug_core.dataplane.routing import HostAddress, HostInterface
 from netplug_core.errors import Unauthorized
-from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.flows.node.registration import NodeWorld, settle_addresses, store_release
 from netplug_core.netconf.model import NetConf
+from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
+from netplug_core.records import Get
+from netplug_core.resources.node import node_key
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from tests.harness.node_server import Lines
 from tests.harness.servers.kube_apiserver import ApiServer
@@ -23,6 +33,8 @@ from tests.harness.servers.node_account import NAMESPACE, install_node_account
 from tests.harness.tool_user import ToolUser
 
 pytestmark = pytest.mark.apiserver
+
+T = TypeVar("T")
 
 
 @frozen
@@ -35,9 +47,10 @@ class NodePod:
     settings: DatastoreSettings
 
     def store(self, environ: dict[str, str]) -> bool:
-        return _store_release(
-            environ, run_here, self.world, self.settings, has_just_started=True, account_folder=self.account_folder
-        )
+        return self.do(environ, lambda own: store_release(own, f"v{__version__}", has_just_started=True))
+
+    def do(self, environ: dict[str, str], step: Callable[[NodeWorld], T]) -> T:
+        return _with_own_rights(environ, run_here, self.world, self.settings, step, account_folder=self.account_folder)
 
 
 @pytest.fixture(params=list(CrdMode), ids=lambda mode: mode.name)
@@ -81,3 +94,47 @@ def test_the_account_of_the_plugin_may_not_store_it(pod: NodePod) -> None:
     """Outside a pod there is no other one."""
     with pytest.raises(Unauthorized, match='cannot create resource "clusterinformations"'):
         pod.store({})
+
+
+# --- the addresses of the node ----------------------------------------------------------------------------------------
+
+
+def interface(address: str) -> FoundOnHost:
+    held = HostAddress(held=InterfaceAddress.parse(address))
+    return FoundOnHost(interfaces=(HostInterface(name="eth0", index=2, is_up=True, mtu=1500, addresses=(held,)),))
+
+
+@pytest.fixture
+def nodes(api_server: ApiServer) -> Iterator[tuple[str, str]]:
+    """Two nodes of the cluster."""
+    names = ("addressed-1", "addressed-2")
+    for name in names:
+        api_server.create("/api/v1/nodes", {"metadata": {"name": name, "annotations": {"theirs": "x"}}})
+    yield names
+    for name in names:
+        api_server.request("DELETE", f"/api/v1/nodes/{name}")
+
+
+def test_addresses_are_annotations_of_the_clusters_node(
+    pod: NodePod, nodes: tuple[str, str], api_server: ApiServer
+) -> None:
+    first, second = nodes
+    settings = RegistrationSettings.parse({"AS": "65000"})
+    found = interface("10.240.0.11/24")
+    settled = pod.do(pod.environ, lambda own: settle_addresses(own, first, settings, found))
+    assert (settled.conflicts, settled.pod_mtu) == ((), 1500)
+    stored = cast("dict[str, dict[str, dict[str, str]]]", api_server.request("GET", f"/api/v1/nodes/{first}"))
+    annotations = stored["metadata"]["annotations"]
+    assert annotations["projectnetplug.org/IPv4Address"] == "10.240.0.11/24"
+    assert annotations["projectnetplug.org/ASNumber"] == "65000"
+    assert annotations["theirs"] == "x"
+    conflict = pod.do(pod.environ, lambda own: settle_addresses(own, second, settings, found)).conflicts
+    assert list(map(str, conflict)) == [f"the node {first} has the address 10.240.0.11"]
+    read = pod.world.datastore.read([Get(node_key(first))], deadline=pod.world.pace().deadline).find(node_key(first))
+    assert read is not None
+    assert str(read.value.find_address(Family.IPV4)) == "10.240.0.11/24"
+
+
+def test_the_account_of_the_plugin_may_not_register_addresses(pod: NodePod, nodes: tuple[str, str]) -> None:
+    with pytest.raises(Unauthorized):
+        pod.do({}, lambda own: settle_addresses(own, nodes[0], RegistrationSettings(), interface("10.240.0.11/24")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,13 +105,13 @@ def test_on_etcd_a_node_has_the_labels_of_the_clusters_node(
 
 
 def looked(environ: Mapping[str, str]) -> list[str]:
-    """The lines of one look at a node whose labels have changed, but for that about the release of the cluster."""
+    """The lines of one look at a node whose labels have changed, but for those about its addresses and the release."""
     log = Lines()
     _packet_filter, *registration = node_tasks(
         environ, "", log, KnownCredentials(SystemClock()), helper_plugins({"CNI_NET_DIR": "/nowhere"})
     )
     DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
-    return [text for text in log.texts if "release" not in text]
+    return [text for text in log.texts if not re.search("release|address|MTU", text)]
 
 
 def labels(environ: Mapping[str, str], name: str) -> dict[str, str]:

@@ -146,14 +146,21 @@ def etcd_plugin_role(namespace: str) -> tuple[Json, ...]:
 
 
 def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True) -> tuple[Json, ...]:
-    """The node process's account with its own rights: to renew the token of the plugin, to store the release, Events.
+    """The node process's account with its own rights: the plugin's token, the release, the node's addresses, Events.
 
     Everything else it does with the plugin's account, whose kubeconfig is on the host. Where the datastore is an etcd,
-    the release is stored there.
+    release and addresses are stored there.
     """
     rules = [_rule([""], ["events"], ["create", "get", "update"])]
     if stores_release:
-        rules.insert(0, _rule(_groups(), _plurals("ClusterInformation"), ["create", "get", "update"]))
+        rules = [
+            _rule(_groups(), _plurals("ClusterInformation"), ["create", "get", "update"]),
+            *rules,
+            # The addresses are annotations of the node; another node may have one of them already.
+            _rule([""], ["nodes"], ["get", "list", "watch"]),
+            _rule([""], ["nodes/status"], ["patch", "update"]),
+            _rule(_groups(), _plurals("IPPool", "NodeConfiguration"), ["get", "list", "watch"]),
+        ]
     rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_PLUGIN_ACCOUNT]}
     metadata, api = {"name": NODE_ACCOUNT, "namespace": namespace}, f"{_RBAC}/v1"
     return (

@@ -1,18 +1,22 @@
-"""Registers this node: its Node in the datastore, with the orchestrator's labels, and the file with its name.
+"""Registers this node: its Node in the datastore, with addresses and the orchestrator's labels, and the files of it.
 
 The node process does it when it starts, and again every now and then. Where the datastore is the orchestrator's own, so
 is the Node, and nothing is created. It also stores which release the cluster runs.
+``netplug_core.reconcile.registration`` decides which addresses a node has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, cast
 
 from attrs import evolve, frozen
 
+from netplug_core.addressing import Address, Family
 from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.routing import HostInterface
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import ConfigurationError, Unavailable
@@ -22,22 +26,37 @@ from netplug_core.flows.world import Host
 from netplug_core.log import Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.reconcile.controller import Problem
+from netplug_core.reconcile.mtus import find_mtus, find_pod_mtu
 from netplug_core.reconcile.nodes import follow_cluster_node
-from netplug_core.records import Create, Decision, Get, Snapshot, Update
+from netplug_core.reconcile.registration import (
+    AddressConflict,
+    CanReach,
+    FamilyAddress,
+    FamilySettings,
+    FoundOnHost,
+    InternalAddress,
+    RegistrationSettings,
+    find_conflicts,
+    find_lack,
+    find_new_addresses,
+    find_node_interfaces,
+    register_addresses,
+    settle_address,
+    without_conflicts,
+)
+from netplug_core.records import Create, Decision, Get, List, NeedMore, Snapshot, Update
 from netplug_core.resources.clusterinformation import READINESS_GATE
+from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, node_key
+from netplug_core.resources.node import NODE, Node, node_key
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effective_settings
 from netplug_core.resources.validation import validate_resource
 
 __all__ = [
-    "NodeHost",
-    "NodeUnknown",
-    "NodeWorld",
-    "copy_cluster_labels",
-    "publish_node_name",
-    "register_node",
-    "store_release",
-]
+    "HostNetwork", "NodeHost", "NodeUnknown", "NodeWorld", "SettledAddresses", "copy_cluster_labels", "find_on_host",
+    "publish_node_name", "publish_pod_mtu", "register_node", "settle_addresses", "store_release",
+]  # fmt: skip
 
 _REGISTER_S = 20.0
 
@@ -58,6 +77,26 @@ class NodeHost(Host, Protocol):
 
         Raises:
             OSError: it cannot be made.
+        """
+        ...
+
+
+class HostNetwork(Protocol):
+    """The network of the machine that the node process runs on."""
+
+    def find_interfaces(self) -> tuple[HostInterface, ...]:
+        """All interfaces, by their index.
+
+        Raises:
+            KernelError: the kernel would not say.
+        """
+        ...
+
+    def find_source_address(self, target: str, family: Family, *, deadline: Deadline) -> Address:
+        """The local address that packets to an address or a name would have.
+
+        Raises:
+            KernelError: there is none, or the name is not known.
         """
         ...
 
@@ -134,10 +173,10 @@ def _own_node(world: NodeWorld, netconf: NetConf) -> str:
         return node_of(world, evolve(netconf, nodename_file=""))
 
 
-def copy_cluster_labels(world: NodeWorld, name: str) -> bool:
+def copy_cluster_labels(world: NodeWorld, netconf: NetConf, name: str) -> bool:
     """Give a registered node the labels of the orchestrator's node; return whether anything changed.
 
-    Nothing is copied where no orchestrator is configured.
+    Nothing is copied where no orchestrator is configured, or where its nodes are the registered ones.
 
     Raises:
         NodeUnknown: the orchestrator has no node of that name.
@@ -145,7 +184,7 @@ def copy_cluster_labels(world: NodeWorld, name: str) -> bool:
         Unauthorized: the orchestrator or the datastore refuses.
         Unavailable, ContentionExhausted: not now.
     """
-    if world.open_orchestrator is None:
+    if world.open_orchestrator is None or netconf.datastore.is_kubernetes:
         return False
     pace = world.pace()
     with world.open_orchestrator() as orchestrator:
@@ -163,6 +202,149 @@ def copy_cluster_labels(world: NodeWorld, name: str) -> bool:
         return Decision((Update(stored.key, wanted, stored.revision),), result=True)
 
     return Transaction(world.datastore, pace, READINESS_GATE).run((Get(node_key(name)),), decide).result is True
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class SettledAddresses:
+    """What a node has registered: its addresses, and the MTU of its pods.
+
+    ``conflicts`` kept addresses from being registered. ``problems`` did not, and last until something is changed.
+    """
+
+    node: str
+    addresses: tuple[FamilyAddress, ...]
+    conflicts: tuple[AddressConflict, ...]
+    pod_mtu: int
+    problems: tuple[Problem, ...]
+
+
+def find_on_host(
+    world: NodeWorld, network: HostNetwork, settings: RegistrationSettings, name: str
+) -> tuple[RegistrationSettings, FoundOnHost]:
+    """What the methods of detection need: the interfaces, internal addresses, and in the settings sources of packets.
+
+    Raises:
+        KernelError: the kernel would not say.
+        Unauthorized, Unavailable: the orchestrator was to be asked.
+    """
+    interfaces = network.find_interfaces()
+    if not settings.has_addresses:
+        return settings, FoundOnHost(interfaces=interfaces)
+    deadline = world.pace().deadline
+    families = {family: _with_source(each, family, network, deadline) for family, each in settings.families.items()}
+    asks = any(isinstance(each.method, InternalAddress) and each.may_detect(one) for one, each in families.items())
+    internal = _find_internal(world, name, deadline) if asks else ()
+    return evolve(settings, families=families), FoundOnHost(interfaces=interfaces, internal=internal)
+
+
+def _with_source(settings: FamilySettings, family: Family, network: HostNetwork, deadline: Deadline) -> FamilySettings:
+    method = settings.method
+    if not isinstance(method, CanReach) or not settings.may_detect(family):
+        return settings
+    try:
+        source = network.find_source_address(method.target, family, deadline=deadline)
+    except KernelError as error:
+        return evolve(settings, method=evolve(method, failure=error.reason))
+    return evolve(settings, method=evolve(method, source=source))
+
+
+def _find_internal(world: NodeWorld, name: str, deadline: Deadline) -> tuple[Address, ...]:
+    if world.open_orchestrator is None:
+        return ()
+    with world.open_orchestrator() as orchestrator:
+        facts = orchestrator.find_node(name, deadline=deadline)
+    return () if facts is None else facts.internal_addresses
+
+
+_EVERY_NODE = List(NODE)
+
+
+def settle_addresses(
+    world: NodeWorld, name: str, settings: RegistrationSettings, found: FoundOnHost
+) -> SettledAddresses:
+    """Store the addresses and interfaces of a registered node, in one commit, and find the MTU of its pods.
+
+    Other nodes are read only if an address would be new. One that another node has is not registered.
+
+    Raises:
+        Unauthorized: the datastore refuses.
+        Unavailable, ContentionExhausted: not now; the datastore is away or locked, or the Node was deleted meanwhile.
+    """
+    key, pace, interfaces = node_key(name), world.pace(), find_node_interfaces(found.interfaces)
+
+    def decide(snapshot: Snapshot) -> Decision[_Settled] | NeedMore:
+        stored = snapshot.find(key)
+        if stored is None:
+            return Decision((), Unavailable(str(key), "it was deleted meanwhile, and is registered again"))
+        node, conflicts = stored.value, tuple[AddressConflict, ...]()
+        wanted = tuple(
+            settle_address(each, family, found, node.find_address(family))
+            for family, each in settings.families.items()
+            if settings.has_addresses
+        )
+        if settings.checks_conflicts and find_new_addresses(node, wanted):
+            if not snapshot.has(_EVERY_NODE):
+                return NeedMore((_EVERY_NODE,))
+            others = (record.value for record in snapshot.readable(_EVERY_NODE))
+            conflicts = find_conflicts(node, wanted, others)
+        settled = without_conflicts(node, wanted, conflicts)
+        after = register_addresses(node, settled, interfaces, settings.as_number)
+        writes = () if after == node else (Update(key, after, stored.revision),)
+        return Decision(writes, _Settled(settled, conflicts))
+
+    decision = Transaction(world.datastore, pace, READINESS_GATE).run((Get(key),), decide)
+    result = cast("_Settled", decision.result)  # an error is raised
+    pod_mtu, problems = _find_pod_mtu(world, name, settings, found.interfaces)
+    lack = find_lack(result.addresses) if settings.has_addresses and not result.conflicts else None
+    return SettledAddresses(
+        node=name,
+        addresses=result.addresses,
+        conflicts=result.conflicts,
+        pod_mtu=pod_mtu,
+        problems=(
+            *(problem for each in result.addresses for problem in each.problems),
+            *(() if lack is None else (lack,)),
+            *problems,
+        ),
+    )
+
+
+@frozen
+class _Settled:
+    addresses: tuple[FamilyAddress, ...]
+    conflicts: tuple[AddressConflict, ...]
+
+
+def _find_pod_mtu(
+    world: NodeWorld, name: str, settings: RegistrationSettings, interfaces: tuple[HostInterface, ...]
+) -> tuple[int, tuple[Problem, ...]]:
+    """The MTU of pods, by the pools and settings that can be read."""
+    pools, configurations = List(IPPOOL), List(NODE_CONFIGURATION)
+    deadline = world.pace().deadline.capped(CALL_TIMEOUT_S)
+    snapshot = world.datastore.read([pools, configurations], deadline=deadline)
+    spec = effective_settings((record.value for record in snapshot.readable(configurations)), name)
+    mtus = find_mtus(interfaces, spec, settings.mtu)
+    pod_mtu = find_pod_mtu(mtus, (record.value for record in snapshot.readable(pools)), spec)
+    return pod_mtu, mtus.problems
+
+
+def publish_pod_mtu(world: NodeWorld, netconf: NetConf, mtu: int) -> bool:
+    """Write the MTU of pods to the file that an ADD reads; return whether it was another one before.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    text = str(mtu)
+    if (world.host.find_text(netconf.mtu_file) or "").strip() == text:
+        return False
+    world.host.publish(netconf.mtu_file, text)
+    return True
+
+
+# --- the release ------------------------------------------------------------------------------------------------------
 
 
 def store_release(world: NodeWorld, release: str, *, has_just_started: bool) -> bool:

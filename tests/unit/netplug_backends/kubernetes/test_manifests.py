@@ -38,7 +38,7 @@ def test_the_shipped_roles_match_the_tables() -> None:
         assert list(yaml.safe_load_all((MANIFESTS / "rbac" / f"{name}.yaml").read_text())) == list(role)
 
 
-def test_the_node_process_renews_a_token_and_stores_the_release_and_may_do_nothing_else() -> None:
+def test_the_node_process_renews_a_token_and_stores_release_and_addresses_and_may_do_nothing_else() -> None:
     _, role, _, cluster_role, _ = node_role()
     assert role["rules"] == [
         {
@@ -55,6 +55,13 @@ def test_the_node_process_renews_a_token_and_stores_the_release_and_may_do_nothi
             "verbs": ["create", "get", "update"],
         },
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "update"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch", "update"]},
+        {
+            "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
+            "resources": ["ippools", "nodeconfigurations"],
+            "verbs": ["get", "list", "watch"],
+        },
     ]
 
 

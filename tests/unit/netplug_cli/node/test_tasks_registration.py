@@ -1,19 +1,33 @@
 """When the node is looked at, what a failure changes, and what the log says."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
-from netplug_cli.node.tasks import LOOK_EVERY_S, RELEASE_EVERY_S, TRY_AGAIN_S, NodeRegistration
+from netplug_cli.node.tasks import INTERFACES_CHANGED, LOOK_EVERY_S, RELEASE_EVERY_S, TRY_AGAIN_S, NodeRegistration
+from netplug_core.addressing import Family, InterfaceAddress
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
+from netplug_core.reconcile.registration import RegistrationSettings
+from netplug_core.records import Create, Get, Update
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeBGP, NodeSpec, node_key
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.controllers import DrivenControllers
-from tests.harness.node_registration import NODE_NAME_FILE, NodeHarness
+from tests.harness.node_registration import MTU_FILE, NODE_NAME_FILE, NodeHarness, interface
+
+T = TypeVar("T")
 
 STATUS_FOLDER = "/var/run/netplug/endpoint-status"
+SETTLED = (
+    "INFO the addresses of the node are registered ipv4=10.240.0.11/24 node=machine",
+    f"INFO the MTU of pods is written mtu=1500 path={MTU_FILE}",
+)
 REGISTERED = "INFO the node is registered datastore=etcdv3 node=machine"
 RELEASED = "INFO the release of the cluster is that of this process now"
 
@@ -25,34 +39,58 @@ class Scene:
     harness: NodeHarness = field(factory=NodeHarness)
     settings: DatastoreSettings | None = field(factory=DatastoreSettings)
     problem: Exception | None = None
-    release_problem: Exception | None = None
-    starts: list[bool] = field(factory=list)
+    rights_problem: Exception | None = None
+    environ: dict[str, str] = field(factory=dict)
     opened: int = 0
+    registration: NodeRegistration = field(init=False)
     driven: DrivenControllers = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.harness.has_orchestrator = False
-        registration = NodeRegistration(
-            names=NetConf(nodename_file=NODE_NAME_FILE),
+        self.registration = NodeRegistration(
+            names=NetConf(nodename_file=NODE_NAME_FILE, mtu_file=MTU_FILE),
             read_datastore=lambda: self.settings,
+            read_settings=lambda: RegistrationSettings.parse(self.environ),
+            network=self.harness.network,
             open_world=self.open_world,
-            store_release=self.store_release,
+            with_own_rights=self.with_own_rights,
+            release="v3.33.0",
             host=self.harness.host,
             clock=self.harness.clock,
             log=self.harness.log,
         )
         harness = self.harness
-        self.driven = DrivenControllers(registration.controllers(), clock=harness.clock, log=harness.log)
+        self.driven = DrivenControllers(self.registration.controllers(), clock=harness.clock, log=harness.log)
 
     def open_world(self, _netconf: NetConf) -> AbstractContextManager[NodeWorld]:
         return self._opened()
 
-    def store_release(self, world: NodeWorld, settings: DatastoreSettings, *, has_just_started: bool) -> bool:
+    def with_own_rights(self, world: NodeWorld, settings: DatastoreSettings, step: Callable[[NodeWorld], T]) -> T:
         assert (world.datastore, settings) == (self.harness.store, self.settings)
-        if self.release_problem is not None:
-            raise self.release_problem
-        self.starts.append(has_just_started)
-        return has_just_started
+        if self.rights_problem is not None:
+            raise self.rights_problem
+        return step(world)
+
+    def put_release(self, release: str) -> None:
+        stored = self.harness.store.read([Get(CLUSTER_INFORMATION_KEY)], deadline=self.harness.deadline()).find(
+            CLUSTER_INFORMATION_KEY
+        )
+        assert stored is not None
+        found = evolve(stored.value, spec=evolve(stored.value.spec, version=release))
+        self.harness.store.commit([Update(stored.key, found, stored.revision)], deadline=self.harness.deadline())
+
+    def release(self) -> str:
+        return find_cluster_information(self.harness.store, deadline=self.harness.deadline()).version
+
+    def put_other(self, name: str, address: str) -> None:
+        bgp = NodeBGP(ipv4_address=InterfaceAddress.parse(address))
+        node = Node(metadata=Metadata(name=name), spec=NodeSpec(bgp=bgp))
+        self.harness.store.commit([Create(node_key(name), node)], deadline=self.harness.deadline())
+
+    def address(self) -> str:
+        stored = self.harness.find("machine")
+        assert stored is not None
+        return str(stored.value.find_address(Family.IPV4))
 
     @contextmanager
     def _opened(self) -> Iterator[NodeWorld]:
@@ -60,6 +98,13 @@ class Scene:
         if self.problem is not None:
             raise self.problem
         yield self.harness.world()
+
+    def wake_and_wait(self) -> None:
+        """Let the registration know that interfaces have changed, and let it gather and act."""
+        for loop in self.driven.loops:
+            if INTERFACES_CHANGED in loop.controller.inputs:
+                loop.wake()
+        self.driven.pass_time(3.0)
 
     def looks(self, count: int, every_s: float = TRY_AGAIN_S) -> list[str]:
         """The new lines of some looks, with a pause after each."""
@@ -72,7 +117,7 @@ class Scene:
 
 def test_a_node_is_registered_at_once_and_looked_at_now_and_then() -> None:
     scene = Scene()
-    assert scene.looks(3) == [REGISTERED, RELEASED]
+    assert scene.looks(3) == [*SETTLED, REGISTERED, RELEASED]
     assert scene.opened == 1
     assert scene.harness.host.texts[NODE_NAME_FILE] == "machine"
     assert scene.harness.host.folders == {STATUS_FOLDER}
@@ -94,7 +139,7 @@ def test_a_datastore_that_is_away_is_tried_again_and_named_once() -> None:
     assert scene.opened == 3
     assert NODE_NAME_FILE not in scene.harness.host.texts
     scene.problem = None
-    assert scene.looks(2) == [REGISTERED, RELEASED]
+    assert scene.looks(2) == [*SETTLED, REGISTERED, RELEASED]
     assert scene.opened == 4
 
 
@@ -121,6 +166,7 @@ def test_a_folder_that_cannot_be_made_does_not_stop_the_registration() -> None:
     cause = "[Errno 30] Read-only file system"
     assert scene.looks(2) == [
         f"WARNING the folder of endpoint status files cannot be made cause={cause}",
+        *SETTLED,
         REGISTERED,
         RELEASED,
     ]
@@ -132,21 +178,104 @@ def test_a_folder_that_cannot_be_made_does_not_stop_the_registration() -> None:
 def test_a_name_that_cannot_be_written_is_tried_again() -> None:
     scene = Scene()
     scene.harness.host.unwritable.add("/var/lib/netplug")
-    assert scene.looks(1) == ["WARNING the node is not registered cause=[Errno 28] No space left on device"]
+    cause = "[Errno 28] No space left on device"
+    assert scene.looks(1) == [SETTLED[0], f"WARNING the node is not registered cause={cause}"]
     scene.harness.host.unwritable.clear()
-    assert scene.looks(1) == [REGISTERED, RELEASED]
+    assert scene.looks(1) == [SETTLED[1], REGISTERED, RELEASED]
 
 
 def test_labels_are_copied_and_what_keeps_them_is_named_once() -> None:
     scene = Scene()
     scene.harness.has_orchestrator = True
-    first, second, third = scene.looks(2, LOOK_EVERY_S)
-    assert (first, second) == (REGISTERED, RELEASED)
-    assert third.startswith("WARNING the labels of the orchestrator's node are not copied cause=")
+    *before, last = scene.looks(2, LOOK_EVERY_S)
+    assert before == [*SETTLED, REGISTERED, RELEASED]
+    assert last.startswith("WARNING the labels of the orchestrator's node are not copied cause=")
     scene.harness.put_cluster_node("machine", zone="a")
     copied = "INFO the labels of the orchestrator's node are copied node=machine"
     assert scene.looks(2, LOOK_EVERY_S) == [copied]
     assert scene.harness.labels("machine") == {"zone": "a"}
+
+
+# --- addresses ----------------------------------------------------------------------------------------------------
+
+
+def test_a_change_of_interfaces_is_registered_two_seconds_after_it_and_pods_change_nothing() -> None:
+    scene = Scene()
+    scene.driven.pass_time()
+    network = scene.harness.network
+    network.interfaces = (*network.interfaces, interface("netp12", 9, "fe80::1/64"))
+    scene.wake_and_wait()
+    assert scene.opened == 1
+    network.interfaces = (interface("eth0", 2, "10.240.0.12/24"),)
+    scene.environ["IP"] = "autodetect"
+    scene.wake_and_wait()
+    assert (scene.opened, scene.address()) == (2, "10.240.0.12/24")
+    assert scene.registration.addresses is not None
+    assert scene.registration.addresses.pod_mtu == 1500
+
+
+def test_without_a_change_the_node_is_looked_at_as_often_as_is_configured() -> None:
+    scene = Scene()
+    scene.registration.poll_s = 7.0
+    scene.driven.pass_time(7.0)
+    assert scene.opened == 2
+    scene.driven.pass_time(14.0)
+    assert scene.opened == 4
+
+
+def test_a_method_that_does_not_exist_is_named_and_the_node_not_registered() -> None:
+    scene = Scene(environ={"IP_AUTODETECTION_METHOD": "best"})
+    (line,) = scene.looks(2)
+    assert line.startswith(
+        "WARNING the node is not registered cause=IP_AUTODETECTION_METHOD: 'best' is not accepted; one of first-found,"
+    )
+    assert scene.opened == 0
+
+
+def test_a_configured_address_of_another_node_keeps_a_node_that_starts_from_being_registered() -> None:
+    scene = Scene(environ={"IP": "10.240.0.11"})
+    scene.put_other("n1", "10.240.0.11/24")
+    line = "ERROR the configured IPv4 address is not registered cause=the node n1 has the address 10.240.0.11"
+    assert line in scene.looks(1)
+    assert (scene.address(), scene.registration.name) == ("None", None)
+    assert NODE_NAME_FILE not in scene.harness.host.texts
+
+
+def test_a_conflict_while_the_node_serves_ends_nothing_and_lasts_until_the_address_is_free() -> None:
+    scene = Scene(environ={"IP": "autodetect"})
+    scene.looks(1)
+    scene.put_other("n1", "10.240.0.12/24")
+    scene.harness.network.interfaces = (interface("eth0", 2, "10.240.0.12/24"),)
+    line = "ERROR the detected IPv4 address is not registered cause=the node n1 has the address 10.240.0.12"
+    assert line in scene.looks(2, LOOK_EVERY_S)
+    assert (scene.address(), scene.registration.name) == ("None", "machine")
+    scene.harness.delete_node("n1")
+    scene.looks(1, LOOK_EVERY_S)
+    assert scene.address() == "10.240.0.12/24"
+
+
+def test_a_node_without_an_address_serves_and_says_so_until_it_has_one() -> None:
+    scene = Scene()
+    scene.harness.network.interfaces = ()
+    lines = scene.looks(2)
+    cause = "first-found finds no IPv4 address"
+    assert f"WARNING the address of the node is not detected: other nodes do not reach its pods cause={cause}" in lines
+    assert REGISTERED in lines
+    assert scene.harness.host.texts[MTU_FILE] == "1460"
+    scene.harness.network.interfaces = (interface("eth0", 2, "10.240.0.11/24"),)
+    scene.wake_and_wait()
+    assert scene.address() == "10.240.0.11/24"
+    assert scene.driven.loops[1].health.problems == ()
+
+
+def test_without_the_right_to_write_addresses_a_node_is_registered_without_them() -> None:
+    scene = Scene(rights_problem=Unavailable("the API server", "away"))
+    lines = scene.looks(1)
+    assert "WARNING the addresses of the node are not registered cause=the API server: away" in lines
+    assert REGISTERED in lines
+    assert scene.registration.addresses is None
+    scene.rights_problem = None
+    assert scene.looks(1, LOOK_EVERY_S) == [*SETTLED, RELEASED]
 
 
 # --- the release of the cluster -----------------------------------------------------------------------------------
@@ -154,16 +283,21 @@ def test_labels_are_copied_and_what_keeps_them_is_named_once() -> None:
 
 def test_the_release_is_stored_at_the_start_and_looked_at_now_and_then() -> None:
     scene = Scene()
-    scene.looks(int(RELEASE_EVERY_S / LOOK_EVERY_S), LOOK_EVERY_S)
-    assert scene.starts == [True]
-    assert scene.looks(2, LOOK_EVERY_S) == []
-    assert scene.starts == [True, False]
+    scene.looks(1)
+    assert scene.release() == "v3.33.0"
+    scene.put_release("v3.32.0")
+    scene.looks(int(RELEASE_EVERY_S / LOOK_EVERY_S) - 1, LOOK_EVERY_S)
+    assert scene.release() == "v3.32.0"
+    assert scene.looks(2, LOOK_EVERY_S) == [RELEASED]
+    scene.put_release("v3.34.0")
+    assert scene.looks(int(RELEASE_EVERY_S / LOOK_EVERY_S) + 1, LOOK_EVERY_S) == []
+    assert scene.release() == "v3.34.0", "only a node that starts has the last word"
 
 
 def test_a_release_that_cannot_be_stored_is_tried_again_as_at_the_start_and_the_node_is_registered() -> None:
-    scene = Scene(release_problem=Unavailable("etcd", "away"))
+    scene = Scene(rights_problem=Unavailable("etcd", "away"))
     failure = "WARNING the release of the cluster is not stored cause=etcd: away"
-    assert scene.looks(3, LOOK_EVERY_S) == [REGISTERED, failure]
-    scene.release_problem = None
-    assert scene.looks(1, LOOK_EVERY_S) == [RELEASED]
-    assert scene.starts == [True]
+    assert scene.looks(3, LOOK_EVERY_S)[-1] == failure
+    scene.rights_problem = None
+    assert RELEASED in scene.looks(1, LOOK_EVERY_S)
+    assert scene.release() == "v3.33.0"

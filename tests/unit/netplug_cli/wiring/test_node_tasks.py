@@ -1,12 +1,20 @@
 """Where the node process finds the datastore of its node, and what it opens of it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_cli.node.stores import KnownCredentials
-from netplug_cli.wiring.node_process import _names, _open_world, _read_datastore, helper_plugins, node_tasks
+from netplug_cli.wiring.node_process import (
+    _find_poll_s,
+    _names,
+    _open_world,
+    _read_datastore,
+    helper_plugins,
+    node_tasks,
+)
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.cluster import find_cluster_information
@@ -58,6 +66,18 @@ def test_names_and_paths_are_keys_in_upper_case() -> None:
     environ = {"NODENAME": "a", "NETPLUG_NODENAME": "b", "NODENAME_FILE": "/n", "ENDPOINT_STATUS_DIR": "/s"}
     found = _names(environ)
     assert (found.nodename, found.nodename_file, found.endpoint_status_dir) == ("b", "/n", "/s")
+    assert _names({"NODENAME_FILE": "/a/n"}).mtu_file == "/a/mtu"
+    assert _names({"NETPLUG_MTU_FILE": "/m"}).mtu_file == "/m"
+
+
+def test_a_pause_that_cannot_be_used_is_a_line() -> None:
+    log = Lines()
+    assert _find_poll_s({}, log) == 60.0
+    assert _find_poll_s({"AUTODETECT_POLL_INTERVAL": "1m30s"}, log) == 90.0
+    assert log.texts == []
+    assert _find_poll_s({"AUTODETECT_POLL_INTERVAL": "often"}, log) == 60.0
+    cause = "'often' is not accepted; a duration such as 90s or 1h30m is"
+    assert log.texts == [f"WARNING AUTODETECT_POLL_INTERVAL is not used cause={cause}"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +93,7 @@ def test_labels_come_from_an_orchestrator_that_is_configured(
         assert (world.open_orchestrator is not None) is has_orchestrator
 
 
-def test_where_nodes_are_the_orchestrators_own_their_labels_are_not_copied(tmp_path: Path) -> None:
+def test_where_nodes_are_the_orchestrators_own_it_can_be_asked_for_their_addresses(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         "kind: Config\napiVersion: v1\ncurrent-context: c\n"
@@ -82,7 +102,7 @@ def test_where_nodes_are_the_orchestrators_own_their_labels_are_not_copied(tmp_p
     )
     settings = DatastoreSettings(type="kubernetes", kubernetes=KubernetesAccess(kubeconfig=str(kubeconfig)))
     with _open_world(HostMachine(), SystemClock(), Lines(), NetConf(datastore=settings)) as world:
-        assert world.open_orchestrator is None
+        assert world.open_orchestrator is not None
 
 
 def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_path: Path) -> None:
@@ -98,7 +118,7 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
         environ, "", log, KnownCredentials(SystemClock()), helper_plugins({"CNI_NET_DIR": "/nowhere"})
     )
     DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
-    assert log.texts == [
+    assert [text for text in log.texts if not re.search("address|MTU", text)] == [
         "INFO the node is registered datastore=sqlite node=node-1",
         "INFO the release of the cluster is that of this process now",
     ]
@@ -107,4 +127,5 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
         found = find_cluster_information(world.datastore, deadline=world.pace().deadline)
     assert found.version == f"v{__version__}"
     assert (tmp_path / "nodename").read_text() == "node-1"
+    assert int((tmp_path / "mtu").read_text()) > 0, "it follows from the interfaces of this machine"
     assert (tmp_path / "endpoint-status").is_dir()

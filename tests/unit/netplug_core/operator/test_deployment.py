@@ -108,12 +108,12 @@ def test_it_has_every_right_that_it_gives() -> None:
 def test_what_it_changes_is_named() -> None:
     """Of kinds that others use too, it may change its own objects alone, but for Events; the plugin changes pods.
 
-    Nodes are labelled while they move from a static manifest.
+    Nodes are labelled while they move from a static manifest, and node processes register their addresses.
     """
     unnamed = {right for rule in rules() if "resourceNames" not in rule for right in rights(rule)}
     changing = {(group, of) for group, of, verb in unnamed if verb in ("delete", "patch", "update")}
     own = {"crd.projectnetplug.org", "projectnetplug.org"}
-    assert {of for group, of in changing if group not in own} == {"events", "nodes", "pods/status"}
+    assert {of for group, of in changing if group not in own} == {"events", "nodes", "nodes/status", "pods/status"}
 
 
 def test_definitions_are_never_deleted_and_without_managing_them_not_touched() -> None:

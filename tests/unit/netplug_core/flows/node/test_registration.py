@@ -1,27 +1,41 @@
 """The Node of this machine in the datastore, its labels, and the file with its name."""
 
+from collections.abc import Mapping
+
 import pytest
 from attrs import evolve
 
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.flows.node.registration import (
     NodeUnknown,
+    SettledAddresses,
     copy_cluster_labels,
+    find_on_host,
     publish_node_name,
+    publish_pod_mtu,
     register_node,
+    settle_addresses,
     store_release,
 )
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
+from netplug_core.orchestrator.model import NodeFacts
+from netplug_core.reconcile.registration import RegistrationSettings
 from netplug_core.records import Create, Malformed, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, node_key
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
+from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
-from tests.harness.node_registration import NODE_NAME_FILE, NodeHarness
+from tests.harness.node_registration import MTU_FILE, NODE_NAME_FILE, NodeHarness, interface
 
 
 def test_a_node_is_registered_once_and_stays_as_it_is() -> None:
@@ -112,17 +126,17 @@ def test_labels_of_the_orchestrators_node_are_copied_and_own_ones_stay() -> None
     harness = NodeHarness()
     harness.put_node("machine", {"rack": "7"})
     harness.put_cluster_node("machine", zone="a")
-    assert copy_cluster_labels(harness.world(), "machine")
+    assert copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     assert harness.labels("machine") == {"rack": "7", "zone": "a"}
-    assert not copy_cluster_labels(harness.world(), "machine")
+    assert not copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     harness.put_cluster_node("machine")
-    assert copy_cluster_labels(harness.world(), "machine")
+    assert copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     assert harness.labels("machine") == {"rack": "7"}
 
 
 def test_without_access_to_an_orchestrator_nothing_is_copied() -> None:
     harness = NodeHarness(has_orchestrator=False)
-    assert not copy_cluster_labels(harness.world(), "machine")
+    assert not copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     assert harness.store.calls.reads == 0
 
 
@@ -130,14 +144,14 @@ def test_a_node_that_the_orchestrator_does_not_have_keeps_its_labels() -> None:
     harness = NodeHarness()
     harness.put_node("machine", {"rack": "7"})
     with pytest.raises(NodeUnknown, match="'machine'"):
-        copy_cluster_labels(harness.world(), "machine")
+        copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     assert harness.labels("machine") == {"rack": "7"}
 
 
 def test_a_node_that_is_deleted_meanwhile_is_left_to_the_next_registration() -> None:
     harness = NodeHarness()
     harness.put_cluster_node("machine", zone="a")
-    assert not copy_cluster_labels(harness.world(), "machine")
+    assert not copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     assert harness.find("machine") is None
 
 
@@ -146,7 +160,7 @@ def test_a_label_that_another_sets_at_the_same_time_stays() -> None:
     harness.put_node("machine", {})
     harness.put_cluster_node("machine", zone="a")
     store = FaultyDatastore(harness.store, {1: RunBefore(lambda: harness.put_node("machine", {"rack": "7"}))})
-    assert copy_cluster_labels(harness.world(store), "machine")
+    assert copy_cluster_labels(harness.world(store), harness.netconf(), "machine")
     assert harness.labels("machine") == {"rack": "7", "zone": "a"}
 
 
@@ -154,14 +168,187 @@ def test_what_cannot_be_read_of_the_last_copy_is_not_overwritten() -> None:
     harness = NodeHarness()
     harness.put_cluster_node("machine", zone="a")
     harness.put_node("machine", {})
-    assert copy_cluster_labels(harness.world(), "machine")
+    assert copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     stored = harness.find("machine")
     assert stored is not None
     metadata = evolve(stored.value.metadata, annotations=(("projectnetplug.org/kube-labels", "{"),))
     damaged = evolve(stored.value, metadata=metadata)
     harness.store.commit([Update(stored.key, damaged, stored.revision)], deadline=harness.deadline())
     with pytest.raises(Malformed):
-        copy_cluster_labels(harness.world(), "machine")
+        copy_cluster_labels(harness.world(), harness.netconf(), "machine")
+
+
+def test_where_nodes_are_the_orchestrators_own_their_labels_are_there_already() -> None:
+    harness = NodeHarness()
+    assert not copy_cluster_labels(harness.world(), harness.netconf("kubernetes"), "machine")
+    assert harness.store.calls.reads == 0
+
+
+# --- addresses ----------------------------------------------------------------------------------------------------
+
+
+def settle(harness: NodeHarness, **environ: str) -> SettledAddresses:
+    """What a registered node settles with these variables."""
+    return settle_in(harness, harness.store, environ)
+
+
+def settle_in(harness: NodeHarness, store: Datastore, environ: Mapping[str, str]) -> SettledAddresses:
+    world = harness.world(store)
+    settings, found = find_on_host(world, harness.network, RegistrationSettings.parse(environ), "machine")
+    return settle_addresses(world, "machine", settings, found)
+
+
+def registered() -> NodeHarness:
+    harness = NodeHarness()
+    register_node(harness.world(), harness.netconf())
+    return harness
+
+
+def address_of(harness: NodeHarness, family: Family = Family.IPV4, name: str = "machine") -> str:
+    stored = harness.find(name)
+    assert stored is not None
+    return str(stored.value.find_address(family))
+
+
+def put_other(harness: NodeHarness, name: str, address: str) -> None:
+    node = Node(metadata=Metadata(name=name), spec=NodeSpec(bgp=NodeBGP(ipv4_address=InterfaceAddress.parse(address))))
+    harness.store.commit([Create(node_key(name), node)], deadline=harness.deadline())
+
+
+def test_addresses_and_interfaces_are_stored_in_one_commit_and_then_stay() -> None:
+    harness = registered()
+    before = harness.store.calls.commits
+    for _ in range(2):
+        settled = settle(harness, IP6="autodetect", AS="65000")
+        assert [str(each.address) for each in settled.addresses] == ["10.240.0.11/24", "fd10::11/64"]
+        assert (settled.node, settled.conflicts, settled.problems) == ("machine", (), ())
+    assert harness.store.calls.commits == before + 1
+    stored = harness.find("machine")
+    assert stored is not None
+    addresses = (Address.parse("10.240.0.11"), Address.parse("fd10::11"))
+    assert stored.value.spec.interfaces == (NodeInterface(name="eth0", addresses=addresses),)
+    assert stored.value.spec.bgp is not None
+    assert stored.value.spec.bgp.as_number == 65_000
+
+
+def test_other_nodes_are_read_only_if_an_address_is_new() -> None:
+    harness = registered()
+    settle(harness)
+    before = harness.store.calls.reads
+    settle(harness)
+    assert harness.store.calls.reads == before + 2, "the Node, and pools with settings"
+
+
+def test_an_address_of_another_node_is_not_registered_and_named() -> None:
+    harness = registered()
+    put_other(harness, "n1", "10.240.0.11/24")
+    for origin, environ in (("detected", {}), ("configured", {"IP": "10.240.0.11"})):
+        settled = settle(harness, **environ)
+        assert address_of(harness) == "None"
+        assert [f"{each.problem.message}: {each.problem.cause}" for each in settled.conflicts] == [
+            f"the {origin} IPv4 address is not registered: the node n1 has the address 10.240.0.11"
+        ]
+        assert settled.problems == ()
+    assert address_of(harness, name="n1") == "10.240.0.11/24"
+    settle(harness, DISABLE_NODE_IP_CHECK="true")
+    assert address_of(harness) == "10.240.0.11/24"
+
+
+def test_a_detected_address_that_is_in_conflict_leaves_none_and_a_configured_one_what_there_was() -> None:
+    for environ, left in (({"IP": "autodetect"}, "None"), ({"IP": "10.240.0.12/24"}, "10.240.0.11/24")):
+        harness = registered()
+        settle(harness)
+        put_other(harness, "n1", "10.240.0.12/24")
+        harness.network.interfaces = (interface("eth0", 2, "10.240.0.12/24"),)
+        settle(harness, **environ)
+        assert address_of(harness) == left
+
+
+def test_a_damaged_node_of_others_is_passed_over() -> None:
+    harness = registered()
+    put_other(harness, "n1", "10.240.0.12/24")
+    damaged = DamagedDatastore(harness.store, damage={node_key("n1"): b"{"})
+    assert settle_in(harness, damaged, {}).conflicts == ()
+    assert address_of(harness) == "10.240.0.11/24"
+
+
+def test_a_lost_reply_and_another_writer_do_no_harm() -> None:
+    harness = registered()
+    other = RunBefore(lambda: harness.put_node("machine", {"rack": "7"}))
+    for script in ({1: LostReply()}, {1: other}):
+        settled = settle_in(harness, FaultyDatastore(harness.store, script), {})
+        assert (settled.conflicts, address_of(harness)) == ((), "10.240.0.11/24")
+        harness.put_node("machine", {})
+
+
+def test_a_node_that_is_deleted_meanwhile_is_settled_after_the_next_registration() -> None:
+    harness = NodeHarness()
+    with pytest.raises(Unavailable, match="it was deleted meanwhile"):
+        settle(harness)
+
+
+def test_without_networking_a_node_has_interfaces_and_no_addresses() -> None:
+    harness = registered()
+    settled = settle(harness, NETPLUG_NETWORKING_BACKEND="none", IP="autodetect", IP_AUTODETECTION_METHOD="can-reach=x")
+    stored = harness.find("machine")
+    assert stored is not None
+    assert (stored.value.spec.bgp, len(stored.value.spec.interfaces)) == (None, 1)
+    assert (settled.addresses, settled.problems) == ((), ())
+
+
+def test_what_is_not_detected_is_a_problem_and_so_is_a_node_without_addresses() -> None:
+    harness = registered()
+    settled = settle(harness, IP="none")
+    assert [each.message for each in settled.problems] == ["the node has no address: other nodes do not reach its pods"]
+    harness.network.interfaces = ()
+    settled = settle(harness)
+    assert [each.message for each in settled.problems] == [
+        "the address of the node is not detected: other nodes do not reach its pods",
+        "the MTU of the host is not known; 1460 is taken",
+    ]
+
+
+def test_the_source_of_packets_to_a_target_is_found_where_it_is_needed() -> None:
+    harness = registered()
+    harness.network.interfaces = (interface("eth0", 2, "10.240.0.11/24"), interface("eth1", 3, "10.241.0.11/16"))
+    harness.network.sources["10.240.0.1"] = "10.240.0.11"
+    settled = settle(harness, IP_AUTODETECTION_METHOD="can-reach=10.240.0.1", IP6_AUTODETECTION_METHOD="can-reach=::1")
+    assert address_of(harness) == "10.240.0.11/24"
+    assert [str(step) for step in settled.addresses[1].trace] == ["IPv6: not asked for"]
+    settled = settle(harness, IP="autodetect", IP_AUTODETECTION_METHOD="can-reach=10.9.9.9")
+    assert address_of(harness) == "10.240.0.11/24"
+    assert [f"{each.message}: {each.cause}" for each in settled.problems] == [
+        "the node keeps the address that is registered: can-reach=10.9.9.9 finds no IPv4 address"
+    ]
+    assert str(settled.addresses[0].trace[0]) == "the source of packets to 10.9.9.9: Network is unreachable"
+
+
+def test_the_internal_address_of_the_orchestrators_node_is_looked_up() -> None:
+    method = {"IP_AUTODETECTION_METHOD": "kubernetes-internal-ip", "IP": "autodetect"}
+    harness = registered()
+    harness.orchestrator.put_node(NodeFacts(name="machine", uid="", internal_addresses=(Address.parse("10.240.0.11"),)))
+    settle(harness, **method)
+    assert address_of(harness) == "10.240.0.11/24"
+    harness = registered()
+    assert settle(harness, **method).problems[0].cause == "kubernetes-internal-ip finds no IPv4 address"
+    harness.has_orchestrator = False
+    assert settle(harness, **method).problems[0].cause == "kubernetes-internal-ip finds no IPv4 address"
+
+
+def test_the_mtu_of_pods_follows_pools_and_settings_and_is_written_if_it_is_another_one() -> None:
+    harness = registered()
+    spec = IPPoolSpec(prefix=Prefix.parse("10.65.0.0/16"), vxlan_mode=Encapsulation.ALWAYS)
+    assert settle(harness).pod_mtu == 1500
+    pool = IPPool(metadata=Metadata(name="v4"), spec=spec)
+    harness.store.commit([Create(ippool_key("v4"), pool)], deadline=harness.deadline())
+    assert settle(harness).pod_mtu == 1450
+    own = NodeConfiguration(metadata=Metadata(name="node.machine"), spec=NodeConfigurationSpec(vxlan_mtu=1400))
+    harness.store.commit([Create(NODE_CONFIGURATION.key("node.machine"), own)], deadline=harness.deadline())
+    assert settle(harness).pod_mtu == 1400
+    assert settle(harness, NETPLUG_VXLANMTU="1390").pod_mtu == 1390
+    world, netconf = harness.world(), harness.netconf()
+    assert [publish_pod_mtu(world, netconf, mtu) for mtu in (1450, 1450, 1400)] == [True, False, True]
+    assert harness.host.texts[MTU_FILE] == "1400"
 
 
 # --- the release of the cluster -----------------------------------------------------------------------------------
