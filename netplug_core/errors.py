@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable
 from types import UnionType
 from typing import ClassVar
 
@@ -17,14 +18,16 @@ __all__ = [
     "REDACTED", "AllocationError", "ConfigurationError", "ConnectionTestFailed", "ContentionExhausted",
     "DataplaneError", "DatastoreError", "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument",
     "InvariantBroken", "LimitedConnectivity", "NamespaceError", "NamespaceNotFound", "NetplugError", "NotYetSupported",
-    "ReadError", "RequestError", "Unauthorized", "Unavailable", "UnhealthyStatus", "UsageError", "excerpt", "quote",
-    "redact_url_credentials", "redacted_repr", "require_count", "require_tuple", "require_type", "shorten",
+    "ReadError", "RequestError", "Unauthorized", "Unavailable", "UnhealthyStatus", "UsageError", "did_you_mean",
+    "excerpt", "find_similar", "quote", "redact_url_credentials", "redacted_repr", "require_count", "require_tuple",
+    "require_type", "shorten",
 ]  # fmt: skip
 
 REDACTED = "…"
 """What an error shows in place of a value that may be a secret."""
 
 _MAX_SHOWN_LENGTH = 200
+_MIN_BEGINNING = 3  # letters of a word of which the rest is not typed
 _LONG_WORD = re.compile(rf"\S{{{_MAX_SHOWN_LENGTH + 1},}}")
 _PLAIN_TYPES = (str, bytes, int, float, list, tuple, dict, type(None))
 
@@ -286,6 +289,48 @@ class InvariantBroken(NetplugError):
 
     def __str__(self) -> str:
         return f"internal error: {self.message}"
+
+
+def find_similar(word: str, known: Iterable[str]) -> str:
+    """The known word that was most likely meant by a mistyped one; empty if none is close.
+
+    Letter case counts for nothing. Otherwise one letter may be wrong, missing, in excess or swapped with its neighbour
+    for every four that are typed, and one in shorter words; a word that only begins as typed is close too.
+    """
+    typed = word.lower()[:_MAX_SHOWN_LENGTH]
+    if not typed:
+        return ""
+    limit = max(len(typed) // 4, min(1, len(typed) - 1))
+    ranked = ((_distance(typed, one.lower(), limit), one) for one in known)
+    nearest = min(((distance, one) for distance, one in ranked if distance <= limit), default=None)
+    return nearest[1] if nearest else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The question to append to an error about an unknown word; empty if no known word is close."""
+    found = find_similar(word, known)
+    return f"did you mean {found}?" if found else ""
+
+
+def _distance(typed: str, known: str, limit: int) -> int:
+    """How many letters differ, with two swapped neighbours as one; more than the limit if it would exceed that.
+
+    A known word that only begins as typed counts as the limit: any other close word is the better guess.
+    """
+    if known.startswith(typed) and len(typed) >= _MIN_BEGINNING:
+        return min(limit, len(known) - len(typed))
+    if abs(len(typed) - len(known)) > limit:
+        return limit + 1
+    before: list[int] = []
+    row = list(range(len(known) + 1))
+    for i, letter in enumerate(typed, start=1):
+        earlier, before, row = before, row, [i]
+        for j, other in enumerate(known, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == known[j - 2] and typed[i - 2] == other:
+                cost = min(cost, earlier[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def excerpt(value: object, length: int = _MAX_SHOWN_LENGTH) -> str:

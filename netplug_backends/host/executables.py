@@ -110,6 +110,10 @@ SHEBANG_LIMIT = 127
 _TRIAL_TIMEOUT_S = 60.0
 # Folders 0755, files 0644: everybody may execute and load what is installed, only its owner may change it.
 _UMASK = 0o022
+_RUN_AS_ROOT = (
+    "runtimes run the executables as root, so whoever owns them becomes root: run it as root (sudo), or use "
+    "--trust-environment"
+)
 
 _CALL = "from netplug_cli.cni.client import main; main()"
 # A process of a tenth of a second leaves its memory to the kernel: garbage collection would take a tenth of that time,
@@ -154,9 +158,11 @@ def require_trusted_environment() -> None:
     Bytecode that another user may have written is removed.
 
     Raises:
-        ConfigurationError: another user may write a part of it, which the text names.
+        ConfigurationError: another user may write a part of it, which the text names, or this user is not root.
         Unavailable: a library is missing.
     """
+    if os.geteuid() != 0:
+        raise ConfigurationError("installing user", os.geteuid(), _RUN_AS_ROOT)
     remove_open_caches(str(_location(name)) for name in _LIBRARIES)
     require_trusted(installing_environment(_library_folders()))
 

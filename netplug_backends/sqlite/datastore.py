@@ -6,6 +6,7 @@ translates all of its exceptions.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -48,6 +49,7 @@ _WATCH_POLL_S = 0.1
 _SEPARATOR = "\x1f"
 _AFTER_SEPARATOR = "\x20"
 
+_RIGHTS_CODES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY)
 _CAUSES = {
     sqlite3.SQLITE_BUSY: "another process kept it locked until the deadline",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
@@ -167,9 +169,11 @@ class SqliteDatastore:
             yield self._connect(deadline)
         except sqlite3.Error as error:
             self._disconnect()
-            raise Unavailable(self._what, _cause(error)) from error
+            raise Unavailable(self._what, self._cause(error)) from error
         except NotRegular as error:
             raise Unavailable(self._what, f"it cannot be opened: {error.strerror}") from error
+        except PermissionError as error:
+            raise Unavailable(self._what, _no_right(os.path.dirname(self._path) or ".")) from error
         except OSError as error:
             raise Unavailable(self._what, f"it cannot be made: {error}") from error
         except BaseException:
@@ -210,6 +214,14 @@ class SqliteDatastore:
                 raise
             self._disconnect()
             raise OutcomeUnknown(self._what, _cause(error)) from error
+
+    def _cause(self, error: sqlite3.Error) -> str:
+        """What went wrong, and whether this user may not open the file, of which sqlite says nothing."""
+        folder = os.path.dirname(self._path) or "."
+        for path, rights in ((self._path, os.R_OK | os.W_OK), (folder, os.W_OK | os.X_OK)):
+            if _primary_code(error) in _RIGHTS_CODES and os.path.exists(path) and not os.access(path, rights):
+                return _no_right(path)
+        return _cause(error)
 
     @property
     def _what(self) -> str:
@@ -348,6 +360,10 @@ def _key(kind: Kind[object], path: str) -> Key[object]:
 def _primary_code(error: sqlite3.Error) -> int:
     # Errors that the sqlite3 module raises by itself have no code.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _no_right(path: str) -> str:
+    return f"the user {os.geteuid()} may not read and write {path}; run it as root or as its owner"
 
 
 def _cause(error: sqlite3.Error) -> str:

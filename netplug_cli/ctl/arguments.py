@@ -8,10 +8,10 @@ import click
 
 from netplug_cli.ctl.errors import InputError
 from netplug_core.records import Key
-from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, UnknownKind, get_kind, kind_of
+from netplug_core.resources.kinds import Resource, ResourceKind, UnknownKind, get_kind, kind_of
 
 __all__ = [
-    "DEFAULT_NAMESPACE", "SEPARATOR", "format_key", "key_of_document", "parse_key", "parse_keys", "parse_kind",
+    "DEFAULT_NAMESPACE", "SEPARATOR", "TRUTH", "format_key", "key_of_document", "parse_key", "parse_keys", "parse_kind",
 ]  # fmt: skip
 
 DEFAULT_NAMESPACE = "default"
@@ -23,6 +23,29 @@ SEPARATOR = "/"
 _WAYS = f"give every resource as KIND{SEPARATOR}NAME, or one KIND and its NAMEs"
 
 
+class _Truth(click.ParamType[bool]):
+    """True or false; click's own type lists a dozen spellings when it refuses a word."""
+
+    name = "boolean"
+
+    def convert(self, value: str | bool, param: click.Parameter | None, ctx: click.Context | None) -> bool:  # noqa: FBT001 - click's signature
+        """The value; an error of the command line for another word."""
+        if isinstance(value, bool):
+            return value
+        word = value.strip().lower()
+        if word not in _TRUTH_WORDS:
+            self.fail(f"{value!r} is neither true nor false", param, ctx)
+        return _TRUTH_WORDS[word]
+
+
+_TRUTH_WORDS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
+TRUTH = _Truth()
+"""The type of an option that is true or false."""
+
+
 def parse_kind(text: str, verb: str) -> ResourceKind:
     """The kind that was typed after a verb.
 
@@ -32,7 +55,7 @@ def parse_kind(text: str, verb: str) -> ResourceKind:
     try:
         return get_kind(text)
     except UnknownKind as error:
-        raise InputError(f"failed to {verb} resources", text, f"{error}{_suggest_kind(text)}") from error
+        raise InputError(f"failed to {verb} resources", text, f"{error}") from error
 
 
 def parse_keys(words: Sequence[str], verb: str, namespace: str) -> tuple[Key[Resource], ...]:
@@ -84,10 +107,3 @@ def _parse_pair(word: str, words: Sequence[str], verb: str, namespace: str) -> K
     if not kind or not name or SEPARATOR in name:
         raise click.UsageError(f"{word!r} is no KIND{SEPARATOR}NAME: {_WAYS}.")
     return parse_kind(kind, verb).key(name, namespace)
-
-
-def _suggest_kind(text: str) -> str:
-    from difflib import get_close_matches
-
-    found = get_close_matches(text.lower(), [alias for row in KINDS for alias in row.aliases], n=1, cutoff=0.7)
-    return f"; did you mean {found[0]}?" if found else ""

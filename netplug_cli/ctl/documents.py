@@ -1,22 +1,24 @@
 """Files of YAML and JSON to mappings and manifests, and values to YAML and JSON.
 
 Each mapping comes with its source: ``pool.yaml#2`` is the second document of a file, ``pool.yaml#2[0]`` the first item
-of a list in it.
+of a list in it. An error about a member shows its line and column in place of that: ``pool.yaml:14:9``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from netplug_backends.host.atomic_files import TooLarge, read_input
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.formatting import format_json
-from netplug_core.errors import ConfigurationError, excerpt, quote
+from netplug_core.decoding.tables import UnknownField, split_path
+from netplug_core.errors import ConfigurationError, excerpt, quote, redact_url_credentials
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
 
@@ -44,6 +46,7 @@ class Document:
     """One object of a file, and its source.
 
     ``number`` counts the documents of the ``file`` from 1; ``path`` leads to the object if it is an item of a list.
+    ``text`` is that of the whole file.
     """
 
     source: str
@@ -51,6 +54,23 @@ class Document:
     file: str
     number: int
     path: tuple[str | int, ...] = ()
+    text: str = field(default="", repr=False, eq=False)
+
+    def find_place(self, path: str, name: str = "") -> str:
+        """File, line and column of a member, or of the ``name`` of one in it; the source if they cannot be found."""
+        from netplug_cli.ctl.yaml_documents import find_position
+
+        position = find_position(self.text, self.number, self.path, path, name=name)
+        file = _shown_name(self.file)
+        return self.source if position is None else f"{file}:{position[0]}:{position[1]}"
+
+    def locate(self, error: ConfigurationError) -> ConfigurationError:
+        """The error with the place of the member it is about, if it is about one of this document."""
+        path = split_path(error.where, self.source)
+        if path is None:
+            return error
+        name = error.first_name if isinstance(error, UnknownField) else ""
+        return evolve(error, where=f"{self.find_place(path, name)} ${path}")
 
 
 def find_files(
@@ -81,16 +101,16 @@ def read_documents(files: Sequence[str]) -> Iterator[Document]:
         InputError: a file cannot be read, is not in its format, or holds something other than objects.
     """
     for file in files:
-        name = "standard input" if file == STDIN else file
         parse = parse_json if file.endswith(NETWORK_SUFFIXES) else parse_text
-        for number, value in enumerate(parse(read_text(file), name), start=1):
+        text = read_text(file)
+        for number, value in enumerate(parse(text, _shown_name(file)), start=1):
             if value is None:
                 continue
-            source = f"{name}#{number}"
+            whole = Document(source=f"{_shown_name(file)}#{number}", mapping={}, file=file, number=number, text=text)
             if isinstance(value, list) and parse is parse_text:
-                yield from _items_of(value, source, file, number, ())
+                yield from _items_of(value, whole, ())
             else:
-                yield from _documents_of(value, source, file, number)
+                yield from _documents_of(value, whole, ())
 
 
 def read_manifests(
@@ -102,11 +122,12 @@ def read_manifests(
         for document in read_documents(files):
             try:
                 manifest = manifest_from_mapping(document.mapping, source=document.source)
+                manifest = evolve(manifest, find_place=document.find_place)
                 accept(manifest)
             except InvalidResource as error:
-                problems.append(f"{document.source}: {error}")
+                problems.append(f"{document.find_place(error.field_errors[0].field)}: {error}")
             except ConfigurationError as error:
-                problems.append(str(error))
+                problems.append(str(document.locate(error)))
             else:
                 manifests.append(manifest)
     except InputError as error:
@@ -124,37 +145,50 @@ def require_manifests(files: Sequence[str], *, may_be_empty: bool = False) -> tu
     if problems:
         raise InputError("", None, f"{'; '.join(problems)}; nothing was done")
     if not manifests and not may_be_empty:
-        raise InputError(", ".join(files), None, "no resources specified in file")
+        raise InputError(", ".join(map(_shown_name, files)), None, f"no resources specified in file; {_EMPTY}")
     return manifests
 
 
-def read_configuration(file: str) -> Mapping[str, object]:
+def read_configuration(file: str) -> Document:
     """The one object of a file that may hold secrets, so no error quotes its content.
 
     Raises:
         InputError: it cannot be read, is neither YAML nor JSON, or does not hold exactly one object.
     """
     try:
-        values = list(parse_text(read_text(file), file))
+        text = read_text(file)
+        values = list(parse_text(text, file))
     except InputError as error:
         if isinstance(error.__cause__, OSError):
             raise
         mark = getattr(error.__cause__, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InputError(file, None, f"neither YAML nor JSON{place}") from None
-    objects = [value for value in values if value is not None]
-    if len(objects) != 1 or not isinstance(objects[0], dict):
+    numbers = [number for number, value in enumerate(values, start=1) if value is not None]
+    mapping = values[numbers[0] - 1] if len(numbers) == 1 else None
+    if not isinstance(mapping, dict):
         raise InputError(file, None, "one object is expected")
-    return objects[0]
+    return Document(source=file, mapping=mapping, file=file, number=numbers[0], text=text)
+
+
+_EMPTY = "it is empty, or has only comments: a resource has apiVersion, kind, metadata and spec"
+_URL_START = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def _shown_name(file: str) -> str:
+    return "standard input" if file == STDIN else file
 
 
 def read_text(file: str) -> str:
     """The text of a file, with its own line endings; ``-`` is standard input.
 
     Raises:
-        InputError: it cannot be read, or is not UTF-8.
+        InputError: it cannot be read, is not UTF-8, or is a URL.
     """
-    name = "standard input" if file == STDIN else file
+    name = _shown_name(file)
+    if _URL_START.match(file):
+        ways = f"curl -fsSL {redact_url_credentials(file)} | netplugctl … -f -"
+        raise InputError(str(redact_url_credentials(file)), None, f"a URL is not fetched; pipe it: {ways}")
     try:
         return _read_stdin() if file == STDIN else read_input(file, MAX_INPUT_BYTES).decode()
     except OSError as error:
@@ -239,14 +273,14 @@ def _walk(folder: str, suffixes: tuple[str, ...], *, is_recursive: bool) -> Iter
         yield from (os.path.join(place, name) for name in files if name.endswith(suffixes))
 
 
-def _documents_of(
-    value: object, source: str, file: str, number: int, path: tuple[str | int, ...] = ()
-) -> Iterator[Document]:
+def _documents_of(value: object, found: Document, path: tuple[str | int, ...]) -> Iterator[Document]:
+    """The objects that a value stands for; ``found`` is where it was found, except for the path."""
+    source = found.source
     if not isinstance(value, dict):
         raise InputError(source, value, f"expected an object, found {quote(value)}")
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind.endswith("List") or "items" not in value:
-        yield Document(source=source, mapping=value, file=file, number=number, path=path)
+        yield evolve(found, mapping=value, path=path)
         return
     items = value["items"]
     unknown = sorted(str(name) for name in value if name not in ("apiVersion", "kind", "metadata", "items"))
@@ -254,11 +288,9 @@ def _documents_of(
         problem = f"there is also {excerpt(', '.join(unknown))}" if unknown else f"items are {quote(items)}"
         accepted = f"a {kind} has apiVersion, kind, metadata and a list of items; {problem}"
         raise InputError(source, items, accepted)
-    yield from _items_of(items, source, file, number, (*path, "items"))
+    yield from _items_of(items, found, (*path, "items"))
 
 
-def _items_of(
-    items: Sequence[object], source: str, file: str, number: int, path: tuple[str | int, ...]
-) -> Iterator[Document]:
+def _items_of(items: Sequence[object], found: Document, path: tuple[str | int, ...]) -> Iterator[Document]:
     for index, item in enumerate(items):
-        yield from _documents_of(item, f"{source}[{index}]", file, number, (*path, index))
+        yield from _documents_of(item, evolve(found, source=f"{found.source}[{index}]"), (*path, index))

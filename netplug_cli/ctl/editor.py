@@ -24,6 +24,7 @@ from netplug_backends.host.atomic_files import (
 )
 from netplug_cli.ctl.documents import MAX_INPUT_BYTES, parse_text
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.yaml_documents import find_node
 from netplug_core.decoding.members import find_at, with_member
 
 __all__ = [
@@ -48,7 +49,7 @@ def replace_value(text: str, number: int, path: Sequence[str | int], value: str 
     """
     before = list(parse_text(text, name))
     try:
-        edited = _replace(text, _find_node(text, number, path), value)
+        edited = _replace(text, find_node(text, number, path), value)
         after = list(parse_text(edited, name))
     except (InputError, yaml.YAMLError, LookupError, TypeError):
         raise InputError(name, None, _BY_HAND) from None
@@ -57,17 +58,6 @@ def replace_value(text: str, number: int, path: Sequence[str | int], value: str 
     if after != [*wanted, *before[number:]] or type(find_at(after[number - 1], path)) is not type(value):
         raise InputError(name, None, _BY_HAND)
     return edited
-
-
-def _find_node(text: str, number: int, path: Sequence[str | int]) -> tuple[yaml.Node, yaml.Node]:
-    """The node of a member's name, and that of its value."""
-    key = node = list(yaml.compose_all(text, Loader=yaml.SafeLoader))[number - 1]
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            key, node = {name.value: (name, one) for name, one in node.value}[step]
-        else:
-            key = node = node.value[step]
-    return key, node
 
 
 def _replace(text: str, nodes: tuple[yaml.Node, yaml.Node], value: str | float) -> str:

@@ -6,7 +6,9 @@ errors and remarks go to standard error, a line each, and never as a traceback.
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -17,6 +19,7 @@ from click.exceptions import Abort
 
 from netplug_cli.ctl.global_options import COMPLETE_VARIABLE, global_options, remember_option
 from netplug_cli.ctl.help_texts import find_help
+from netplug_cli.formatting import print_error
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -58,6 +61,9 @@ _COMMANDS = {
     ),
     "version": ("netplug_cli.ctl.commands.version", "version", "Show the versions of this tool and of the cluster."),
 }
+
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _LazyGroup(click.Group):
@@ -144,15 +150,23 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
     try:
         status = netplugctl.main(list(argv), prog_name="netplugctl", standalone_mode=False, obj=make_session)
     except click.ClickException as error:
-        error.show()
+        _print_click_error(error)
         return error.exit_code
     except Abort:
-        click.echo("netplugctl: interrupted", err=True)
+        print_error("interrupted")
         return 1
     except Exception as error:  # noqa: BLE001 - the outermost frame; a person gets one line, not a traceback
-        click.echo(f"netplugctl: {_error_text(error)}", err=True)
+        print_error(_error_text(error))
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _print_click_error(error: click.ClickException) -> None:
+    """Print what is wrong with a command line like every other error, and where its help is."""
+    print_error(error.format_message())
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        print_error(f"see '{context.command_path} --help'")
 
 
 def _error_text(error: Exception) -> str:
@@ -160,4 +174,8 @@ def _error_text(error: Exception) -> str:
 
     if isinstance(error, NetplugError):
         return str(error)
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
+        # What is left in the buffer goes nowhere: Python writes it at its end, and would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return f"the output cannot be written: {error.strerror}"
     return f"internal error: {type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from netplug_cli.ctl.tables import Width, column_names, table_headers, table_row
 from netplug_cli.formatting import escape_unprintable, format_bool, format_json
-from netplug_core.errors import quote
+from netplug_core.errors import did_you_mean, quote
 from netplug_core.records import Record
 from netplug_core.resources.kinds import Resource, ResourceKind
 
@@ -439,7 +439,8 @@ class _OutputType(click.ParamType[OutputFormat]):
         if word in _GO_TEMPLATES:
             self.fail(f"{word} is not offered: use {_EXAMPLE}, or custom-columns=NAME:.metadata.name", param, ctx)
         if word not in _PARSERS:
-            self.fail(f"{value!r} is none of {_ALL}", param, ctx)
+            meant = did_you_mean(value, _WORDS)
+            self.fail(f"{value!r} is none of {_ALL}{f'; {meant}' if meant else ''}", param, ctx)
         try:
             return _PARSERS[word](text)
         except PathError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import assert_never
 
@@ -20,10 +20,12 @@ from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Effect, Outcome
 from netplug_core.ipam.gc.model import CollectionReport, GCAction
 from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
+from netplug_core.resources.manifest import Manifest
+from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
     "ChangeReport", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_document",
-    "collection_lines", "read_leaks", "report_lines", "require_report_file", "write_report",
+    "collection_lines", "error_place", "read_leaks", "report_lines", "require_report_file", "write_report",
 ]  # fmt: skip
 
 
@@ -59,11 +61,12 @@ _CONDITIONALS = {
 class ChangeReport:
     """The results of one run of a verb. Successes are printed at once, failures with the summary.
 
-    ``is_dry_run``: they are what would have happened.
+    ``is_dry_run``: they are what would have happened. ``explain`` may say more of an error.
     """
 
     verb: Verb
     is_dry_run: bool = False
+    explain: Callable[[NetplugError], NetplugError] = lambda error: error
     _kinds: set[str] = Factory(set)
     _success_count: int = 0
     _failures: list[tuple[str, NetplugError]] = Factory(list)
@@ -79,16 +82,16 @@ class ChangeReport:
             print_error(f"warning: {warning}")
 
     @contextmanager
-    def collect_errors(self, kind: str, source: str = "") -> Iterator[None]:
+    def collect_errors(self, kind: str, manifest: Manifest | None = None) -> Iterator[None]:
         """Collect the error of one document, so that the next ones are still processed.
 
-        ``source`` is the place of the document, empty for the command line.
+        ``manifest`` is what the document was read as; None for the command line.
         """
         self._kinds.add(kind)
         try:
             yield
         except NetplugError as error:
-            self._failures.append((f"{source}: " if source else "", error))
+            self._failures.append((f"{error_place(manifest, error)}: " if manifest else "", self.explain(error)))
 
     def print_summary(self) -> int:
         """Print the summary; return the exit status."""
@@ -111,6 +114,13 @@ class ChangeReport:
         else:
             print_error(f"{fail} any {kind}resources")
         return 1
+
+
+def error_place(manifest: Manifest, error: NetplugError) -> str:
+    """Where in its file a refused field stands, or the document."""
+    if isinstance(error, InvalidResource):
+        return manifest.place_of(error.field_errors[0].field)
+    return manifest.source
 
 
 # --- allocation reports ----------------------------------------------------------------------------------------------

@@ -12,18 +12,22 @@ import click
 from attrs import define, evolve, field, frozen
 
 from netplug_cli.ctl.documents import read_configuration
+from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.global_options import OPTIONS_META_KEY
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.dry_run import DryRunDatastore
 from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
-from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.flows.resources.cluster import refuse_older_client
+from netplug_core.flows.resources.outcome import ResourceMissing
+from netplug_core.flows.resources.read import with_similar_name
 from netplug_core.records import Get, List, Query, RequireUnchanged, Write
 from netplug_core.settings.apiconfig import datastore_settings_from_environment, datastore_settings_from_file
 from netplug_core.settings.model import (
     DEFAULT_ETCD_ENDPOINT,
+    DEFAULT_SQLITE_PATH,
     KUBERNETES_DATASTORE,
     MEMORY_DATASTORE,
     DatastoreSettings,
@@ -56,7 +60,11 @@ def read_settings(environ: Mapping[str, str], *, config_file: str, default_file:
     file = config_file or (default_file if default_file and os.path.lexists(default_file) else "")
     if not file:
         return datastore_settings_from_environment(environ)
-    return datastore_settings_from_file(read_configuration(file), source=file)
+    document = read_configuration(file)
+    try:
+        return datastore_settings_from_file(document.mapping, source=file)
+    except ConfigurationError as error:
+        raise document.locate(error) from None
 
 
 # --- tracing ---------------------------------------------------------------------------------------------------------
@@ -123,9 +131,9 @@ DEFAULT_CONFIG_FILE = "/etc/netplug/netplugctl.cfg"
 """The tool's configuration file, unless ``--config`` names another. If it does not exist, the environment is used."""
 
 _TIMEOUT_S = 30.0
-_DEFAULT_LOCATION = (
-    "this is the default if no datastore is configured; set ETCD_ENDPOINTS, or DATASTORE_TYPE and what belongs to it, "
-    f"or write {DEFAULT_CONFIG_FILE}"
+_NOT_CONFIGURED = (
+    "no datastore is configured: set DATASTORE_TYPE=sqlite, or DATASTORE_TYPE=kubernetes and KUBECONFIG=FILE, "
+    f"or ETCD_ENDPOINTS=URL,...; or write {DEFAULT_CONFIG_FILE}"
 )
 
 
@@ -231,11 +239,25 @@ class Session:
         try:
             with self.open_backend(evolve(settings, sqlite_missing_file=self.missing_file)) as store:
                 traced = self._traced(store)
-                yield DryRunDatastore(traced) if self.is_dry_run else traced
+                used = DryRunDatastore(traced) if self.is_dry_run else traced
+                try:
+                    yield used
+                except ResourceMissing as error:
+                    raise self.explain(used, error) from error
         except Unavailable as error:
             if settings.is_default_location and DEFAULT_ETCD_ENDPOINT in error.cause:
-                raise evolve(error, cause=f"{error.cause}; {_DEFAULT_LOCATION}") from error
+                raise InputError("", None, f"{_not_configured()} (an etcd was looked for: {error.cause})") from error
             raise
+        except ConfigurationError as error:
+            if settings.is_default_location and isinstance(error.__cause__, ModuleNotFoundError):
+                raise InputError("", None, _not_configured()) from error
+            raise
+
+    def explain(self, store: Datastore, error: NetplugError) -> NetplugError:
+        """The error, of a missing resource with the name of a similar one."""
+        if isinstance(error, ResourceMissing):
+            return with_similar_name(store, error, deadline=self.deadline())
+        return error
 
     def settings(self) -> DatastoreSettings:
         """The settings of the datastore: from the named file, else from the default file, else from the environment.
@@ -267,6 +289,13 @@ class Session:
             return store
         print_error(f"datastore {store.description.name}: {store.description.location}")
         return TracedDatastore(store, self.clock) if tracing is TraceLevel.CALLS else store
+
+
+def _not_configured() -> str:
+    """What to set where no datastore is configured; the sqlite store of this host, if there is one."""
+    if not os.path.exists(DEFAULT_SQLITE_PATH):
+        return _NOT_CONFIGURED
+    return f"{_NOT_CONFIGURED}; {DEFAULT_SQLITE_PATH} exists, so DATASTORE_TYPE=sqlite is probably meant"
 
 
 def session_of(context: click.Context, *, is_dry_run: bool = False) -> Session:

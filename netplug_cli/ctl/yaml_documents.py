@@ -1,8 +1,13 @@
-"""Values to YAML text. ``documents`` imports this module when YAML is printed: PyYAML is slow to import."""
+"""YAML text to values and back, and where in a text a member stands.
+
+``documents`` imports this module when YAML is read or printed: PyYAML is slow to import.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from functools import lru_cache
 from math import inf
 
 import yaml
@@ -12,7 +17,7 @@ from netplug_cli.formatting import escape_unprintable
 from netplug_core.errors import excerpt, quote
 
 __all__ = [
-    "load_yaml", "write_yaml",
+    "find_node", "find_position", "load_yaml", "write_yaml",
 ]  # fmt: skip
 
 
@@ -33,7 +38,9 @@ def load_yaml(text: str, name: str) -> Iterator[object]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(name, None, f"neither YAML nor JSON{place}: {excerpt(error.problem)}") from error
+        has_tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
+        hint = "; YAML is indented with spaces" if has_tab else ""
+        raise InputError(name, None, f"neither YAML nor JSON{place}: {excerpt(error.problem)}{hint}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(name, None, f"neither YAML nor JSON: {excerpt(reason)}") from error
@@ -96,6 +103,66 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+# --- positions -------------------------------------------------------------------------------------------------------
+
+
+_STEP = re.compile(r"""\.?([^.\[\]]+)|\[([0-9]+)\]|\['((?:[^'\\]|\\.)*)'\]|\[([^\]]*)\]""")
+
+
+def find_node(text: str, number: int, path: Sequence[str | int]) -> tuple[yaml.Node, yaml.Node]:
+    """The node of a member's name, and that of its value, in one of the documents, which are counted from 1.
+
+    Raises:
+        LookupError, TypeError: there is none.
+        yaml.YAMLError: the text is no YAML.
+    """
+    key = node = _compose(text)[number - 1]
+    for step in path:
+        key, node = _step_down(node, step) or _raise_lookup(step)
+    return key, node
+
+
+def find_position(
+    text: str, number: int, within: Sequence[str | int], path: str, *, name: str = ""
+) -> tuple[int, int] | None:
+    """The line and column, counted from 1, of what an error calls ``path``, such as ``.spec.pools[0]``.
+
+    ``within`` leads from the document to the object in which the path begins. ``name`` is a member there whose name is
+    meant, not its value. Of a path that the text does not have, it is the last step that it has: the member is
+    missing in that. None if the text is no YAML.
+    """
+    try:
+        _key, node = find_node(text, number, within)
+    except (LookupError, TypeError, yaml.YAMLError, RecursionError):
+        return None
+    for match in _STEP.finditer(path):
+        plain, index, quoted, bracketed = match.groups()
+        found = _step_down(node, int(index) if index else plain or quoted or bracketed or "")
+        if found is None:
+            break
+        node = found[1]
+    named = _step_down(node, name) if name else None
+    mark = named[0].start_mark if named else node.start_mark
+    return mark.line + 1, mark.column + 1
+
+
+@lru_cache(maxsize=1)  # one text is asked for each of its errors
+def _compose(text: str) -> list[yaml.Node]:
+    return list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+
+
+def _step_down(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == step), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None
+
+
+def _raise_lookup(step: object) -> tuple[yaml.Node, yaml.Node]:
+    raise LookupError(step)
 
 
 # --- yaml writer -----------------------------------------------------------------------------------------------------

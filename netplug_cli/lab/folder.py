@@ -39,8 +39,17 @@ from netplug_cli.lab.model import (
 )
 from netplug_core.clock import Clock, Deadline
 from netplug_core.cni.result import parse_result
-from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, OBJECT, STRING, STRING_MAP, Codec
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable, cni_error
+from netplug_core.decoding.codecs import (
+    BOOLEAN,
+    INTEGER,
+    NONEMPTY_STRING,
+    OBJECT,
+    STRING,
+    STRING_MAP,
+    Codec,
+    Unreadable,
+)
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error
 from netplug_core.errors import DecodeError
 
 __all__ = [

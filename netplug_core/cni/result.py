@@ -17,8 +17,8 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.dispatch import CNIVersion, ResultFormat, find_version, negotiate_version
 from netplug_core.cni.request import CNIRequest
-from netplug_core.decoding.codecs import NONEMPTY_STRING, STRING, UINT32, Codec
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable, cni_error, fields_of
+from netplug_core.decoding.codecs import NONEMPTY_STRING, STRING, UINT32, Codec, Unreadable
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error, fields_of
 from netplug_core.errors import ConfigurationError, DecodeError, excerpt, quote
 from netplug_core.ipam.allocation.request import DNS, NO_DNS
 

@@ -16,12 +16,12 @@ from attrs import evolve, field, frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import format_time, parse_time
-from netplug_core.errors import quote
+from netplug_core.errors import did_you_mean, quote
 
 __all__ = [
     "ADDRESS", "BOOLEAN", "HTTP_URL", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT",
     "PREFIX", "REQUESTED_ADDRESS", "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType",
-    "Refused", "WrongType", "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8",
+    "Refused", "Unreadable", "WrongType", "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8",
     "is_utf8_without_nul", "limited", "number_in", "unchanged",
 ]  # fmt: skip
 
@@ -71,6 +71,10 @@ class Refused(ValueError):
         """Replace the value by what an error may show of it, once."""
         if not self.is_shown:
             self.value, self.is_shown = show(self.value), True
+
+
+class Unreadable(Refused):
+    """A value of the right JSON type that cannot be read; ``accepted`` says what was expected."""
 
 
 class WrongType(Refused):
@@ -189,7 +193,9 @@ def enum_codec(choices: type[E]) -> Codec:
             return choices(value)
         except ValueError:
             # An empty text is a spelling of "not set": it names no choice.
-            raise ValueError(f"one of {', '.join(str(choice.value) for choice in choices if choice.value)}") from None
+            words = [str(choice.value) for choice in choices if choice.value]
+            meant = did_you_mean(value, words) if isinstance(value, str) else ""
+            raise Unreadable(f"one of {', '.join(words)}", reason=meant) from None
 
     schema = {"type": "string", "enum": [choice.value for choice in choices]}
     return Codec(decode, lambda value: cast("enum.Enum", value).value, schema=schema)

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypeAlias, TypeVar,
 
 from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen, has
 
-from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, enum_codec, is_utf8, unchanged
+from netplug_core.decoding.codecs import Codec, JSONType, Refused, Unreadable, WrongType, enum_codec, is_utf8, unchanged
 from netplug_core.errors import (
     REDACTED,
     ConfigurationError,
     DecodeError,
     NetplugError,
+    did_you_mean,
     excerpt,
     quote,
     redact_url_credentials,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Decoder", "DocumentOrigin", "Field", "Finish", "ListOf", "MalformedField", "Schema", "Table", "UnknownField",
-    "UnknownKeys", "Unreadable", "cni_error", "collect_fields", "collect_members", "declared_table", "document_error",
-    "find_member", "find_object", "json_object", "member", "object_schema", "path_in_document",
+    "UnknownKeys", "cni_error", "collect_fields", "collect_members", "declared_table", "document_error",
+    "find_member", "find_object", "json_object", "member", "object_schema", "path_in_document", "split_path",
 ]  # fmt: skip
 
 
@@ -60,12 +61,8 @@ class DocumentOrigin(enum.Enum):
     DATASTORE = "store"
 
 
-class Unreadable(Refused):
-    """A value of the right JSON type that cannot be read; ``accepted`` says what was expected."""
-
-
 class UnknownKeys(Refused):
-    """Members that the table does not have; the value is their names."""
+    """Members that the table does not have; the value is their names, the reason where the first one belongs."""
 
     is_shown = True
 
@@ -239,6 +236,8 @@ class Decoder:
             return self._converter.structure(value, cls)
         except Refused as refused:
             refused.locate("", value)  # it may be about the document itself
+            if self.origin is DocumentOrigin.USER:
+                refused.reason = refused.reason or _quoting_hint(refused)
             raise self.error(refused, where) from None
 
     def encode(self, value: object) -> dict[str, object]:
@@ -356,10 +355,23 @@ class _ObjectReader:
         unknown = {name: value for name, value in members.items() if name not in self._known}
         if origin is DocumentOrigin.USER:
             if not self._keeps_unknown:
-                raise UnknownKeys(", ".join(sorted(self._known)), value=", ".join(map(str, unknown)))
+                elsewhere = self._find_elsewhere(next(iter(unknown)))
+                raise UnknownKeys(", ".join(sorted(self._known)), value=", ".join(map(str, unknown)), reason=elsewhere)
             if not is_utf8(json.dumps(unknown, ensure_ascii=False)):
                 raise WrongType(JSONType.UTF8, value=unknown)
         return unknown
+
+    def _find_elsewhere(self, name: str) -> str:
+        """The member that has a member of a name which this object does not have; empty if none has."""
+        for line in self._table.fields.values():
+            codec = line.codec
+            if (
+                line.path
+                and isinstance(codec, type)
+                and name in _known_keys(self._decoder.table_of(codec), self._decoder)
+            ):
+                return ".".join(line.path)
+        return ""
 
 
 def _name_of_optional(rows: tuple[_Row, ...]) -> str:
@@ -540,15 +552,34 @@ class MalformedField(ConfigurationError):
         return f"expected {self.accepted} @ {excerpt(self.where)}, found {found}{because}"
 
 
+@frozen
 class UnknownField(ConfigurationError):
-    """A field of a user's document that the kind does not have."""
+    """A field of a user's document that the kind does not have.
+
+    ``elsewhere`` is the member that has a field of this name; empty if none has.
+    """
+
+    elsewhere: str = ""
 
     def __str__(self) -> str:
         return (
             f"field in document is not recognized or is in the wrong location: {excerpt(self.value)} @ "
             f"{excerpt(self.where)}; "
-            f"there are {self.accepted}"
+            f"{self.advice}"
         )
+
+    @property
+    def first_name(self) -> str:
+        """The first of the names that are not known."""
+        return str(self.value).partition(", ")[0]
+
+    @property
+    def advice(self) -> str:
+        """Where the first name belongs, or the known name that it is close to, and all that there are."""
+        if self.elsewhere:
+            return f"it belongs in {self.elsewhere}; there are {self.accepted}"
+        meant = did_you_mean(self.first_name, self.accepted.split(", "))
+        return f"{meant}{' ' if meant else ''}there are {self.accepted}"
 
 
 def path_in_document(source: str, path: str) -> str:
@@ -556,12 +587,32 @@ def path_in_document(source: str, path: str) -> str:
     return f"{source} ${path}" if source else f"${path}"
 
 
+def split_path(where: str, source: str) -> str | None:
+    """The path of a place that :func:`path_in_document` made for a document; None for any other text."""
+    start = path_in_document(source, "")
+    return where.removeprefix(start) if where.startswith(start) else None
+
+
 def document_error(refused: Refused, source: str) -> NetplugError:
     """The error about a resource, or about the file of the tool."""
     where = path_in_document(source, refused.path)
     if isinstance(refused, UnknownKeys):
-        return UnknownField(where, refused.value, refused.accepted)
+        return UnknownField(where, refused.value, refused.accepted, refused.reason)
     return MalformedField(where, refused.value, refused.accepted, refused.reason)
+
+
+_NUMBERS = "a whole number"
+
+
+def _quoting_hint(refused: Refused) -> str:
+    """What to do about a number or a switch in quotes, or a text that YAML reads as one of these without quotes."""
+    value, expected = refused.value, refused.expected if isinstance(refused, WrongType) else None
+    if isinstance(value, str):
+        is_number = refused.accepted.startswith(_NUMBERS) and value.removeprefix("-").isdecimal()
+        is_switch = expected is JSONType.BOOLEAN and value.lower() in ("true", "false")
+        return "it is a text; leave out the quotes" if is_number or is_switch else ""
+    is_plain = isinstance(value, bool | int | float) and expected in (JSONType.STRING, JSONType.TEXT_MAP)
+    return "put it in quotes" if is_plain else ""
 
 
 def cni_error(refused: Refused, where: str) -> NetplugError:

@@ -18,6 +18,7 @@ from attrs import evolve, field, fields, frozen
 from netplug_core.decoding.codecs import (
     TEXT,
     Refused,
+    Unreadable,
     WrongType,
 )
 from netplug_core.decoding.members import RespelledMember, find_steps, take_respelled, without_member
@@ -25,12 +26,11 @@ from netplug_core.decoding.tables import (
     Decoder,
     DocumentOrigin,
     UnknownKeys,
-    Unreadable,
     find_member,
     json_object,
     member,
 )
-from netplug_core.errors import ConfigurationError, excerpt, quote
+from netplug_core.errors import ConfigurationError, did_you_mean, excerpt, quote
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_KIND,
@@ -112,17 +112,22 @@ def document_problem(refused: Refused, where: str) -> InvalidInstallation:
     if isinstance(refused, UnknownKeys):
         name = str(refused.value).partition(", ")[0]  # each has a line of its own: the reader goes on without it
         field = f"{path}.{name}".removeprefix(".")
-        accepted = _no_such_field(name, path or "the document", refused.accepted)
+        accepted = _no_such_field(name, path or "the document", refused)
         return InvalidInstallation(where, name, accepted, ProblemClass.UNSUPPORTED, (field,))
-    return InvalidInstallation(where, refused.value, accepted, _class_of(refused), (path or "the document",))
+    fields = (path or "the document",)
+    return InvalidInstallation(where, refused.value, accepted, _class_of(refused), fields, refused.reason)
 
 
-def _no_such_field(name: str, place: str, known: str) -> str:
+def _no_such_field(name: str, place: str, refused: Refused) -> str:
+    known = refused.accepted
     if name in _OTHER_NAMES:
         return f"it is called {_OTHER_NAMES[name]} here"
     if name in _UPSTREAM_FIELDS:
         return "netplug does not have this field of the operator.tigera.io resource; leave it out"
-    return f"there is no such field; {place} has {known}"
+    if refused.reason:
+        return f"it belongs in {refused.reason}; {place} has {known}"
+    meant = did_you_mean(name, known.split(", "))
+    return f"there is no such field; {meant}{' ' if meant else ''}{place} has {known}"
 
 
 def _class_of(refused: Refused) -> ProblemClass:

@@ -87,7 +87,7 @@ def read_resource(document: Document) -> Resource | Finding:
         return malformed_finding(document, error, Rule.UNKNOWN_KIND)
     except UnknownField as error:
         found = malformed_finding(document, error, Rule.UNKNOWN_FIELD)
-        return evolve(found, accepted=f"there are {error.accepted}")
+        return evolve(found, accepted=error.advice)
     except ConfigurationError as error:
         return _host_bits_finding(document, error) or malformed_finding(document, error)
 

@@ -73,7 +73,8 @@ def from_mapping(
     if header.kind != accepted:
         raise MalformedField(path_in_document(source, ".kind"), header.kind, repr(accepted))
     if header.api_version != API_VERSION:
-        raise MalformedField(path_in_document(source, ".apiVersion"), header.api_version or None, repr(API_VERSION))
+        where, found = path_in_document(source, ".apiVersion"), header.api_version
+        raise MalformedField(where, found or None, repr(API_VERSION), _GROUPS.get(found.partition("/")[0], ""))
     return decoder.decode(mapping, row.value_type, source)
 
 
@@ -97,6 +98,10 @@ def readable_part(key: Key[object], text: str) -> Resource | None:
         return ClusterInformation(metadata=metadata, spec=ClusterInformationSpec(is_datastore_ready=False))
     return None
 
+
+_CALICO: Final = f"that is Calico's; kinds that netplug has too have the same fields, with apiVersion: {API_VERSION}"
+_GROUPS: Final = {"projectcalico.org": _CALICO, "crd.projectcalico.org": _CALICO}
+"""What an error adds where the document is of a group that people come from."""
 
 _ADDRESS_TEXT: Final = re.compile(r'"([0-9A-Fa-f.:]{2,45}(?:/[0-9]{1,3})?)"')
 _LOCKED_TEXT: Final = re.compile(r'"datastoreReady"\s*:\s*false')

@@ -7,12 +7,14 @@ is printed (``netplug_cli.ctl.tables``) or stored (a backend's layout).
 from __future__ import annotations
 
 import enum
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 from attrs import frozen
 
 from netplug_core.decoding.codecs import is_utf8
-from netplug_core.errors import ConfigurationError, excerpt
+from netplug_core.errors import ConfigurationError, excerpt, find_similar
+from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind
 from netplug_core.resources.bgp import (
     BGP_CONFIGURATION,
@@ -117,7 +119,40 @@ class UnknownKind(ConfigurationError):
 
     def __str__(self) -> str:
         at = f" @ {excerpt(self.where)}" if self.where else ""
-        return f"resource type '{excerpt(self.value)}' is not supported{at}; there are {self.accepted}"
+        return f"resource type '{excerpt(self.value)}' is not supported{at}; {self._advice}"
+
+    @property
+    def _advice(self) -> str:
+        """What the word stands for elsewhere, or which kind was probably meant; otherwise all kinds."""
+        word = str(self.value).lower()
+        if not word:
+            return f"give the document a kind, and apiVersion: {API_VERSION}; there are {self.accepted}"
+        if word in _ELSEWHERE or word.removesuffix("s") in _ELSEWHERE:
+            return _ELSEWHERE.get(word) or _ELSEWHERE[word.removesuffix("s")]
+        similar = find_similar(word, _BY_ALIAS)
+        if not similar:
+            return f"there are {self.accepted}"
+        return f"did you mean {_BY_ALIAS[similar].name if self.where else similar}?"
+
+
+_KUBERNETES = "it is an object of Kubernetes, which kubectl shows and changes"
+_NO_POLICY = "this release has no such kind: it enforces no policy"
+_BLOCKS = "blocks, affinities and handles are no resources here: netplugctl ipam show --show-blocks shows them"
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "pod": f"{_KUBERNETES}; the interfaces of pods are the kind WorkloadEndpoint",
+    "felixconfiguration": "what it sets is in the kind NodeConfiguration here",
+    "felixconfig": "what it sets is in the kind NodeConfiguration here",
+    "caliconodestatus": "netplugctl node status shows the state of a node",
+    "installation": "netplugctl install validate, render and apply take an Installation",
+    **dict.fromkeys(("namespace", "service", "deployment", "daemonset", "configmap", "event", "secret"), _KUBERNETES),
+    **dict.fromkeys(("ns", "po", "svc", "deploy", "ds", "cm", "ev"), _KUBERNETES),
+    **dict.fromkeys(("ipamblock", "blockaffinity", "blockaffinitie", "ipamhandle"), _BLOCKS),
+    **dict.fromkeys(
+        ("networkpolicy", "networkpolicie", "globalnetworkpolicy", "globalnetworkpolicie", "tier", "networkset",
+         "globalnetworkset", "stagednetworkpolicy", "stagedglobalnetworkpolicy"), _NO_POLICY,
+    ),
+}  # fmt: skip
+"""Words that people know from Kubernetes and Calico, in the singular or without the last letter, and what is here."""
 
 
 KINDS: tuple[ResourceKind, ...] = (

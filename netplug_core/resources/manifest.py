@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.codec import from_mapping, read_resource_version
@@ -20,12 +20,18 @@ __all__ = ["Manifest", "manifest_from_mapping"]
 class Manifest:
     """A resource that a user wants.
 
-    ``revision`` is the resource version that the document names, empty for none; ``source`` names the document.
+    ``revision`` is the resource version that the document names, empty for none; ``source`` names the document, and
+    ``find_place`` the place of a member in it, by its path, such as ``spec.cidr``.
     """
 
     resource: Resource
     revision: str = ""
     source: str = ""
+    find_place: Callable[[str], str] | None = field(default=None, eq=False, repr=False)
+
+    def place_of(self, path: str) -> str:
+        """Where a member stands, as an error shows it: the name of the document if more is not known."""
+        return self.find_place(path) if self.find_place else self.source
 
 
 def manifest_from_mapping(mapping: Mapping[str, object], *, source: str) -> Manifest:

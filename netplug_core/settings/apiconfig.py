@@ -12,14 +12,23 @@ from urllib.parse import parse_qsl
 
 from attrs import field, frozen
 
-from netplug_core.decoding.codecs import BOOLEAN, STRING, STRING_MAP, Codec, JSONType, Refused, WrongType, checked_equal
+from netplug_core.decoding.codecs import (
+    BOOLEAN,
+    STRING,
+    STRING_MAP,
+    Codec,
+    JSONType,
+    Refused,
+    Unreadable,
+    WrongType,
+    checked_equal,
+)
 from netplug_core.decoding.tables import (
     Decoder,
     DocumentOrigin,
     Field,
     Table,
     UnknownKeys,
-    Unreadable,
     document_error,
     path_in_document,
 )

@@ -30,6 +30,14 @@ from tests.harness.console_pages import ROOT
 
 __all__ = ["SCENES", "Scene"]
 
+_QUOTED = """
+apiVersion: projectnetplug.org/v3
+kind: IPPool
+metadata: {name: red}
+spec:
+  cidr: 10.66.0.0/16
+  blockSize: "26"
+"""
 _HEAD = "apiVersion: projectnetplug.org/v3\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n"
 
 
@@ -137,6 +145,12 @@ def cooling(block: Block, ordinals: Iterable[int]) -> Block:
 
 
 # --- the scenes ----------------------------------------------------------------------------------------------------
+
+
+def mistakes(scene: Scene) -> None:
+    """A pool, and the file of another one with a mistake."""
+    scene.create(pool("main", "10.65.0.0/16"))
+    scene.write("pool.yaml", _QUOTED)
 
 
 def nothing(_scene: Scene) -> None:
@@ -366,7 +380,7 @@ _TOOL = "docs/netplugctl.md: netplugctl"
 _LINT = "docs/lint.md: netplugctl lint -f net.d"
 
 SCENES: Mapping[str, Callable[[Scene], None]] = {
-    f"{_TOOL} get ippols": nothing,
+    f"{_TOOL} get ippols": mistakes,
     f"{_TOOL} get pools": a_damaged_pool,
     f"{_TOOL} ipam check": damaged_handles,
     f"{_TOOL} ipam collect": damaged_handles,

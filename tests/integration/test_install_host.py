@@ -165,7 +165,9 @@ def test_an_environment_that_others_may_write_is_refused_unless_it_is_trusted(
     assert not (tmp_path / "bin").exists()
     trusted = install_from("--trust-environment")
     assert (trusted.returncode, trusted.stderr.count("\n")) == (1, 1)
-    assert trusted.stderr.startswith(f"Error: loopback is not in {tmp_path}/bin: containerd starts no pod without it;")
+    assert trusted.stderr.startswith(
+        f"netplugctl: loopback is not in {tmp_path}/bin: containerd starts no pod without it;"
+    )
     assert sorted(os.listdir(tmp_path / "bin")) == sorted(EXECUTABLES)
 
 

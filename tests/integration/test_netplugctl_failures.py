@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -180,7 +184,7 @@ def test_a_kubeconfig_that_leads_nowhere(tmp_path: Path, text: str, words: str) 
     [
         (
             {"kubeconfig": "/nowhere/kubeconfig"},
-            "'/nowhere/kubeconfig' is not accepted; it cannot be read: No such file or directory",
+            "kubeconfig: no such file: '/nowhere/kubeconfig'; name a file that exists",
         ),
         ({"k8sAPIEndpoint": f"https://{NOBODY}", "k8sAPIToken": SECRET, "k8sCAFile": "/nowhere/ca"}, "/nowhere/ca"),
         ({"k8sAPIEndpoint": f"https://{NOBODY}", "netplugAPIGroup": "example.org"}, "netplug_api_group"),
@@ -230,3 +234,62 @@ def test_a_context_is_chosen(api_server: ApiServer, mode: CrdMode, tmp_path: Pat
     assert ToolUser(tmp_path, spec).run_command("get", "pools", "--context", "test").status == 0
     assert "'nobody'" in complaint(tmp_path, spec, "--context", "other", "get", "pools")
     assert "'third'" in complaint(tmp_path, spec, "get", "pools", "--context=third")
+
+
+# --- rights and space ------------------------------------------------------------------------------------------------
+
+NOBODY_UID = 65534
+
+
+def run_tool(environ: Mapping[str, str], *argv: str, uid: int = 0, stdout: str = os.devnull) -> tuple[int, str]:
+    """The exit status of a process of the tool, and its standard error."""
+    # The user may read the interpreter: a virtual environment below /root would be out of reach.
+    code = (
+        f"import os, sys; os.setgroups([]); os.setgid({uid}); os.setuid({uid}); sys.argv[1:] = {list(argv)!r}; main()"
+    )
+    script = f"from netplug_cli.wiring.ctl import main, make_session; import netplug_cli.ctl.main\n{LOADED}\n{code}"
+    with open(stdout, "w", encoding="utf-8") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env=dict(environ),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    return done.returncode, done.stderr
+
+
+LOADED = "make_session(); import netplug_cli.ctl.commands.get, netplug_cli.ctl.commands.install"
+
+
+@pytest.fixture
+def sqlite_store() -> Iterator[dict[str, str]]:
+    """A store of root in a folder that everybody may enter, as those of pytest are not."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        user = ToolUser(folder, {"datastoreType": "sqlite", "sqlitePath": str(folder / "netplug.db")})
+        assert user.run_command("create", "-f", "-", stdin=POOL).status == 0
+        yield {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(folder / "netplug.db")}
+
+
+def test_a_sqlite_store_of_root_says_to_another_user_who_may_read_it(sqlite_store: dict[str, str]) -> None:
+    path = sqlite_store["SQLITE_PATH"]
+    status, said = run_tool(sqlite_store, "get", "ippools", uid=NOBODY_UID)
+    advice = f"the user {NOBODY_UID} may not read and write {path}; run it as root or as its owner"
+    assert (status, said) == (1, f"netplugctl: sqlite store {path}: {advice}\n")
+
+
+def test_a_full_disk_under_the_output_is_one_sentence(sqlite_store: dict[str, str]) -> None:
+    said = (1, "netplugctl: the output cannot be written: No space left on device\n")
+    assert run_tool(sqlite_store, "get", "ippools", stdout="/dev/full") == said
+
+
+def test_only_root_installs_on_a_host(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    status, said = run_tool({}, "install", "host", "--bin-dir", str(tmp_path), uid=NOBODY_UID)
+    assert status == 1
+    assert said.startswith(f"netplugctl: installing user: {NOBODY_UID} is not accepted; runtimes run")
+    assert "run it as root (sudo), or use --trust-environment" in said
+    assert list(tmp_path.iterdir()) == []

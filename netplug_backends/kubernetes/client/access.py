@@ -41,6 +41,13 @@ _ACCOUNT = "the pod's service account"
 _CERTIFICATE, _KEY = "k8s_client_certificate or K8S_CERT_FILE", "k8s_client_key or K8S_KEY_FILE"
 
 
+class _NoAccess(ConfigurationError):
+    """Nothing says where the API server is."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: nothing says where the API server is: {self.accepted}"
+
+
 @frozen
 class _LoadedAccess:
     access: ApiAccess
@@ -157,9 +164,7 @@ class AccessSource:
             return own, lambda read: self._from_files((own,), read)
         if self.environ.get("KUBERNETES_SERVICE_HOST"):
             return _ACCOUNT, self._from_account
-        raise ConfigurationError(
-            _WHERE, "", "name a kubeconfig or k8s_api_root: there is no other access to the orchestrator's API here"
-        )
+        raise _NoAccess(_WHERE, "", f"name a kubeconfig (KUBECONFIG=FILE) or k8s_api_root; {own} does not exist")
 
     def _from_inline(self, reader: FileReader) -> ApiAccess:
         return from_text(self.settings.kubeconfig_inline, _INLINE, self.settings.context, reader)

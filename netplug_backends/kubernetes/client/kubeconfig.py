@@ -17,14 +17,22 @@ from attrs import evolve
 from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, TlsVerification, is_host
 from netplug_backends.kubernetes.client.kubeconfig_entry import KubeconfigEntry, describe_type
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, UnusableFile
+from netplug_core.errors import ConfigurationError, UnusableFile, quote
 
 if TYPE_CHECKING:
     import yaml
 
 __all__ = ["from_files", "from_text"]
 
+_KUBECONFIG = "kubeconfig"
 _MAX_DEPTH = 10_000
+
+
+class _MissingKubeconfig(UnusableFile):
+    """None of the files that are named exists."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: no such file: {quote(self.value)}; {self.accepted}"
 
 
 def from_files(paths: Sequence[str], context: str, reader: FileReader) -> ApiAccess:
@@ -36,9 +44,15 @@ def from_files(paths: Sequence[str], context: str, reader: FileReader) -> ApiAcc
     Raises:
         ConfigurationError: no file exists, or a file cannot be decoded; no error contains a secret.
     """
-    existing = [path for path in paths if reader.record_stamp(path) is not None] or paths[:1]
+    existing = [path for path in paths if reader.record_stamp(path) is not None]
+    if not existing:
+        raise _MissingKubeconfig(
+            _KUBECONFIG, os.pathsep.join(paths), "name a file that exists, by KUBECONFIG or --config"
+        )
     parts = (
-        KubeconfigEntry(path, _parse(path, reader.read_stripped(path)), os.path.dirname(os.path.abspath(path)))
+        KubeconfigEntry(
+            path, _parse(path, reader.read_stripped(path, _KUBECONFIG)), os.path.dirname(os.path.abspath(path))
+        )
         for path in existing
     )
     return _context_access(tuple(parts), context, reader)

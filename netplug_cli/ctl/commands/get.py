@@ -30,6 +30,8 @@ from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import Width
 from netplug_cli.formatting import column_widths, escape_cells, escape_unprintable, format_row, print_error
 from netplug_core.clock import Deadline
+from netplug_core.errors import NetplugError
+from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.read import (
     EventType,
     ResourceEvent,
@@ -185,16 +187,20 @@ def _show_named(session: Session, request: _GetRequest, keys: Sequence[Key[Resou
     columns = {kind: _columns_of(row, request, output) for kind, row in _kinds_of(keys).items()}
     found, missing = _find(session, keys)
     _print_named(request, found, output, columns)
-    for key in missing:
-        print_error(f"resource does not exist: {key}")
+    for error in missing:
+        print_error(str(error))
     return 1 if missing else 0
 
 
-def _find(session: Session, keys: Sequence[Key[Resource]]) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
-    """The resources under some keys, and the keys where nothing is stored."""
+def _find(session: Session, keys: Sequence[Key[Resource]]) -> tuple[list[Record[Resource]], list[NetplugError]]:
+    """The resources under some keys, and an error for each key where nothing is stored."""
     with session.open_datastore() as store:
         records = find(store, keys, deadline=session.deadline())
-    missing = [key for key, record in zip(keys, records, strict=True) if record is None]
+        missing = [
+            session.explain(store, ResourceMissing.of(key))
+            for key, record in zip(keys, records, strict=True)
+            if record is None
+        ]
     return [record for record in records if record is not None], missing
 
 

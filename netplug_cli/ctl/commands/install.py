@@ -477,7 +477,7 @@ def install_host(
         if without_helpers:
             click.echo(f"warning: {problem}")
         else:
-            click.echo(f"Error: {problem}", err=True)
+            print_error(problem)
     if missing and not without_helpers:
         context.exit(1)
 

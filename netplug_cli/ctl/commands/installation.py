@@ -15,7 +15,7 @@ import click
 from attrs import evolve, frozen
 
 from netplug_cli.ctl.commands.resources import FILES
-from netplug_cli.ctl.documents import read_documents, render_yaml
+from netplug_cli.ctl.documents import Document, read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.manifests import OPERATOR_MANIFEST, STATIC_FOLDER, read_shipped, render_manifest
 from netplug_cli.ctl.session import session_of
@@ -28,6 +28,7 @@ from netplug_core.installation.daemonset import RenderedInstallation
 from netplug_core.installation.daemonset import render as render_installation
 from netplug_core.installation.document import (
     InstallationDocument,
+    InvalidInstallation,
     find_selection_problems,
     is_installation,
     overlaid,
@@ -310,13 +311,14 @@ def check_files(
     """The Installations of some files, judged; problems and warnings are printed."""
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
-    documents, unreadable = _read_installations(files)
+    places = dict[str, Document]()
+    documents, unreadable = _read_installations(files, places)
     defaults = [one for one in documents if one.installation.metadata.name == INSTALLATION_NAME]
     whole = list[InstallationDocument]()
     for overlay in (one for one in documents if one not in defaults):
         unselectable = tuple(find_selection_problems(overlay))
         if unselectable:
-            unreadable += map(str, unselectable)
+            unreadable += (_text_with_place(problem, places) for problem in unselectable)
         elif len(defaults) != 1:
             unreadable.append(f"{overlay.where}: one {INSTALLATION_KIND}({INSTALLATION_NAME}) is needed beside it")
         elif not any(find_selection_problems(defaults[0])):
@@ -324,13 +326,15 @@ def check_files(
     checked = CheckedFiles(
         defaults=tuple(map(judge, defaults)), overlaid=tuple(map(judge, whole)), unreadable=tuple(unreadable)
     )
-    for line in (*checked.unreadable, *_lines(checked.all)):
+    for line in (*checked.unreadable, *_lines(checked.all, places)):
         print_error(line)
     return checked
 
 
-def _read_installations(files: Sequence[str]) -> tuple[list[InstallationDocument], list[str]]:
-    """The Installations of some files, and what cannot be read."""
+def _read_installations(
+    files: Sequence[str], places: dict[str, Document]
+) -> tuple[list[InstallationDocument], list[str]]:
+    """The Installations of some files, and what cannot be read; ``places`` gets each document under its source."""
     documents, problems = list[InstallationDocument](), list[str]()
     try:
         for document in read_documents(files):
@@ -338,6 +342,7 @@ def _read_installations(files: Sequence[str]) -> tuple[list[InstallationDocument
             if component is None and not is_installation(document.mapping):
                 print_error(f"{document.source}: skipped; it is no {INSTALLATION_KIND}")
                 continue
+            places[document.source] = document
             try:
                 if component is None:
                     documents.append(read_installation(document.mapping, source=document.source))
@@ -345,7 +350,7 @@ def _read_installations(files: Sequence[str]) -> tuple[list[InstallationDocument
                     read_component(component, document.mapping, source=document.source)
                     print_error(f"warning: {document.source} {component.value}: {unserved_text(component)}")
             except ConfigurationError as error:
-                problems.append(str(error))
+                problems.append(_text_with_place(error, places))
     except InputError as error:
         problems.append(str(error))
     if not documents and not problems:
@@ -353,8 +358,17 @@ def _read_installations(files: Sequence[str]) -> tuple[list[InstallationDocument
     return documents, problems
 
 
-def _lines(checked: Sequence[CheckedInstallation]) -> Iterator[str]:
+def _text_with_place(error: ConfigurationError, places: Mapping[str, Document]) -> str:
+    """The text of a problem, with the line and column of its field where the document is one of a file."""
+    source = next((one for one in places if f"{error.where} ".startswith(f"{one} ")), "")
+    if not isinstance(error, InvalidInstallation) or not source:
+        return str(error)
+    place = places[source].find_place(error.paths[0])
+    return str(evolve(error, where=f"{place}{error.where.removeprefix(source)}"))
+
+
+def _lines(checked: Sequence[CheckedInstallation], places: Mapping[str, Document]) -> Iterator[str]:
     """Every problem and every warning."""
     for one in checked:
-        yield from map(str, one.problems)
+        yield from (_text_with_place(problem, places) for problem in one.problems)
         yield from (f"warning: {warning}" for warning in one.warnings)

@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack, assert_never
 import click
 from attrs import evolve
 
+from netplug_cli.ctl.arguments import TRUTH
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
@@ -519,7 +520,7 @@ def show(context: click.Context, *, pools: tuple[str, ...], output: str, **shown
     "--strictaffinity",
     "--strict-affinity",
     "is_affinity_strict",
-    type=bool,
+    type=TRUTH,
     help="Whether a node may use its own blocks only.",
 )
 @click.option(

@@ -17,7 +17,7 @@ from netplug_cli.ctl.commands.completion import complete_one_resource, complete_
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.global_options import LOG_LEVELS, remember_log_level
-from netplug_cli.ctl.reports import ChangeReport, Verb
+from netplug_cli.ctl.reports import ChangeReport, Verb, error_place
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
 from netplug_core.addressing import Prefix, PrefixIndex
@@ -259,6 +259,7 @@ def delete(context: click.Context, words: tuple[str, ...], **options: Unpack[_De
         return _run_on_files(session, Verb.DELETE, files, operation)
     report = ChangeReport(Verb.DELETE, session.is_dry_run)
     with session.open_datastore() as store:
+        report.explain = partial(session.explain, store)
         for key in keys:
             with report.collect_errors(key.kind.name):
                 report.add_success(delete_resource(store, key, risk=risk, pace=session.pace()))
@@ -279,7 +280,7 @@ def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
     report = ChangeReport(Verb.VALIDATE)
     earlier = PrefixIndex[IPPool]()
     for manifest in manifests:
-        with report.collect_errors(kind_of(manifest.resource).name, manifest.source):
+        with report.collect_errors(kind_of(manifest.resource).name, manifest):
             report.add_success(validate_resource(manifest, earlier))
     return report.print_summary()
 
@@ -298,9 +299,10 @@ def _run_on_files(
     with (session.for_creation() if makes_file else session).open_datastore() as store:
         if makes_file:
             ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
+        report.explain = partial(session.explain, store)
         made = _Confirmed(session, store, report)
         for manifest in manifests:
-            with report.collect_errors(kind_of(manifest.resource).name, manifest.source):
+            with report.collect_errors(kind_of(manifest.resource).name, manifest):
                 made.add(manifest, operation(store, manifest, made.run))
         made.report_all()
     _warn_of_services(session, made.pools)
@@ -341,7 +343,7 @@ class _Confirmed:
         refused = self.run.confirm(self.store, pace=self.session.pace())
         waiting, self._waiting = self._waiting, []
         for manifest, outcome in waiting:
-            with self.report.collect_errors(kind_of(manifest.resource).name, manifest.source):
+            with self.report.collect_errors(kind_of(manifest.resource).name, manifest):
                 if outcome.effect is Effect.CREATED and outcome.key in refused:
                     raise refused[outcome.key]
                 self.report.add_success(outcome)
@@ -437,6 +439,7 @@ def patch(context: click.Context, words: tuple[str, ...], **options: Unpack[_Pat
     session = session_of(context, is_dry_run=options["is_dry_run"])
     report, change = ChangeReport(Verb.PATCH, session.is_dry_run), partial(apply_merge_patch, patch=options["changes"])
     with session.open_datastore() as store, report.collect_errors(key.kind.name):
+        report.explain = partial(session.explain, store)
         report.add_success(edit(store, key, change, pace=session.pace()))
     return report.print_summary()
 
@@ -472,7 +475,7 @@ def _diff(session: Session, files: Sequence[str]) -> int:
             try:
                 found = preview(store, manifest, pace=session.pace(), run=neighbours)
             except NetplugError as error:
-                print_error(f"{manifest.source}: {error}")
+                print_error(f"{error_place(manifest, error)}: {error}")
                 status = _FAILED
                 continue
             for line in _diff_lines(found, manifest.source):

@@ -157,7 +157,7 @@ class Machine:
         default = session.default_config_file
         file = session.options.config or (default if default and os.path.lexists(default) else "")
         if file:
-            document = {"file": file, "content": read_configuration(file)}
+            document = {"file": file, "content": read_configuration(file).mapping}
         else:
             names = (f"{prefix}{name}" for name in SETTING_VARIABLES for prefix in _PREFIXES)
             document = {"environment": {name: session.environ[name] for name in names if name in session.environ}}

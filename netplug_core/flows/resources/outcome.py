@@ -40,16 +40,21 @@ class ResourceExists(ConfigurationError):
         return f"resource already exists: {excerpt(self.where)}; {self.accepted}"
 
 
+@frozen
 class ResourceMissing(ConfigurationError):
-    """A name of no stored resource."""
+    """A name of no stored resource; ``similar`` is the name of one that was probably meant, empty if none is known."""
+
+    key: Key[object]
+    similar: str = ""
 
     @classmethod
-    def of(cls, key: Key[object]) -> ResourceMissing:
+    def of(cls, key: Key[object], similar: str = "") -> ResourceMissing:
         """The error about a key."""
-        return cls(str(key), key.name, "a name that exists")
+        return cls(str(key), key.name, "a name that exists", key, similar)
 
     def __str__(self) -> str:
-        return f"resource does not exist: {excerpt(self.where)}"
+        meant = f"; did you mean {excerpt(self.similar)}?" if self.similar else ""
+        return f"resource does not exist: {excerpt(self.where)}{meant}"
 
 
 class ResourceOutdated(ConfigurationError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import inf
 from typing import TypeAlias, cast
 
@@ -17,7 +18,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import SECOND_NS, Clock, Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import read_pages
-from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.errors import NetplugError, Unavailable, find_similar
 from netplug_core.flows.ipam.addresses import find_holder
 from netplug_core.flows.resources.cluster import find_ipam_configuration
 from netplug_core.flows.resources.outcome import ResourceMissing
@@ -29,7 +30,7 @@ from netplug_core.ipam.reporting.usage import PoolUsage, utilization
 from netplug_core.records import Get, Key, Kind, List, Malformed, Record, Revision, WatchEvent, WatchExpired
 from netplug_core.resources.ippool import IPPOOL, ippool_key
 from netplug_core.resources.ipreservation import IPRESERVATION
-from netplug_core.resources.kinds import Resource, ResourceKind
+from netplug_core.resources.kinds import Resource, ResourceKind, find_kind
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
 from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import Everything, Selector
@@ -37,7 +38,7 @@ from netplug_core.selectors.grammar import Everything, Selector
 __all__ = [
     "AddressState", "EventType", "ResourceEvent", "ResourceEvents", "Selection", "WatchProblem", "WatchResumed",
     "find", "find_address", "is_selected", "list_all", "list_in_pages", "read_address_map", "read_utilization",
-    "watch", "with_defaults",
+    "watch", "with_defaults", "with_similar_name",
 ]  # fmt: skip
 
 
@@ -94,6 +95,26 @@ def list_in_pages(
     if kind.kind == PROFILE:
         stored = with_defaults(kind, stored)
     return (record for record in stored if is_selected(record.value, selector))
+
+
+_MAX_NAMES_COMPARED = 5_000
+
+
+def with_similar_name(store: Datastore, error: ResourceMissing, *, deadline: Deadline) -> ResourceMissing:
+    """The error about a missing resource with the name of a stored one that was probably meant.
+
+    Among very many only the first ones are compared. The error stays as it is where they cannot be read.
+    """
+    key = error.key
+    row = find_kind(key.kind.name)
+    if row is None:
+        return error
+    try:
+        stored = list_in_pages(store, row, namespace="".join(key.path[:-1]), deadline=deadline)
+        names = [record.key.name for record in islice(stored, _MAX_NAMES_COMPARED)]
+    except NetplugError:
+        return error
+    return ResourceMissing.of(key, find_similar(key.name, names))
 
 
 def is_selected(resource: Resource, selector: Selector) -> bool:

@@ -30,6 +30,8 @@ from netplug_core.errors import (
     Unavailable,
     UnhealthyStatus,
     UsageError,
+    did_you_mean,
+    find_similar,
     require_count,
     require_type,
     shorten,
@@ -150,3 +152,27 @@ def test_a_text_of_ours_is_cut_where_a_text_from_outside_is_long() -> None:
     sentence = "a sentence of ours " * 50
     assert shorten(sentence) == sentence
     assert shorten("c" * 200) == "c" * 200
+
+
+@pytest.mark.parametrize(
+    "word, known, expected",
+    [
+        ("cdir", ("blockSize", "cidr"), "cidr"),
+        ("IPPol", ("node", "ippool"), "ippool"),
+        ("yml", ("json", "yaml"), "yaml"),
+        ("blocksiz", ("blockSize",), "blockSize"),
+        ("natOut", ("natOutgoing", "vxlanMode"), "natOutgoing"),
+        ("node-b", ("node-a", "node-c"), "node-a"),
+        ("pool", ("pools", "pol", "pool"), "pool"),
+        ("ippoollist", ("ippool",), ""),
+        ("bpfEnabled", ("ipipEnabled",), ""),
+        ("abcd", ("efgh",), ""),
+        ("x", ("y",), ""),
+        ("X", ("x",), "x"),
+        ("", ("a",), ""),
+        ("a", (), ""),
+    ],
+)
+def test_the_known_word_that_was_probably_meant(word: str, known: tuple[str, ...], expected: str) -> None:
+    assert find_similar(word, known) == expected
+    assert did_you_mean(word, known) == (f"did you mean {expected}?" if expected else "")

@@ -158,7 +158,7 @@ SECRET = "hunter2"  # noqa: S105 - planted, to be searched for
 
 @pytest.mark.parametrize("text", ["a: {b: 1}", '{"a": {"b": 1}}', "---\n---\na: {b: 1}\n---\n"])
 def test_a_configuration_is_one_object(tmp_path: Path, text: str) -> None:
-    assert read_configuration(write(tmp_path, text)) == {"a": {"b": 1}}
+    assert read_configuration(write(tmp_path, text)).mapping == {"a": {"b": 1}}
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def test_help_lists_every_command_and_loads_none() -> None:
         "netplug_cli",
         "netplug_cli.ctl",
         "netplug_cli.ctl.global_options",
+        "netplug_cli.formatting",
         "netplug_cli.ctl.help_texts",
         "netplug_cli.ctl.main",
         "netplug_cli.wiring",
@@ -145,7 +146,7 @@ def test_a_configuration_that_cannot_be_used_is_one_line_and_nothing_is_opened(h
     file = harness.write_file(CONFIGURED.replace("etcdUsername: file", "etcdPassword: 7"), "some.cfg")
     for command in (["get", "pools"], ["version"], ["ipam", "show"], ["delete", "pool", "a"]):
         assert harness.run_command("-c", file, *command) == 1
-        assert harness.err == f"netplugctl: expected a text in quotes @ {file} $.spec.etcdPassword, found '…'\n"
+        assert harness.err == f"netplugctl: expected a text in quotes @ {file}:3:22 $.spec.etcdPassword, found '…'\n"
     assert harness.run_command("-c", "/nowhere/cfg", "get", "pools") == 1
     assert harness.err == "netplugctl: /nowhere/cfg: No such file or directory\n"
     assert harness.opened_settings == []
@@ -259,7 +260,7 @@ def test_the_version_is_printed_without_a_datastore(harness: ToolHarness) -> Non
 )
 def test_a_mistyped_command_gets_a_suggestion(harness: ToolHarness, argv: list[str], meant: str) -> None:
     assert harness.run_command(*argv) == 2
-    assert harness.err.endswith(f"{meant}\n")
+    assert harness.err.splitlines()[0].endswith(meant)
 
 
 def test_a_mistyped_kind_gets_a_suggestion(harness: ToolHarness) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import GlobalOptions, Session, VersionCheck
 from netplug_cli.wiring.backends import open_datastore
 from netplug_core.errors import ConfigurationError, Unavailable
@@ -125,10 +126,10 @@ def test_where_nothing_is_configured_the_error_says_what_to_set(
 ) -> None:
     cause = "http://127.0.0.1:2379: Connection refused"
     with (
-        pytest.raises(Unavailable) as raised,
+        pytest.raises(InputError if is_said else Unavailable) as raised,
         evolve(session, environ=environ).open_datastore_of_any_release() as store,
     ):
         raise Unavailable("etcd", cause)
     assert store is not None
-    told = f"etcd: {cause}; this is the default if no datastore is configured; set ETCD_ENDPOINTS, or DATASTORE_TYPE"
+    told = "no datastore is configured: set DATASTORE_TYPE=sqlite, or DATASTORE_TYPE=kubernetes and KUBECONFIG=FILE, "
     assert str(raised.value).startswith(told) is is_said

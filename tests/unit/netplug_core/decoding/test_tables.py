@@ -23,6 +23,7 @@ from netplug_core.decoding.tables import (
     json_object,
     member,
     object_schema,
+    split_path,
 )
 from netplug_core.errors import ConfigurationError, DecodeError, redact_url_credentials
 
@@ -170,6 +171,15 @@ def test_unknown_members_are_ignored_refused_or_kept() -> None:
         "field in document is not recognized or is in the wrong location: x @ file.yaml $.front; "
         "there are colour, frame, numberOfLocks"
     )
+    for name, advice in (
+        ("numberOfLocks", "it belongs in front; there are address"),
+        ("fron", "did you mean front? there are"),
+    ):
+        with pytest.raises(UnknownField) as refusal:
+            USER.decode({"name": "h", name: 1}, House, "file.yaml")
+        assert refusal.value.advice.startswith(advice)
+        assert split_path(refusal.value.where, "file.yaml") == ""
+    assert split_path("other.yaml $.a", "file.yaml") is None
 
 
 def test_an_unknown_member_is_refused_before_what_is_missing_or_wrong_beside_it() -> None:

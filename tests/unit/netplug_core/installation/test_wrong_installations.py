@@ -58,7 +58,7 @@ def test_every_problem_is_found_at_once() -> None:
     assert [(" and ".join(problem.paths), problem.accepted) for problem in problems] == [
         ("spec.calicoNetwork", "it is called netplugNetwork here"),
         ("spec.variant", "netplug does not have this field of the operator.tigera.io resource; leave it out"),
-        ("spec.registri", f"there is no such field; spec has {', '.join(sorted(SPEC_FIELDS))}"),
+        ("spec.registri", f"there is no such field; did you mean registry? spec has {', '.join(sorted(SPEC_FIELDS))}"),
         (f"{N}.ipPools[0].natOutgoing", "expected one of Enabled, Disabled"),
         (f"{N}.ipPools[1].cidr", "expected a text"),
         (f"{N}.bgp", "expected one of Enabled, Disabled"),

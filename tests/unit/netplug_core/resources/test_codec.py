@@ -174,9 +174,11 @@ def test_a_user_cannot_write_a_status_but_may_hand_one_back() -> None:
 @pytest.mark.parametrize(
     "mapping, field, place",
     [
-        ({**pool(), "sepc": {}}, "sepc", "pool.yaml#1 $;"),
-        (pool(blocksize=26), "blocksize", "pool.yaml#1 $.spec;"),
-        ({**pool(), "metadata": {"name": "p", "label": {}}}, "label", "pool.yaml#1 $.metadata;"),
+        ({**pool(), "sepc": {}}, "sepc", "pool.yaml#1 $; did you mean spec?"),
+        (pool(blocksize=26), "blocksize", "pool.yaml#1 $.spec; did you mean blockSize?"),
+        ({**pool(), "metadata": {"name": "p", "label": {}}}, "label", "pool.yaml#1 $.metadata; did you mean labels?"),
+        (pool(colour="red"), "colour", "pool.yaml#1 $.spec;"),
+        ({**pool(), "cidr": "10.0.0.0/24"}, "cidr", "pool.yaml#1 $; it belongs in spec;"),
     ],
 )
 def test_unknown_fields_of_a_user_are_refused(mapping: Json, field: str, place: str) -> None:
@@ -211,14 +213,28 @@ def test_unknown_fields_of_a_user_are_refused(mapping: Json, field: str, place: 
                 "10.0.0.0/24 is the one that holds it"
             ),
         ),
-        (pool(cidr=10), "expected a text @ pool.yaml#1 $.spec.cidr, found 10"),
-        (pool(blockSize="26"), "expected a whole number of at least 0 @ pool.yaml#1 $.spec.blockSize, found '26'"),
+        (pool(cidr=10), "expected a text @ pool.yaml#1 $.spec.cidr, found 10: put it in quotes"),
+        (
+            pool(blockSize="26"),
+            (
+                "expected a whole number of at least 0 @ pool.yaml#1 $.spec.blockSize, found '26': "
+                "it is a text; leave out the quotes"
+            ),
+        ),
+        (pool(blockSize="x"), "expected a whole number of at least 0 @ pool.yaml#1 $.spec.blockSize, found 'x'"),
         (pool(blockSize=-1), "expected a whole number of at least 0 @ pool.yaml#1 $.spec.blockSize, found -1"),
         (pool(blockSize=True), "expected a whole number of at least 0 @ pool.yaml#1 $.spec.blockSize, found True"),
         (pool(disabled="yes"), "expected true or false @ pool.yaml#1 $.spec.disabled, found 'yes'"),
         (
+            pool(disabled="True"),
+            "expected true or false @ pool.yaml#1 $.spec.disabled, found 'True': it is a text; leave out the quotes",
+        ),
+        (
             pool(ipipMode="always"),
-            "expected one of Never, Always, CrossSubnet @ pool.yaml#1 $.spec.ipipMode, found 'always'",
+            (
+                "expected one of Never, Always, CrossSubnet @ pool.yaml#1 $.spec.ipipMode, found 'always': "
+                "did you mean Always?"
+            ),
         ),
         (
             pool(allowedUses=["Workload", []]),
@@ -234,7 +250,7 @@ def test_unknown_fields_of_a_user_are_refused(mapping: Json, field: str, place: 
         ),
         (
             {**pool(), "metadata": {"name": "p", "labels": {"a": 1}}},
-            "expected a text @ pool.yaml#1 $.metadata.labels['a'], found 1",
+            "expected a text @ pool.yaml#1 $.metadata.labels['a'], found 1: put it in quotes",
         ),
         (
             {**pool(), "metadata": {"name": "p", "labels": {1: "a"}}},
@@ -246,6 +262,14 @@ def test_unknown_fields_of_a_user_are_refused(mapping: Json, field: str, place: 
         ),
         ({**pool(), "kind": "ippools"}, "expected 'IPPool' @ pool.yaml#1 $.kind, found 'ippools'"),
         ({**pool(), "apiVersion": "v1"}, "expected 'projectnetplug.org/v3' @ pool.yaml#1 $.apiVersion, found 'v1'"),
+        (
+            {**pool(), "apiVersion": "crd.projectcalico.org/v1"},
+            (
+                "expected 'projectnetplug.org/v3' @ pool.yaml#1 $.apiVersion, found 'crd.projectcalico.org/v1': "
+                "that is Calico's; kinds that netplug has too have the same fields, "
+                "with apiVersion: projectnetplug.org/v3"
+            ),
+        ),
         ({"kind": "IPPool"}, "expected 'projectnetplug.org/v3' @ pool.yaml#1 $.apiVersion, found nothing"),
     ],
 )
@@ -256,11 +280,20 @@ def test_refusals_name_the_place_what_is_there_and_what_was_expected(mapping: Js
     assert isinstance(caught.value, ConfigurationError)
 
 
-@pytest.mark.parametrize("kind", [None, "", "Pod", "IPPoolList"])
-def test_an_unknown_kind_is_refused(kind: str | None) -> None:
-    with pytest.raises(
-        UnknownKind, match=rf"^resource type '{kind or ''}' is not supported @ f#1 \$\.kind; there are IPPool, "
-    ):
+@pytest.mark.parametrize(
+    "kind, advice",
+    [
+        (None, "give the document a kind, and apiVersion: projectnetplug.org/v3; there are IPPool, "),
+        ("", "give the document a kind, and apiVersion: projectnetplug.org/v3; there are IPPool, "),
+        ("Pod", "it is an object of Kubernetes, "),
+        ("Services", "it is an object of Kubernetes, "),
+        ("FelixConfiguration", "what it sets is in the kind NodeConfiguration here"),
+        ("IPPol", r"did you mean IPPool\?$"),
+        ("Whatever", "there are IPPool, "),
+    ],
+)
+def test_an_unknown_kind_is_refused(kind: str | None, advice: str) -> None:
+    with pytest.raises(UnknownKind, match=rf"^resource type '{kind or ''}' is not supported @ f#1 \$\.kind; {advice}"):
         by_hand({"kind": kind}, "f#1")
 
 

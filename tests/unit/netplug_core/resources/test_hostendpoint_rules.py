@@ -93,5 +93,8 @@ def test_what_cannot_be_read(spec: Mapping[str, object], problem: str) -> None:
 
 
 def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(UnknownField, match=r"interface @ f#1 \$\.spec; there are expectedIPs, interfaceName, node"):
+    with pytest.raises(
+        UnknownField,
+        match=r"interface @ f#1 \$\.spec; did you mean interfaceName\? there are expectedIPs, interfaceName, node",
+    ):
         resource_of("HostEndpoint", "a", {**LAN, "interface": "eth0"})

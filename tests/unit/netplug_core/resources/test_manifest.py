@@ -1,6 +1,7 @@
 """A document of a person: the value, the resource version it names, and where it stood."""
 
 import pytest
+from attrs import evolve
 
 from netplug_core.errors import ConfigurationError
 from netplug_core.resources.ippool import IPPool
@@ -27,3 +28,9 @@ def test_a_manifest_need_not_name_one() -> None:
 def test_a_resource_version_is_a_text() -> None:
     with pytest.raises(ConfigurationError, match=r"expected a text @ x \$\.metadata\.resourceVersion, found 5"):
         manifest_from_mapping({**POOL, "metadata": {"name": "p", "resourceVersion": 5}}, source="x")
+
+
+def test_a_member_has_the_place_of_the_document_unless_its_own_is_known() -> None:
+    manifest = manifest_from_mapping(POOL, source="pool.yaml#1")
+    assert manifest.place_of("spec.cidr") == "pool.yaml#1"
+    assert evolve(manifest, find_place=lambda path: f"pool.yaml:6:9 {path}").place_of("spec") == "pool.yaml:6:9 spec"

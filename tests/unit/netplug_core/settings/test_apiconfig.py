@@ -209,13 +209,13 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
             lambda: from_file(datastoretype="etcdv3", etcdPass=SECRET),
             (
                 "field in document is not recognized or is in the wrong location: datastoretype, etcdPass @ "
-                f"{FILE} $.spec; there are {', '.join(sorted(FILE_KEYS))}"
+                f"{FILE} $.spec; did you mean datastoreType? there are {', '.join(sorted(FILE_KEYS))}"
             ),
         ),
         (lambda: from_file(usePodCIDR="yes"), f"expected true or false @ {FILE} $.spec.usePodCIDR, found 'yes'"),
         (
             lambda: from_file(k8sClientQPS="5"),
-            f"expected {REQUESTS} @ {FILE} $.spec.k8sClientQPS, found '5'",
+            f"expected {REQUESTS} @ {FILE} $.spec.k8sClientQPS, found '5': it is a text; leave out the quotes",
         ),
         (lambda: from_file(k8sClientQPS=True), f"expected {REQUESTS} @ {FILE} $.spec.k8sClientQPS, found True"),
         (lambda: from_file(k8sClientBurst=-1), f"expected {REQUESTS} @ {FILE} $.spec.k8sClientBurst, found -1"),
@@ -223,7 +223,7 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
             lambda: from_file(k8sClientBurst=2**32),
             f"expected {REQUESTS} @ {FILE} $.spec.k8sClientBurst, found 4294967296",
         ),
-        (lambda: from_file(etcdUsername=7), f"expected a text @ {FILE} $.spec.etcdUsername, found 7"),
+        (lambda: from_file(etcdUsername=7), f"expected a text @ {FILE} $.spec.etcdUsername, found 7: put it in quotes"),
         (
             lambda: from_file(etcdPassword=[SECRET]),
             f"expected a text in quotes @ {FILE} $.spec.etcdPassword, found '…'",
@@ -245,7 +245,7 @@ def test_what_is_refused_is_named_and_no_secret_is_shown(read: Callable[[], Data
     "change, sentence",
     [
         ({"kind": "IPPool"}, f"expected 'NetplugAPIConfig' @ {FILE} $.kind, found 'IPPool'"),
-        ({"kind": 7}, f"expected a text @ {FILE} $.kind, found 7"),
+        ({"kind": 7}, f"expected a text @ {FILE} $.kind, found 7: put it in quotes"),
         (
             {"apiVersion": "v1"},
             f"expected 'projectnetplug.org/v3' @ {FILE} $.apiVersion, found 'v1'",
@@ -255,7 +255,7 @@ def test_what_is_refused_is_named_and_no_secret_is_shown(read: Callable[[], Data
             {"etcdPassword": SECRET},
             (
                 f"field in document is not recognized or is in the wrong location: etcdPassword @ {FILE} $; "
-                "there are apiVersion, kind, metadata, spec"
+                "it belongs in spec; there are apiVersion, kind, metadata, spec"
             ),
         ),
     ],

@@ -158,5 +158,8 @@ def test_only_an_explicit_setting_skips_verification() -> None:
 
 def test_without_any_access_the_error_names_the_settings(tmp_path: Path) -> None:
     source = AccessSource(KubernetesAccess(), {"HOME": str(tmp_path)})
-    with pytest.raises(ConfigurationError, match="name a kubeconfig or k8s_api_root"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"name a kubeconfig \(KUBECONFIG=FILE\) or k8s_api_root; /.*/.kube/config does not exist",
+    ):
         source.current(deadline=soon())

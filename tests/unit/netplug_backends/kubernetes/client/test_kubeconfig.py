@@ -14,6 +14,8 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.kubeconfigs import CLUSTER, SECRET, access, kubeconfig, refusal, soon
 
+NAME_ONE = "name a file that exists, by KUBECONFIG or --config"
+
 
 def test_a_kubeconfig_names_server_authority_and_user(tmp_path: Path) -> None:
     (tmp_path / "c.pem").touch()
@@ -109,7 +111,7 @@ def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str, prob
 
 def test_a_missing_file_and_one_that_is_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    assert "No such file or directory" in refusal(path)
+    assert refusal(path) == f"kubeconfig: no such file: '{path}'; {NAME_ONE}"
     path.write_bytes(b"\xff\xfe")
     assert "a text file is expected" in refusal(path)
 
@@ -227,8 +229,8 @@ def test_of_several_files_one_must_exist_and_each_must_be_valid(tmp_path: Path) 
     good = part(tmp_path / "good", **{"current-context": "one"}, contexts=CONTEXT)
     bad = tmp_path / "bad"
     bad.write_text(f"token: [{SECRET}")
-    assert refused("/gone/1", "/gone/2").startswith("file: '/gone/1' is not accepted; it cannot be")
-    assert refused(":") == "file: ':' is not accepted; it cannot be read: No such file or directory"
+    assert refused("/gone/1", "/gone/2") == f"kubeconfig: no such file: '/gone/1:/gone/2'; {NAME_ONE}"
+    assert refused(":") == f"kubeconfig: no such file: ':'; {NAME_ONE}"
     assert refused(good, str(bad)) == f"{bad}: 'line 2' is not accepted; YAML is expected"
     assert refused(good, good).startswith(f"{good}:{good} clusters: 'c' is not accepted")
 

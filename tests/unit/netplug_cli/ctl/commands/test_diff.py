@@ -47,7 +47,7 @@ def test_an_error_is_status_2_and_the_other_documents_are_compared(harness: Tool
     harness.run_command("create", "-f", harness.write_pools(POOL))
     file = harness.write_pools(("overlapping", "10.0.0.0/17"), OTHER)
     assert harness.run_command("diff", "-f", file) == 2
-    assert harness.err.startswith(f"netplugctl: {file}#1: IPPool(overlapping): error with field spec.cidr")
+    assert harness.err.startswith(f"netplugctl: {file}:4:14: IPPool(overlapping): error with field spec.cidr")
     assert "IPPool(other) (not stored)" in harness.out
 
 

@@ -54,9 +54,9 @@ def test_kind_and_name_may_be_one_word(harness: ToolHarness) -> None:
 
 def test_one_resource_is_changed_at_a_time(harness: ToolHarness) -> None:
     assert harness.run_command("label", "pool/a", "node/b", "app=web") == 2
-    assert "Error: label takes one resource, as KIND NAME or KIND/NAME; found IPPool(a), Node(b)." in harness.err
+    assert "netplugctl: label takes one resource, as KIND NAME or KIND/NAME; found IPPool(a), Node(b)." in harness.err
     assert harness.run_command("patch", "pool", "-p", "{}") == 2
-    assert "Error: patch takes one resource, as KIND NAME or KIND/NAME; found none." in harness.err
+    assert "netplugctl: patch takes one resource, as KIND NAME or KIND/NAME; found none." in harness.err
 
 
 def test_labels_of_what_is_not_there_or_not_a_persons(harness: ToolHarness) -> None:
@@ -95,7 +95,8 @@ def test_labels_of_what_is_not_there_or_not_a_persons(harness: ToolHarness) -> N
 )
 def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv: list[str]) -> None:
     assert harness.run_command(*argv) == 2
-    assert "\nError: " in harness.err
+    assert harness.err.startswith("netplugctl: ")
+    assert "\nnetplugctl: see 'netplugctl " in harness.err
 
 
 @pytest.mark.parametrize("more", [[], ["-t", "strategic"], ["--type", "merge"]])

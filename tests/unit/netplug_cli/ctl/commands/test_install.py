@@ -41,7 +41,7 @@ def test_an_environment_that_others_may_write_is_refused_unless_it_is_trusted(ha
     assert run(["install", "host", "--bin-dir", "/bin"], make_session) == 1
     assert harness.capsys.readouterr() == (
         "",
-        "Error: installing environment: '/venv' is not accepted; make it root's\n",
+        "netplugctl: installing environment: '/venv' is not accepted; make it root's\n",
     )
     assert run(["install", "host", "--bin-dir", "/bin", "--trust-environment"], make_session) == 0
     assert harness.capsys.readouterr() == ("installed /bin, built\n", "")
@@ -66,7 +66,7 @@ def test_a_plugin_without_which_no_pod_starts_fails_after_everything_is_installe
     ]
     assert harness.run_command("install", "host", "--bin-dir", "/bin", "--node") == 1
     assert harness.out.splitlines() == installed
-    assert harness.err.splitlines() == [f"Error: {text}" for text in harness.missing_plugins]
+    assert harness.err.splitlines() == [f"netplugctl: {text}" for text in harness.missing_plugins]
     assert harness.run_command("install", "host", "--bin-dir", "/bin", "--node", "--without-helpers") == 0
     assert harness.out.splitlines() == [*installed, *(f"warning: {text}" for text in harness.missing_plugins)]
     assert harness.err == ""
@@ -80,4 +80,4 @@ def test_a_file_that_cannot_be_removed_is_named(harness: ToolHarness) -> None:
         return evolve(harness.make_session(), uninstall_executables=uninstall)
 
     assert run(["uninstall", "host", "--bin-dir", "/bin"], make_session) == 1
-    assert harness.capsys.readouterr().err == "Error: /bin: Is a directory\n"
+    assert harness.capsys.readouterr().err == "netplugctl: /bin: Is a directory\n"

@@ -54,9 +54,9 @@ def test_every_problem_of_every_document_is_a_line(harness: ToolHarness) -> None
     lines = [line.removeprefix("netplugctl: ") for line in harness.err.splitlines()]
     assert [line.partition(" is not")[0] for line in lines] == [
         "a.yaml#2: skipped; it is no Installation",
-        "a.yaml#1 Installation(default): Unsupported: spec.bgp: 'bgp'",
-        "a.yaml#3 Installation(default): OutOfRange: spec.netplugNetwork.mtu: -1",
-        "a.yaml#3 Installation(default): Format: spec.netplugNetwork.ipPools[0].cidr: 'x'",
+        "a.yaml:4:13 Installation(default): Unsupported: spec.bgp: 'bgp'",
+        "a.yaml:12:30 Installation(default): OutOfRange: spec.netplugNetwork.mtu: -1",
+        "a.yaml:12:66 Installation(default): Format: spec.netplugNetwork.ipPools[0].cidr: 'x'",
     ]
 
 
@@ -69,7 +69,7 @@ def test_components_beside_it_are_judged(harness: ToolHarness) -> None:
     )
     assert validate(harness, document(), component % "{metricsPort: 0}") == 2
     assert harness.err == (
-        "netplugctl: a.yaml#2 FlowLogAPI(default): OutOfRange: spec.metricsPort: 0 is not accepted; "
+        "netplugctl: a.yaml:9:21 FlowLogAPI(default): OutOfRange: spec.metricsPort: 0 is not accepted; "
         "expected a port from 1 to 65535\n"
     )
 
@@ -82,13 +82,13 @@ def test_an_overlay_is_checked_with_the_other_one(harness: ToolHarness) -> None:
     )
     assert validate(harness, document(), document("{netplugNetwork: {mtu: -1}}", "overlay")) == 2
     assert (
-        "a.yaml#2 Installation(overlay) over Installation(default): OutOfRange: spec.netplugNetwork.mtu: -1"
+        "a.yaml:9:30 Installation(overlay) over Installation(default): OutOfRange: spec.netplugNetwork.mtu: -1"
         in harness.err
     )
     assert validate(harness, overlay) == 2
     assert harness.err.endswith("Installation(overlay): one Installation(default) is needed beside it\n")
     assert validate(harness, document(), document("{cni: {type: x}}", "overlay")) == 2
-    assert "a.yaml#2 Installation(overlay): Unsupported: spec.cni.type" in harness.err
+    assert "a.yaml:9:20 Installation(overlay): Unsupported: spec.cni.type" in harness.err
     assert validate(harness, document("{cni: {type: x}}"), overlay) == 2
     assert harness.err.count("\n") == 1
 

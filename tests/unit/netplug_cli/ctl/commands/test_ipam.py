@@ -68,7 +68,7 @@ def test_pools_are_named_or_given_as_a_cidr(used: ToolHarness) -> None:
     assert used.run_command("ipam", "show", "fd5f:abcd:64::/48", "v4") == 0
     assert [line.split()[0] for line in lines(used)] == ["POOL", "v6", "v4"]
     assert used.run_command("ipam", "show", "v5") == 1
-    assert (used.out, used.err) == ("", "netplugctl: resource does not exist: IPPool(v5)\n")
+    assert (used.out, used.err) == ("", "netplugctl: resource does not exist: IPPool(v5); did you mean v4?\n")
 
 
 def test_blocks_and_then_every_address_with_its_handle(used: ToolHarness) -> None:
@@ -176,7 +176,7 @@ def test_an_address_that_cools_down_is_said_to(harness: ToolHarness) -> None:
 def test_what_is_no_address_is_exit_2(harness: ToolHarness, text: str) -> None:
     """S-51 of the catalogue."""
     assert harness.run_command("ipam", "show", f"--ip={text}") == 2
-    assert f"Error: Invalid value for '--ip': invalid IP address: '{text}'" in harness.err
+    assert f"netplugctl: Invalid value for '--ip': invalid IP address: '{text}'" in harness.err
 
 
 # --- borrowed addresses --------------------------------------------------------------------------------------------
@@ -262,7 +262,8 @@ def test_rules_that_contradict_each_other_are_refused(harness: ToolHarness) -> N
 )
 def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv: list[str]) -> None:
     assert harness.run_command("ipam", *argv) == 2
-    assert "\nError: " in harness.err
+    assert harness.err.startswith("netplugctl: ")
+    assert "\nnetplugctl: see 'netplugctl ipam" in harness.err
     assert harness.out == ""
 
 

@@ -71,7 +71,7 @@ def test_create_goes_on_after_a_failure(harness: ToolHarness) -> None:
         "IPPool(a) created\nIPPool(b) created\nPartial success: created 2 out of 3 'IPPool' resources\n"
     )
     assert harness.err == (
-        f"netplugctl: {file}#2: IPPool(within): error with field spec.cidr = '10.0.1.0/24' "
+        f"netplugctl: {file}:9:14: IPPool(within): error with field spec.cidr = '10.0.1.0/24' "
         "(IPPool(within) CIDR overlaps with IPPool(a) CIDR 10.0.0.0/16)\n"
     )
 
@@ -166,11 +166,11 @@ def test_standard_input_is_a_file(harness: ToolHarness, monkeypatch: pytest.Monk
         ("", "{file}: no resources specified in file"),
         ("---\n---\n", "{file}: no resources specified in file"),
         ("kind: [", "{file}: neither YAML nor JSON, line 1, column 8: "),
-        ("kind: Pod", "resource type 'Pod' is not supported @ {file}#1 $.kind; there are IPPool, "),
-        ("a: 1\n---\n- b", "resource type '' is not supported @ {file}#1 $.kind; there are "),
+        ("kind: Pod", "resource type 'Pod' is not supported @ {file}:1:7 $.kind; it is an object of Kubernetes, "),
+        ("a: 1\n---\n- b", "resource type '' is not supported @ {file}:1:1 $.kind; give the document a kind, "),
         (
             "apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata: {name: p}\nspec: {cidr: 10.0.0.1/24}",
-            "expected a CIDR @ {file}#1 $.spec.cidr, found '10.0.0.1/24': IPPool CIDR is not strictly masked; ",
+            "expected a CIDR @ {file}:4:14 $.spec.cidr, found '10.0.0.1/24': IPPool CIDR is not strictly masked; ",
         ),
     ],
 )
@@ -212,7 +212,8 @@ def test_a_file_that_is_not_there(harness: ToolHarness) -> None:
 )
 def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv: list[str]) -> None:
     assert harness.run_command(*argv) == 2
-    assert "\nError: " in harness.err
+    assert harness.err.startswith("netplugctl: ")
+    assert "\nnetplugctl: see 'netplugctl " in harness.err
     assert harness.out == ""
 
 
@@ -235,7 +236,7 @@ def test_both_forms_of_naming_resources_are_not_mixed(
     harness: ToolHarness, verb: str, words: list[str], problem: str
 ) -> None:
     assert harness.run_command(verb, *words) == 2
-    assert harness.err.endswith(f"\nError: {problem}\n")
+    assert harness.err == f"netplugctl: {problem}\nnetplugctl: see 'netplugctl {verb} --help'\n"
     assert (harness.out, harness.opened_settings) == ("", [])
 
 
@@ -245,7 +246,7 @@ def test_a_mistyped_field_is_named_rather_than_the_one_that_is_missing_for_it(ha
     assert harness.run_command("create", "-f", file) == 1
     assert harness.err.startswith(
         "netplugctl: field in document is not recognized or is in the wrong location: cidrs @ "
-        f"{file}#1 $.spec; there are allowedUses, assignmentMode, blockSize, cidr, "
+        f"{file}:4:8 $.spec; did you mean cidr? there are allowedUses, assignmentMode, blockSize, cidr, "
     )
 
 
@@ -382,7 +383,7 @@ def test_namespaces(harness: ToolHarness) -> None:
     assert harness.run_command("get", "wep", "-n", "other", "w2", "-o", "wide") == 0
     assert harness.out.splitlines()[1].startswith("w2     4f2a")
     assert harness.run_command("get", "wep", "w2") == 1
-    assert harness.err == "netplugctl: resource does not exist: WorkloadEndpoint(default/w2)\n"
+    assert harness.err == "netplugctl: resource does not exist: WorkloadEndpoint(default/w2); did you mean w1?\n"
 
 
 def test_a_file_without_a_namespace_means_that_of_the_command_line(harness: ToolHarness) -> None:

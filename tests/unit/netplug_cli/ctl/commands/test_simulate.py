@@ -202,7 +202,7 @@ def test_a_file_that_is_refused_is_exit_1_and_one_line(harness: ToolHarness) -> 
     path = harness.write_pools(("main", "10.0.0.0/30"))
     assert harness.run_command("simulate", "-f", path, "--nodes", "1", "--pods-per-node", "1") == 1
     assert harness.err.startswith(
-        f"netplugctl: failed to simulate: {path}#1: IPPool(main): error with field spec.cidr = '10.0.0.0/30'"
+        f"netplugctl: failed to simulate: {path}:4:14: IPPool(main): error with field spec.cidr = '10.0.0.0/30'"
     )
     assert harness.err.count("\n") == 1
 

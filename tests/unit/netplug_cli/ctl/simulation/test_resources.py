@@ -73,8 +73,8 @@ metadata: {name: default}
     with pytest.raises(ConfigurationError) as caught:
         read_scenario_files([path])
     text = str(caught.value)
-    assert text.startswith(f"failed to simulate: {path}#1: IPPool(main): error with field spec.blockSize = '19'")
-    assert f"{path}#2" in text
+    assert text.startswith(f"failed to simulate: {path}:4:38: IPPool(main): error with field spec.blockSize = '19'")
+    assert f"{path}:9:14 $.spec.cidr" in text
     assert "spec.cidr" in text
     assert "ClusterInformation(default)" in text
     assert "a simulation takes IPPool, IPReservation, IPAMConfiguration and Node" in text

@@ -4,11 +4,18 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
+from netplug_core.clock import Deadline
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.read import AddressState, find_address, read_address_map, read_utilization
+from netplug_core.flows.resources.read import (
+    AddressState,
+    find_address,
+    read_address_map,
+    read_utilization,
+    with_similar_name,
+)
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.reporting.usage import ORPHANS
-from netplug_core.records import Create
+from netplug_core.records import Create, Key
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
@@ -128,3 +135,18 @@ def test_the_end_of_a_cooldown_is_known(harness: ResourceHarness, cooldown_s: in
     state = find_state(harness, "10.0.0.65")
     assert state.holder.is_cooling
     assert state.cooldown_ends_ns == RELEASED_NS + remaining_s * 1_000_000_000
+
+
+def test_a_missing_resource_is_named_with_a_similar_one(harness: ResourceHarness) -> None:
+    def text_about(key: Key[object]) -> str:
+        return str(with_similar_name(harness.store, ResourceMissing.of(key), deadline=harness.deadline))
+
+    assert text_about(ippool_key("fuor")) == "resource does not exist: IPPool(fuor); did you mean four?"
+    assert text_about(ippool_key("other")) == "resource does not exist: IPPool(other)"
+    assert text_about(block("10.9.0.0/26").key) == "resource does not exist: IPAMBlock(ipv4/10.9.0.0/26)"
+
+
+def test_where_names_cannot_be_read_the_error_stays(harness: ResourceHarness) -> None:
+    error = ResourceMissing.of(ippool_key("fuor"))
+    late = Deadline.after(harness.clock, -1)
+    assert with_similar_name(harness.store, error, deadline=late) is error
