@@ -21,6 +21,7 @@ from netplug_core.dataplane.plan import HOST_ROUTE_METRIC
 from netplug_core.dataplane.protocol import KernelError, RouteProtocol
 from netplug_core.dataplane.routing import (
     LINK_MARK,
+    MAIN_TABLE,
     NEXTHOP_BASE,
     NEXTHOP_COUNT,
     TUNNEL_DEVICES,
@@ -199,7 +200,8 @@ class MemoryRouting:
     def change_interface(self, interface: HostInterface) -> None:
         """Let an interface be like this; there is none of its name, or one with its index."""
         link = self._links.setdefault(interface.name, _Link(interface))
-        former, link.interface = link.interface, interface
+        former, link.interface = link.interface, evolve(interface, mtu=link.interface.mtu)
+        self._set_mtu(link, interface.mtu)
         self._forget_sources({each.held.address for each in former.addresses})
         if former.is_up and not interface.is_up:
             self._forget_over_down_link(link)
@@ -344,12 +346,10 @@ class MemoryRouting:
                 raise KernelError(operation, f"File exists: {name} has this VNI and this port")
 
     def _change_tunnel(self, link: _Link, tunnel: Tunnel, operation: str) -> None:
-        found = link.interface
-        if tunnel.mtu != found.mtu:
-            self.messages += 1
-            if tunnel.mtu > self._largest_mtu(tunnel):
-                raise KernelError(operation, f"an MTU of {tunnel.mtu}: Invalid argument")
-            link.interface = evolve(link.interface, mtu=tunnel.mtu)
+        found, is_possible = link.interface, tunnel.mtu <= self._largest_mtu(tunnel)
+        self.messages += tunnel.mtu != found.mtu
+        if is_possible and tunnel.mtu != found.mtu:
+            self._set_mtu(link, tunnel.mtu)
         wanted = None if tunnel.address is None else InterfaceAddress(tunnel.address, tunnel.address.family.width)
         if wanted is not None and link.held != (wanted,):
             self.messages += 1
@@ -364,6 +364,20 @@ class MemoryRouting:
         if not found.is_up:
             self.messages += 1
             link.interface = evolve(link.interface, is_up=True)
+        if not is_possible:
+            raise KernelError(operation, f"an MTU of {tunnel.mtu}: Invalid argument")
+
+    def _set_mtu(self, link: _Link, mtu: int) -> None:
+        """IPv6 routes over the device that had its MTU, or that have more than its new one, get the new one."""
+        name, former, link.interface = link.interface.name, link.interface.mtu, evolve(link.interface, mtu=mtu)
+        for key, (route, protocol) in self._routes.items():
+            has_other = bool(route.mtu) and (route.mtu >= mtu or route.mtu == former)
+            if has_other and route.destination.family is Family.IPV6 and self._device_of(route) == name:
+                self._routes[key] = evolve(route, mtu=mtu), protocol
+
+    def _device_of(self, route: Route) -> str:
+        nexthop, _protocol = self._nexthops.get(route.nexthop or 0, (None, _OWN))
+        return route.device if nexthop is None else nexthop.device
 
     def _largest_mtu(self, tunnel: Tunnel) -> int:
         if tunnel.kind is TunnelKind.IPIP:
@@ -392,12 +406,32 @@ class MemoryRouting:
             raise KernelError(operation, f"{device}: No such device")
         if not link.interface.is_up:
             raise KernelError(operation, "Network is down (Nexthop device is not up)")
+        if is_onlink and gateway is not None and self._leads_elsewhere(gateway, device):
+            raise KernelError(operation, "Invalid argument (Nexthop has invalid gateway or device mismatch)")
         if gateway is None or is_onlink:
             return
         held = (address.held for address in link.interface.addresses)
         on_link = (each.prefix.contains(gateway) and each.address != gateway for each in held)
         if not any(on_link) and not _LINK_LOCAL.contains(gateway):
             raise KernelError(operation, "Network is unreachable (Nexthop has invalid gateway)")
+
+    def _leads_elsewhere(self, gateway: Address, device: str) -> bool:
+        """Whether an IPv6 gateway has a route over another device, other than the default one."""
+        if gateway.family is Family.IPV4:
+            return False
+        found = [
+            (route.destination.length, -route.metric, route.kind is RouteKind.UNICAST, self._device_of(route))
+            for route, _protocol in self._routes.values()
+            if route.table == MAIN_TABLE and route.destination.contains(gateway) and route.destination.base
+        ]
+        found += [
+            (held.held.length, 0, True, name)
+            for name, link in self._links.items()
+            for held in link.interface.addresses
+            if link.interface.is_up and held.held.prefix.contains(gateway)
+        ]
+        _length, _metric, is_unicast, over = max(found, default=(0, 0, False, ""))
+        return is_unicast and over != device
 
     def _has_address(self, address: Address) -> bool:
         return any(held.held.address == address for link in self._links.values() for held in link.interface.addresses)

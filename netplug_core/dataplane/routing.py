@@ -21,7 +21,7 @@ __all__ = [
     "ADVERTISED_TABLE", "BLACKHOLE_METRIC", "CLUSTER_METRIC", "IPIP_DEVICE", "LINK_MARK", "MAIN_TABLE", "NEXTHOP_BASE",
     "NEXTHOP_COUNT", "TUNNEL_DEVICES", "VXLAN_DEVICES", "AddressState", "Change", "Entry", "FailedChange", "FdbEntry",
     "ForeignEntry", "HostAddress", "HostInterface", "KernelEvents", "Nexthop", "Put", "Remove", "Route", "RouteKind",
-    "RoutingDataplane", "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour",
+    "RoutingDataplane", "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour", "tunnel_gateway",
 ]  # fmt: skip
 
 MAIN_TABLE: Final = 254
@@ -45,6 +45,8 @@ LINK_MARK: Final = "netplug"
 NEXTHOP_BASE: Final = 0x4E500000
 NEXTHOP_COUNT: Final = 0x100000
 """Our nexthop objects have the ids from the base on."""
+
+_LINK_LOCAL: Final = 0xFE80 << 112
 
 
 # --- interfaces of the node -------------------------------------------------------------------------------------------
@@ -163,7 +165,9 @@ class TunnelNeighbour:
 class Nexthop:
     """A nexthop object: routes name it by its id, so that a change of a gateway is one message, however many use it.
 
-    ``is_onlink``: the gateway is on the device even if no prefix of the device says so.
+    ``is_onlink``: the gateway is on the device even if no prefix of the device says so. The kernel refuses that for an
+    IPv6 gateway to which a route leads over another device, unless it is the default route; :func:`tunnel_gateway` has
+    one that it never refuses.
     """
 
     id: int
@@ -178,6 +182,18 @@ class Nexthop:
 
     def __str__(self) -> str:
         return f"nexthop {self.id}: {self.gateway} over {self.device}"
+
+
+def tunnel_gateway(address: Address, mac: str) -> Address:
+    """The gateway, and the neighbour, for what lies behind a node, by its tunnel address and its MAC on a VXLAN device.
+
+    For IPv4 it is the tunnel address, on the link. For IPv6 it is the link-local address of the MAC, which is always on
+    the link, whatever other routes there are; the neighbour is permanent, so that nothing asks whether the node has it.
+    """
+    if address.family is Family.IPV4:
+        return address
+    bits = int(mac.replace(":", ""), 16) ^ 1 << 41  # RFC 4291, appendix A
+    return Address(Family.IPV6, _LINK_LOCAL | (bits >> 24) << 40 | 0xFFFE << 24 | bits & 0xFFFFFF)
 
 
 class RouteKind(enum.Enum):
@@ -313,8 +329,8 @@ class RoutingDataplane(Protocol):
         made with that key, except a device, which fails. A removal leaves what others have made.
 
         The kernel removes more than it is asked to: with a device everything over it; with a nexthop its routes; with
-        a device that goes down its neighbours, nexthops and routes, and IPv6 addresses. A caller that has made a
-        tunnel anew, set one up or removed a nexthop in use reads again.
+        a device that goes down its neighbours, nexthops and routes, and IPv6 addresses. With the MTU of a device it
+        changes those of IPv6 routes over it. A caller that has put a tunnel or removed a nexthop in use reads again.
 
         Raises:
             KernelError: nothing could be sent.

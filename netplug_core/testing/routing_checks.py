@@ -34,6 +34,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    tunnel_gateway,
 )
 from netplug_core.dataplane.tracker import DeltaTracker
 from netplug_core.testing.assertions import expect, expect_same
@@ -148,6 +149,7 @@ def sample(family: Family) -> RoutingSample:
     def block(text: str) -> Prefix:
         return Prefix.at(pod(text), family.default_block_length)
 
+    gateway = tunnel_gateway(pod("2.0"), _REMOTE_MAC)
     tunnel = Tunnel(
         name=device,
         kind=TunnelKind.VXLAN,
@@ -162,8 +164,8 @@ def sample(family: Family) -> RoutingSample:
     return RoutingSample(
         tunnel=tunnel,
         fdb=FdbEntry(device, _REMOTE_MAC, _node(family, 12)),
-        neighbour=TunnelNeighbour(device, pod("2.0"), _REMOTE_MAC),
-        nexthop=Nexthop(number, device, pod("2.0"), is_onlink=True),
+        neighbour=TunnelNeighbour(device, gateway, _REMOTE_MAC),
+        nexthop=Nexthop(number, device, gateway, is_onlink=is_ipv4),
         route=Route(destination=block("2.0"), nexthop=number, mtu=tunnel.mtu),
         direct=Route(destination=block("3.0"), device=PARENT, gateway=_node(family, 13), source=_node(family, 11)),
         blackhole=Route(destination=block("1.0"), kind=RouteKind.BLACKHOLE, metric=BLACKHOLE_METRIC),
@@ -278,6 +280,8 @@ def a_tunnel_is_changed_in_place(harness: RoutingHarness) -> None:
         lower = evolve(made.tunnel, mtu=1300, address=made.blackhole.destination.nth(5))
         for tunnel in (lower, made.tunnel):
             expect_applied(harness, [Put(tunnel)])
+            expect_state(harness, _with_mtu(made, tunnel))
+            expect_applied(harness, [Put(made.route)])
             expect_state(harness, [tunnel, *made.entries[1:]])
         _remove_all(harness, made.entries)
 
@@ -355,7 +359,7 @@ def a_changed_mtu_is_read_and_repaired(harness: RoutingHarness) -> None:
         made = _prepared(harness, family)
         expect_applied(harness, [Put(entry) for entry in made.entries])
         harness.set_mtu(made.tunnel.name, 1400)
-        expect_state(harness, [evolve(made.tunnel, mtu=1400), *made.entries[1:]])
+        expect_state(harness, _with_mtu(made, evolve(made.tunnel, mtu=1400)))
         before = harness.messages
         expect_applied(harness, [Put(made.tunnel)])
         expect_same(harness.messages - before, 1, "messages")
@@ -456,7 +460,7 @@ def entries_are_replaced_in_place(harness: RoutingHarness) -> None:
         changed: list[Entry] = [
             evolve(made.fdb, node_address=_node(family, 22)),
             evolve(made.neighbour, mac=_THIRD_MAC),
-            evolve(made.nexthop, gateway=made.route.destination.nth(9)),
+            evolve(made.nexthop, gateway=tunnel_gateway(made.route.destination.nth(9), _THIRD_MAC)),
         ]
         expect_applied(harness, [Put(entry) for entry in changed])
         expect_state(harness, [made.tunnel, *changed, *made.entries[4:]])
@@ -519,6 +523,7 @@ def every_form_of_a_route_is_read(harness: RoutingHarness) -> None:
         made = _prepared(harness, family)
         expect_applied(harness, [Put(made.tunnel), Put(made.nexthop)])
         far, destination = made.route.destination.nth(9), made.direct.destination
+        on_link = tunnel_gateway(far, _THIRD_MAC)
         forms = [
             made.direct,
             evolve(made.direct, source=None),
@@ -530,6 +535,7 @@ def every_form_of_a_route_is_read(harness: RoutingHarness) -> None:
             Route(destination=destination, kind=RouteKind.BLACKHOLE),
             Route(destination=destination, device=made.tunnel.name),
             Route(destination=destination, device=made.tunnel.name, gateway=far, is_onlink=True, mtu=1300),
+            Route(destination=destination, device=made.tunnel.name, gateway=on_link, is_onlink=family is Family.IPV4),
         ]
         for form in forms * 2:  # each is a replacement of the one before
             expect_applied(harness, [Put(form)])
@@ -569,6 +575,32 @@ def an_impossible_route_is_refused(harness: RoutingHarness) -> None:
     first, second = sample(Family.IPV4), sample(Family.IPV6)
     expect_applied(harness, [Put(first.tunnel), Put(first.nexthop)])
     _expect_refused(harness, Put(evolve(second.route, nexthop=first.nexthop.id)), "IPv4 nexthop")
+
+
+def an_ipv6_gateway_on_the_link_must_not_lead_elsewhere(harness: RoutingHarness) -> None:
+    """The kernel refuses it if a route leads to it over another device; blackholes do not count.
+
+    A link-local gateway is never refused, and IPv4 has no such rule.
+    """
+    for family in Family:
+        made = _prepared(harness, family)
+        tunnel_address = made.route.destination.first
+        onlink = evolve(made.nexthop, gateway=tunnel_address, is_onlink=True)
+        around = evolve(made.direct, destination=Prefix.at(tunnel_address, made.route.destination.length - 8))
+        expect_applied(harness, [Put(made.tunnel), Put(around)])
+        if family is Family.IPV4:
+            expect_applied(harness, [Put(onlink)])
+        else:
+            _expect_refused(harness, Put(onlink), "device mismatch")
+            direct = Route(destination=made.direct.destination, device=made.tunnel.name, gateway=tunnel_address)
+            _expect_refused(harness, Put(evolve(direct, is_onlink=True)), "device mismatch")
+            over = Route(destination=tunnel_address.host_prefix, device=made.tunnel.name)
+            expect_applied(harness, [Put(over), Put(onlink), Remove(onlink), Remove(over)])
+        expect_applied(harness, [Put(made.nexthop), Put(made.route)])
+        expect_state(harness, [made.tunnel, around, made.nexthop, made.route])
+        hole = evolve(made.blackhole, destination=around.destination, metric=around.metric)
+        expect_applied(harness, [Put(hole), Put(evolve(onlink, id=onlink.id + 1))])
+        _remove_all(harness, [made.tunnel, hole])
 
 
 def a_route_goes_with_its_source(harness: RoutingHarness) -> None:
@@ -634,17 +666,17 @@ def damage_by_hand_is_read(harness: RoutingHarness) -> None:
     for family in Family:
         made = _prepared(harness, family)
         expect_applied(harness, [Put(entry) for entry in made.entries])
-        for entry in (made.route, made.direct, made.blackhole, made.advertised, made.fdb, made.neighbour):
-            harness.remove_by_hand(entry)
-            expect_state(harness, [each for each in made.entries if each is not entry])
-            expect_applied(harness, [Put(entry)])
+        for removed in (made.route, made.direct, made.blackhole, made.advertised, made.fdb, made.neighbour):
+            harness.remove_by_hand(removed)
+            expect_state(harness, [each for each in made.entries if each is not removed])
+            expect_applied(harness, [Put(removed)])
             expect_state(harness, made.entries)
         changed: tuple[tuple[Entry, FdbEntry | TunnelNeighbour | Nexthop | Route], ...] = (
             (made.direct, evolve(made.direct, gateway=_node(family, 44))),
             (made.route, Route(destination=made.route.destination, device=PARENT, gateway=_node(family, 44))),
             (made.fdb, evolve(made.fdb, node_address=_node(family, 44))),
             (made.neighbour, evolve(made.neighbour, mac=_THIRD_MAC)),
-            (made.nexthop, evolve(made.nexthop, gateway=made.route.destination.nth(9))),
+            (made.nexthop, evolve(made.nexthop, gateway=tunnel_gateway(made.route.destination.nth(9), _THIRD_MAC))),
         )
         for entry, other in changed:
             harness.put_by_hand(other, 78)
@@ -674,6 +706,13 @@ def interfaces_are_found_by_their_index(harness: RoutingHarness) -> None:
 
 def _node(family: Family, number: int) -> Address:
     return Address.parse(f"10.240.0.{number}" if family is Family.IPV4 else f"fd10::{number}")
+
+
+def _with_mtu(made: RoutingSample, tunnel: Tunnel) -> list[Entry]:
+    """What is read once the MTU of the tunnel was changed: an IPv6 route over it has got the same."""
+    is_ipv4 = tunnel.local.family is Family.IPV4
+    route = made.route if is_ipv4 else evolve(made.route, mtu=tunnel.mtu)
+    return [tunnel, *made.entries[1:4], route, *made.entries[5:]]
 
 
 def _prepared(harness: RoutingHarness, family: Family) -> RoutingSample:
@@ -729,6 +768,7 @@ ROUTING_CHECKS: tuple[RoutingCheck, ...] = (
     every_form_of_a_route_is_read,
     routes_of_one_destination_have_metrics_and_tables,
     an_impossible_route_is_refused,
+    an_ipv6_gateway_on_the_link_must_not_lead_elsewhere,
     a_route_goes_with_its_source,
     routes_of_others_are_left_alone,
     routes_of_workloads_are_not_touched,

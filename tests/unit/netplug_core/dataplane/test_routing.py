@@ -19,6 +19,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    tunnel_gateway,
 )
 
 GATEWAY, MAC, BLOCK = Address.parse("10.1.0.1"), "66:00:00:00:00:01", Prefix.parse("10.1.0.0/26")
@@ -58,3 +59,15 @@ def test_each_entry_has_a_key_and_a_text(entry: Entry, key: object, text: str) -
 def test_a_failed_change_names_its_entry() -> None:
     failed = FailedChange(Put(TUNNEL), KernelError("adding the device", "File exists"))
     assert str(failed).startswith("the vxlan device vxlan.netplug: ")
+
+
+@pytest.mark.parametrize(
+    "address,mac,gateway",
+    [
+        ("10.65.2.0", MAC, "10.65.2.0"),
+        ("fd65::2:0", MAC, "fe80::6400:ff:fe00:1"),
+        ("fd65::2:0", "ee:ee:ee:ee:ee:ee", "fe80::ecee:eeff:feee:eeee"),
+    ],
+)
+def test_a_tunnel_gateway_is_on_the_link(address: str, mac: str, gateway: str) -> None:
+    assert tunnel_gateway(Address.parse(address), mac) == Address.parse(gateway)
