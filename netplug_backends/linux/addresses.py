@@ -55,8 +55,6 @@ _NUMBER = struct.Struct("=I")
 _FAMILY = {2: Family.IPV4, 10: Family.IPV6}
 _AF = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 
-_ATTEMPTS = 3
-
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
 
@@ -110,6 +108,14 @@ def decode_host_address(body: bytes) -> tuple[int, HostAddress] | None:
     )
 
 
+def _decode_listed_link(datagram: bytes, start: int, end: int) -> HostInterface:
+    return decode_host_link(datagram[start:end])
+
+
+def _decode_listed_address(datagram: bytes, start: int, end: int) -> tuple[int, HostAddress] | None:
+    return decode_host_address(datagram[start:end])
+
+
 def _state(flags: int) -> AddressState:
     if flags & (_TENTATIVE | _DUPLICATE):
         return AddressState.TENTATIVE
@@ -131,12 +137,11 @@ def find_interfaces() -> tuple[HostInterface, ...]:
     """
     with NetlinkSocket.open() as kernel:
         # The links last: an address of an interface that is not listed belongs to one that is gone.
-        addresses = _list(kernel, list_host_addresses())
-        links = _list(kernel, list_host_links())
+        addresses = kernel.list_all(list_host_addresses(), _decode_listed_address)
+        links = kernel.list_all(list_host_links(), _decode_listed_link)
     by_index: dict[int, list[HostAddress]] = {}
-    for found in map(decode_host_address, addresses):
-        if found is not None:
-            by_index.setdefault(found[0], []).append(found[1])
+    for index, address in addresses:
+        by_index.setdefault(index, []).append(address)
     return tuple(
         HostInterface(
             name=link.name,
@@ -146,17 +151,8 @@ def find_interfaces() -> tuple[HostInterface, ...]:
             alias=link.alias,
             addresses=tuple(by_index.get(link.index, ())),
         )
-        for link in sorted(map(decode_host_link, links), key=lambda link: link.index)
+        for link in sorted(links, key=lambda link: link.index)
     )
-
-
-def _list(kernel: NetlinkSocket, message: NetlinkMessage) -> tuple[bytes, ...]:
-    """A whole listing. One that a change has interrupted may lack what was there all the time."""
-    for _ in range(_ATTEMPTS):
-        outcome = kernel.send_one(message)
-        if not outcome.is_interrupted and outcome.error != errno.EINTR:
-            return outcome.require_success().replies
-    raise KernelError(message.describe(), f"it was interrupted {_ATTEMPTS} times by changes")
 
 
 # --- the source of packets --------------------------------------------------------------------------------------------
@@ -229,6 +225,10 @@ def count_routes(protocol: int) -> int:
     Raises:
         KernelError: the kernel would not say.
     """
+
+    def decode(datagram: bytes, start: int, end: int) -> bool | None:
+        body = datagram[start:end]
+        return (body[_PROTOCOL_OFFSET] == protocol and decode_route(body).table == MAIN_TABLE) or None
+
     with NetlinkSocket.open() as kernel:
-        routes = [body for family in Family for body in _list(kernel, query_routes(family))]
-    return sum(body[_PROTOCOL_OFFSET] == protocol and decode_route(body).table == MAIN_TABLE for body in routes)
+        return sum(len(kernel.list_all(query_routes(family), decode)) for family in Family)

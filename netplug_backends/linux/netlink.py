@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import _socket
 import enum
+import errno
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 
@@ -26,13 +29,16 @@ from netplug_core.dataplane.protocol import (
 )
 
 __all__ = [
-    "MAIN_TABLE", "KernelLink", "KernelRoute", "NetlinkMessage", "NetlinkOutcome", "NetlinkProtocol", "NetlinkSocket",
-    "RouteInsertion", "add_address", "add_neighbour", "add_route", "add_source_rule", "create_veth_pair",
+    "MAIN_TABLE", "BatchError", "KernelLink", "KernelRoute", "NetlinkMessage", "NetlinkOutcome", "NetlinkProtocol",
+    "NetlinkSocket", "RouteInsertion", "add_address", "add_neighbour", "add_route", "add_source_rule",
+    "create_veth_pair",
     "decode_attributes", "decode_link", "decode_namespace_id", "decode_route", "delete_link", "delete_rule_to_table",
     "encode_attribute", "encode_nested", "encode_text", "has_mac", "interface_table", "iterate_attributes",
     "query_link", "query_link_by_index", "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
 ]  # fmt: skip
 
+
+T = TypeVar("T")
 
 # --- netlink ---------------------------------------------------------------------------------------------------------
 
@@ -382,18 +388,27 @@ def _number(data: bytes) -> int:
 # --- netlink socket --------------------------------------------------------------------------------------------------
 
 
-_SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
+_SOL_NETLINK, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 270, 10, 11, 12
+_SO_RECEIVE_BUFFER_FORCE = 33
+_DUMP_ATTEMPTS = 3
+_MOST_ERRORS_BYTES = 1 << 21  # a refusal of each message of a batch, with what the kernel adds for itself
 _HEADER = struct.Struct("=IHHII")
+_FLAGS_OFFSET = 6 if sys.byteorder == "little" else 7  # of the byte with the lowest bits
 _BOUNDARY = struct.Struct("=IHHII2xH")
 _BEGIN, _END = 0x10, 0x11
 _ERROR_CODE = struct.Struct("=i")
 _TIMEVAL = struct.Struct("@ll")
 _ERROR, _DONE = 2, 3
+_LAST = (_ERROR, _DONE)
 _ACK, _DUMP_INTERRUPTED, _CAPPED, _ACK_TLVS = 0x4, 0x10, 0x100, 0x200
 _EXT_ACK_MESSAGE = 1
 _SUCCESS = (0, "")
 _BUFFER = 1 << 16
 _RECEIVE_TIMEOUT_S = 5
+
+
+BatchError: TypeAlias = tuple[int, str]
+"""Why the kernel refused a message: an error number and the kernel's text, often empty."""
 
 
 class NetlinkProtocol(enum.IntEnum):
@@ -405,16 +420,12 @@ class NetlinkProtocol(enum.IntEnum):
 
 @frozen
 class NetlinkOutcome:
-    """The outcome of one message: 0 or an error number, the kernel's text (often empty), and the replies.
-
-    ``is_interrupted``: something changed during a listing, so that it may lack what was there all the time.
-    """
+    """The outcome of one message: 0 or an error number, the kernel's text (often empty), and the replies."""
 
     message: NetlinkMessage
     error: int = 0
     error_text: str = ""
     replies: tuple[bytes, ...] = ()
-    is_interrupted: bool = False
 
     @property
     def reply(self) -> bytes:
@@ -468,6 +479,28 @@ class NetlinkSocket:
     ) -> None:
         self._socket.close()
 
+    @property
+    def port(self) -> int:
+        """The number by which the kernel knows this socket; what it notifies others of has the number of the cause."""
+        _process, *groups = self._socket.getsockname()
+        del groups
+        return int(_process)
+
+    def prepare_for_many(self) -> None:
+        """Let the kernel filter what it lists, and hold its answers to a large batch; older kernels do not filter.
+
+        From now on the socket has a port.
+        """
+        self._socket.bind((0, 0))
+        for level, option, value in (
+            (_SOL_NETLINK, _STRICT_CHECK, 1),
+            (_socket.SOL_SOCKET, _SO_RECEIVE_BUFFER_FORCE, _MOST_ERRORS_BYTES),
+        ):
+            try:
+                self._socket.setsockopt(level, option, value)
+            except OSError:
+                continue
+
     def send_one(self, message: NetlinkMessage) -> NetlinkOutcome:
         """Send one message and wait for its outcome."""
         return self.send((message,))[0]
@@ -475,8 +508,8 @@ class NetlinkSocket:
     def send(self, messages: Sequence[NetlinkMessage], *, subsystem: int | None = None) -> tuple[NetlinkOutcome, ...]:
         """Send a batch and wait for the outcomes; the kernel continues after a message that fails.
 
-        A listing must be the only message of its batch. With ``subsystem``, a number of netfilter's, the batch is one
-        transaction: if a message fails, none has an effect.
+        A listing must be the only message of its batch; :meth:`list_all` is for long ones. With ``subsystem``, a number
+        of netfilter's, the batch is one transaction: if a message fails, none has an effect.
 
         Raises:
             DataplaneTimeout: the kernel did not answer within five seconds (normally it answers at once).
@@ -495,11 +528,101 @@ class NetlinkSocket:
         except OSError as error:
             raise KernelError(messages[-1].describe(), os.strerror(error.errno or 0)) from error
 
+    def reserve_numbers(self, count: int) -> int:
+        """The first of so many sequence numbers, for the messages of :meth:`send_many`."""
+        first = self._sequence + 1
+        self._sequence += count
+        return first
+
+    def send_many(self, messages: Sequence[bytes], first: int, operation: str) -> dict[int, BatchError]:
+        """Send whole messages in one datagram and wait for the end; the errors, by the positions of the messages.
+
+        They are numbered from ``first`` on, of :meth:`reserve_numbers`. Nothing is made for a message that succeeds,
+        unlike in :meth:`send`. ``operation`` is for the error.
+
+        Raises:
+            DataplaneTimeout: the kernel did not answer within five seconds.
+            KernelError: the socket failed.
+        """
+        if not messages:
+            return {}
+        datagram = bytearray().join(messages)
+        flags_at = len(datagram) - len(messages[-1]) + _FLAGS_OFFSET
+        datagram[flags_at] |= _ACK
+        pending = _PendingOutcomes(len(messages), first)
+        with _translated(operation):
+            self._socket.send(datagram)
+            while not pending.are_complete:
+                pending.add(self._socket.recv(_BUFFER))
+        return {position: error for position, error in pending.errors.items() if error[0]}
+
+    def list_all(
+        self, message: NetlinkMessage, decode: Callable[[bytes, int, int], T | None], *tolerated: int
+    ) -> list[T]:
+        """What a listing has, each message decoded from its place in a datagram: where its body begins and ends.
+
+        A list that changed while the kernel wrote it is read again, at most three times in all. What ``decode`` returns
+        None for is left out. A tolerated error ends the list.
+
+        Raises:
+            DataplaneTimeout: the kernel did not answer within five seconds.
+            KernelError: the kernel refused, the list kept changing, or the socket failed.
+        """
+        for _ in range(_DUMP_ATTEMPTS):
+            self._sequence += 1
+            listing = _Listing(self._sequence, decode)
+            with _translated(message.describe()):
+                self._socket.send(_encode((message,), self._sequence))
+                while not listing.is_complete:
+                    listing.add(self._socket.recv(_BUFFER))
+            if listing.error not in {0, errno.EINTR, *tolerated}:
+                raise KernelError(message.describe(), os.strerror(listing.error))
+            if not listing.was_interrupted and listing.error != errno.EINTR:
+                return listing.found
+        raise KernelError(message.describe(), "the list changed while the kernel wrote it, three times")
+
     def _collect(self, messages: Sequence[NetlinkMessage], first: int) -> tuple[NetlinkOutcome, ...]:
         pending = _PendingOutcomes(len(messages), first)
         while not pending.are_complete:
             pending.add(self._socket.recv(_BUFFER))
         return pending.outcomes(messages)
+
+
+@contextmanager
+def _translated(operation: str) -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        raise DataplaneTimeout(operation) from None
+    except OSError as error:
+        raise KernelError(operation, os.strerror(error.errno or 0)) from error
+
+
+@define
+class _Listing(Generic[T]):
+    """A list as it arrives, in answer to the message with that sequence number."""
+
+    number: int
+    decode: Callable[[bytes, int, int], T | None]
+    found: list[T] = field(factory=list)
+    error: int = 0
+    is_complete: bool = False
+    was_interrupted: bool = False
+
+    def add(self, datagram: bytes) -> None:
+        unpack, decode, append = _HEADER.unpack_from, self.decode, self.found.append
+        offset, size = 0, len(datagram)
+        while offset < size:
+            length, kind, flags, number, _ = unpack(datagram, offset)
+            if number == self.number:  # another number: a late answer
+                if flags & _DUMP_INTERRUPTED:
+                    self.was_interrupted = True
+                if kind in _LAST:
+                    (code,) = _ERROR_CODE.unpack_from(datagram, offset + 16)
+                    self.error, self.is_complete = -code, True
+                elif (value := decode(datagram, offset + 16, offset + length)) is not None:
+                    append(value)
+            offset += length + 3 & ~3 or 16
 
 
 @define
@@ -513,7 +636,6 @@ class _PendingOutcomes:
     first: int
     errors: dict[int, tuple[int, str]] = field(factory=dict)
     replies: dict[int, tuple[bytes, ...]] = field(factory=dict)
-    interrupted: set[int] = field(factory=set)
     are_complete: bool = False
 
     def add(self, datagram: bytes) -> None:
@@ -530,19 +652,12 @@ class _PendingOutcomes:
         """One outcome for each message. No answer is a success: only the last one was asked for an acknowledgement."""
         return tuple(
             [
-                NetlinkOutcome(
-                    message,
-                    *self.errors.get(position, _SUCCESS),
-                    self.replies.get(position, ()),
-                    position in self.interrupted,
-                )
+                NetlinkOutcome(message, *self.errors.get(position, _SUCCESS), self.replies.get(position, ()))
                 for position, message in enumerate(messages)
             ]
         )
 
     def _note(self, position: int, type_: int, flags: int, body: bytes) -> None:
-        if flags & _DUMP_INTERRUPTED and type_ != _ERROR:
-            self.interrupted.add(position)
         if type_ in {_ERROR, _DONE}:
             (code,) = _ERROR_CODE.unpack_from(body)
             self.errors[position] = (-code, _extended_ack_text(flags, body) if flags & _ACK_TLVS else "")

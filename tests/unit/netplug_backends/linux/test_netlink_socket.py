@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from netplug_backends.linux.addresses import list_host_links
 from netplug_backends.linux.netlink import NetlinkOutcome, NetlinkSocket, query_link
 from netplug_core.dataplane.protocol import DataplaneTimeout, KernelError
 
@@ -76,23 +77,109 @@ def test_a_listing_ends_with_a_done_message(netlink_peer: "tuple[NetlinkSocket, 
     pages = [message(NEWLINK, 1, b"one!", MULTI), message(NEWLINK, 1, b"two!", MULTI)]
     (found,) = send(netlink_peer, [*pages, message(DONE, 1, struct.pack("=i", 0), MULTI)], "a")
     assert (found.error, found.replies) == (0, (b"one!", b"two!"))
-    assert not found.is_interrupted
-
-
-@pytest.mark.parametrize("interrupted", [0, 1])
-def test_a_listing_that_a_change_has_interrupted_is_known(
-    netlink_peer: "tuple[NetlinkSocket, _socket.socket]", interrupted: int
-) -> None:
-    flags = [MULTI, MULTI]
-    flags[interrupted] |= INTERRUPTED
-    pages = [message(NEWLINK, 1, b"one!", flags[0]), message(DONE, 1, struct.pack("=i", 0), flags[1])]
-    (found,) = send(netlink_peer, pages, "a")
-    assert (found.is_interrupted, found.replies) == (True, (b"one!",))
 
 
 def test_an_error_at_the_end_of_a_listing_is_its_outcome(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
     (found,) = send(netlink_peer, [message(DONE, 1, struct.pack("=i", -105), MULTI)], "a")
     assert found.error == 105
+
+
+def list_all(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]", answers: list[list[bytes]], *tolerated: int
+) -> list[bytes]:
+    """What a listing returns whose first attempts have these answers; a body of x is left out."""
+    netlink_socket, far = netlink_peer
+    for answer in answers:
+        for datagram in answer:
+            far.send(datagram)
+
+    def decode(datagram: bytes, start: int, end: int) -> bytes | None:
+        body = datagram[start:end]
+        return None if body == b"x" else body
+
+    return netlink_socket.list_all(query_link("a"), decode, *tolerated)
+
+
+def done(number: int, code: int = 0, flags: int = MULTI) -> bytes:
+    return message(DONE, number, struct.pack("=i", -code), flags)
+
+
+def test_a_listing_has_what_its_decoder_makes_of_each_message(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]",
+) -> None:
+    late = message(NEWLINK, 0, b"late", MULTI)
+    pages = [late + message(NEWLINK, 1, b"odd", MULTI) + message(NEWLINK, 1, b"x", MULTI), message(NEWLINK, 1, b"two!")]
+    assert list_all(netlink_peer, [[*pages, done(1)]]) == [b"odd", b"two!"]
+
+
+@pytest.mark.parametrize(
+    "interrupted",
+    [
+        [message(NEWLINK, 1, b"one!", MULTI | INTERRUPTED), done(1)],
+        [message(NEWLINK, 1, b"one!", MULTI), done(1, 0, MULTI | INTERRUPTED)],
+        [message(NEWLINK, 1, b"one!", MULTI), done(1, 4)],
+        [error(1, 4)],
+    ],
+    ids=["an entry says so", "the end says so", "the end is an error", "an error"],
+)
+def test_a_listing_that_a_change_has_interrupted_is_made_again(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]", interrupted: list[bytes]
+) -> None:
+    again = [message(NEWLINK, 2, b"one!", MULTI), message(NEWLINK, 2, b"two!", MULTI), done(2)]
+    assert list_all(netlink_peer, [interrupted, again]) == [b"one!", b"two!"]
+
+
+def test_a_listing_is_made_three_times_at_most(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    answers = [[done(number, 4)] for number in (1, 2, 3)]
+    with pytest.raises(KernelError, match="looking for 'a': the list changed while the kernel wrote it, three times"):
+        list_all(netlink_peer, answers)
+
+
+@pytest.mark.parametrize("answer", [[error(1, 2)], [message(NEWLINK, 1, b"x", MULTI), done(1, 2)]])
+def test_an_error_of_a_listing_may_be_tolerated(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]", answer: list[bytes]
+) -> None:
+    assert list_all(netlink_peer, [answer], 2) == []
+
+
+def test_another_error_of_a_listing_is_raised(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    with pytest.raises(KernelError, match="looking for 'a': Operation not permitted"):
+        list_all(netlink_peer, [[error(1, 1)]], 2)
+
+
+def test_a_silent_kernel_lists_nothing(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    with pytest.raises(DataplaneTimeout, match="looking for 'a'"):
+        list_all(netlink_peer, [])
+
+
+def test_many_messages_are_one_datagram_and_errors_have_positions(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]",
+) -> None:
+    netlink_socket, far = netlink_peer
+    first = netlink_socket.reserve_numbers(3)
+    sent = [HEADER.pack(HEADER.size + 4, NEWLINK, 0x401, first + place, 0) + b"body" for place in range(3)]
+    far.send(error(first + 1, 17, CAPPED | EXPLAINED, words("it is there")) + error(first + 2, 0))
+    assert netlink_socket.send_many(sent, first, "working") == {1: (17, "it is there")}
+    assert far.recv(4096) == b"".join(sent[:2]) + HEADER.pack(HEADER.size + 4, NEWLINK, 0x405, first + 2, 0) + b"body"
+    assert netlink_socket.reserve_numbers(1) == first + 3
+    assert netlink_socket.send_many([], first, "working") == {}
+
+
+def test_many_messages_to_a_socket_that_fails_are_an_error(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]",
+) -> None:
+    netlink_socket, far = netlink_peer
+    far.close()
+    with pytest.raises(KernelError, match=f"working: {os.strerror(32)}"):
+        netlink_socket.send_many([HEADER.pack(16, NEWLINK, 1, 1, 0)], 1, "working")
+
+
+def test_a_real_kernel_filters_what_it_lists() -> None:
+    with NetlinkSocket.open() as netlink_socket:
+        netlink_socket.prepare_for_many()
+        assert netlink_socket.port > 0
+        names = netlink_socket.list_all(list_host_links(), lambda datagram, start, end: datagram[start:end])
+    assert any(b"lo\0" in name for name in names)
 
 
 def test_answers_to_earlier_batches_are_ignored(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
