@@ -17,8 +17,10 @@ from threading import Event
 
 from attrs import define, field, frozen
 
+from netplug_cli.node.bgp import BGP_USE_CHANGED
 from netplug_cli.node.stores import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
 from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.dataplane.bgp import NO_BGP, BgpUse
 from netplug_core.dataplane.routing import (
     TUNNEL_DEVICES,
     Change,
@@ -40,6 +42,7 @@ from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings
 from netplug_core.reconcile.routes import RouteEngine, find_route_settings, update_routes
 from netplug_core.reconcile.tunnels import TunnelAddress, find_tunnel_pools
 from netplug_core.records import Kind, WatchExpired
+from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
@@ -49,8 +52,17 @@ __all__ = [
     "KERNEL_CHANGED", "NETWORK_KINDS", "NetworkFeed", "NodeRoutes", "TunnelAddresses", "kernel_events_controller",
 ]  # fmt: skip
 
-NETWORK_KINDS: tuple[Kind[object], ...] = (NODE, IPPOOL, BLOCK, AFFINITY, NODE_CONFIGURATION)
-"""What routes follow from."""
+NETWORK_KINDS: tuple[Kind[object], ...] = (
+    NODE,
+    IPPOOL,
+    BLOCK,
+    AFFINITY,
+    NODE_CONFIGURATION,
+    BGP_CONFIGURATION,
+    BGP_PEER,
+    BGP_FILTER,
+)
+"""What routes and BGP sessions follow from."""
 
 KERNEL_CHANGED = Source("kernel")
 """Interfaces, addresses or routes of the node have changed."""
@@ -221,13 +233,17 @@ class _Look:
 
 @define(kw_only=True, eq=False)
 class NodeRoutes:
-    """Programs routes and tunnels. Nothing is done, and so nothing removed, before everything was listed once."""
+    """Programs routes and tunnels. Nothing is done, and so nothing removed, before everything was listed once.
+
+    ``find_bgp_use`` says what BGP does for the routes of this node; None: that is not known yet.
+    """
 
     view: View
     find_name: Callable[[], str | None]
     dataplane: RoutingDataplane
     clock: Clock
     mtus: MTUSettings = NO_MTUS
+    find_bgp_use: Callable[[], BgpUse | None] = lambda: NO_BGP
     engine: RouteEngine | None = field(default=None, init=False)
     _mark: Mark = field(default=START, init=False)
     _must_read: bool = field(default=True, init=False)
@@ -243,7 +259,7 @@ class NodeRoutes:
             act=self._apply,
             failure="routes to pods of other nodes cannot be programmed",
             recovered="routes to pods of all other nodes are programmed",
-            inputs=frozenset((*NETWORK_KINDS, KERNEL_CHANGED)),
+            inputs=frozenset((*NETWORK_KINDS, KERNEL_CHANGED, BGP_USE_CHANGED)),
             timing=Timing(backoff=Backoff(first_s=0.1, longest_s=10.0)),
         )
 
@@ -252,8 +268,8 @@ class NodeRoutes:
         self._must_read = True
 
     def _observe(self, _deadline: Deadline) -> _Look:
-        name = self.find_name()
-        if name is None or not self.view.has_listed(NETWORK_KINDS):
+        name, bgp = self.find_name(), self.find_bgp_use()
+        if name is None or bgp is None or not self.view.has_listed(NETWORK_KINDS):
             return _Look()
         if self.engine is None or self.engine.node != name:
             self.engine, self._mark, self._must_read = RouteEngine(name), START, True
@@ -265,7 +281,7 @@ class NodeRoutes:
             engine.observe(self.dataplane.read())
         self._mark, changed = self.view.changes_since(self._mark)
         update_routes(engine, self.view, changed)
-        engine.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus))
+        engine.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
         return _Look(engine.changes(), engine.problems)
 
     def _apply(self, changes: tuple[Change, ...], _deadline: Deadline) -> None:

@@ -16,13 +16,13 @@ from attrs import field, frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import NetplugError, excerpt
-from netplug_core.resources.bgp import BindMode, FilterAction, MatchOperator, PeerType
+from netplug_core.resources.bgp import BindMode, ClusterRoutingMode, FilterAction, MatchOperator, PeerType
 from netplug_core.resources.fields import LogSeverity
 
 __all__ = [
-    "BGP_PORT", "LEARNED_METRIC", "TUNNELLED_TABLE", "AddedCommunity", "BgpDaemon", "BgpPlan", "BgpRefused",
-    "BgpSession", "BgpStatus", "Communities", "FilterRule", "ForeignBgpDaemon", "NextHop", "Operation", "Prepended",
-    "Priority", "RouteFilter", "SessionStatus",
+    "BGP_PORT", "LEARNED_METRIC", "NO_BGP", "TUNNELLED_TABLE", "AddedCommunity", "BgpDaemon", "BgpPlan", "BgpRefused",
+    "BgpSession", "BgpStatus", "BgpUse", "Communities", "FilterRule", "ForeignBgpDaemon", "NextHop", "Operation",
+    "Prepended", "Priority", "RouteFilter", "SessionStatus",
 ]  # fmt: skip
 
 BGP_PORT: Final = 179
@@ -191,6 +191,25 @@ class BgpPlan:
     def find_address(self, family: Family) -> Address | None:
         """The address of the node in a family."""
         return next((one for one in self.addresses if one.family is family), None)
+
+
+# --- what routes follow from ----------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class BgpUse:
+    """What BGP does for the routes of a node: whether its own are announced, and who makes those of plain pools."""
+
+    is_enabled: bool = False
+    mode: ClusterRoutingMode = ClusterRoutingMode.BGP
+
+    @property
+    def makes_plain_routes(self) -> bool:
+        """Whether the daemon makes the routes to pools without encapsulation; if not, the node process does."""
+        return self.is_enabled and self.mode is ClusterRoutingMode.BGP
+
+
+NO_BGP: Final = BgpUse()
 
 
 # --- the daemon -------------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from netplug_core.dataplane.bgp import (
     AddedCommunity,
     BgpPlan,
     BgpSession,
+    BgpStatus,
+    BgpUse,
     Communities,
     FilterRule,
     NextHop,
@@ -59,8 +61,8 @@ from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import parse
 
 __all__ = [
-    "DEFAULT_AS_NUMBER", "LARGE_MESH", "NoBgp", "PeerFacts", "Peering", "SecretName", "find_secrets", "plan_peers",
-    "routing_mode",
+    "DEFAULT_AS_NUMBER", "LARGE_MESH", "PATIENCE_S", "NoBgp", "PeerFacts", "Peering", "SecretName",
+    "SessionHistory", "find_secrets", "find_use", "plan_peers", "routing_mode",
 ]  # fmt: skip
 
 DEFAULT_AS_NUMBER: Final = 64512
@@ -111,6 +113,13 @@ class Peering:
 
     outcome: BgpPlan | NoBgp | None
     problems: tuple[Problem, ...] = ()
+
+
+def find_use(peering: Peering, configurations: Iterable[BGPConfiguration]) -> BgpUse | None:
+    """What a plan means for routes; None: that is not known yet."""
+    if peering.outcome is None:
+        return None
+    return BgpUse(is_enabled=isinstance(peering.outcome, BgpPlan), mode=routing_mode(configurations))
 
 
 # --- what a pool needs ------------------------------------------------------------------------------------------------
@@ -621,3 +630,44 @@ def _router_id(facts: PeerFacts, own: Node, problems: list[Problem]) -> Address:
         cause = f"{excerpt(facts.router_id)} is neither an IPv4 address nor the word hash"
         problems.append(Problem(message="NETPLUG_ROUTER_ID is passed over", cause=cause))
     return _address_of(own, Family.IPV4) or hashed
+
+
+# --- readiness --------------------------------------------------------------------------------------------------------
+
+PATIENCE_S: Final = 60.0
+"""A session that does not come up in this time is a problem, and no reason to wait any longer."""
+
+
+@frozen
+class SessionHistory:
+    """Since when each session has been tried, and which were established once. Times are monotonic."""
+
+    tried_since: Mapping[str, float] = field(factory=dict)
+    were_established: frozenset[str] = frozenset()
+
+    def observe(self, plan: BgpPlan, status: BgpStatus | None, now: float) -> SessionHistory:
+        """The history after a look at the daemon. Sessions that are in no plan any more are forgotten."""
+        names = {one.name for one in plan.sessions}
+        up = set() if status is None else {one.name for one in status.sessions if one.is_established}
+        since = {name: self.tried_since.get(name, now) for name in sorted(names)}
+        return SessionHistory(since, frozenset((self.were_established | up) & names))
+
+    def pending(self, now: float) -> tuple[str, ...]:
+        """The sessions that are waited for: they were never established, and not tried for long."""
+        return tuple(name for name in self._never_established() if now < self.tried_since[name] + PATIENCE_S)
+
+    def problems(self, plan: BgpPlan, status: BgpStatus, now: float) -> tuple[Problem, ...]:
+        """The sessions that are not established, although they were once, or have been tried for long."""
+        pending, found = set(self.pending(now)), {one.name: one for one in status.sessions}
+        problems = []
+        for session in plan.sessions:
+            at = found.get(session.name)
+            if session.name in pending or (at is not None and at.is_established):
+                continue
+            message = f"the BGP session with {session.peer} ({session.address}) is not established"
+            cause = "the daemon does not know it" if at is None else at.error or "the peer does not answer"
+            problems.append(Problem(message=message, cause=cause))
+        return tuple(problems)
+
+    def _never_established(self) -> Iterator[str]:
+        return (name for name in self.tried_since if name not in self.were_established)

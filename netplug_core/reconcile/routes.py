@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from attrs import define, field, frozen
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix, PrefixIndex
+from netplug_core.dataplane.bgp import NO_BGP, BgpUse
 from netplug_core.dataplane.routing import (
     ADVERTISED_TABLE,
     BLACKHOLE_METRIC,
@@ -75,7 +76,7 @@ def vxlan_mac(node: str, family: Family) -> str:
 class RouteSettings:
     """Settings of this node. ``vxlan_mtu`` and ``ipip_mtu`` are those of the devices.
 
-    ``is_bgp_enabled``: a BGP daemon writes the routes to pools without encapsulation, and announces this node's.
+    ``bgp``: whether a BGP daemon announces this node's routes, and writes those to pools without encapsulation.
     ``has_checksum_offload``: None leaves what the kernel has chosen.
     """
 
@@ -83,7 +84,7 @@ class RouteSettings:
     ipip_mtu: int = 1480
     vxlan_vni: int = 4096
     vxlan_port: int = 4789
-    is_bgp_enabled: bool = False
+    bgp: BgpUse = NO_BGP
     has_checksum_offload: bool | None = None
 
 
@@ -518,7 +519,7 @@ class RouteEngine:
     def _announce(self, prefix: Prefix, pool: IPPool) -> Iterator[_Part]:
         """What a BGP daemon reads and announces."""
         settings = self._settings
-        if settings is not None and settings.is_bgp_enabled and not pool.spec.is_bgp_export_disabled:
+        if settings is not None and settings.bgp.is_enabled and not pool.spec.is_bgp_export_disabled:
             yield Route(destination=prefix, kind=RouteKind.BLACKHOLE, table=ADVERTISED_TABLE, metric=BLACKHOLE_METRIC)
 
     def _route_to(self, name: str, destination: Prefix, pool: IPPool | None) -> Iterator[_Part]:
@@ -551,7 +552,7 @@ class RouteEngine:
         if kind is not None and not (mode is Encapsulation.CROSS_SUBNET and is_near):
             return self._find_tunnel(name, node, kind, held, message)
         settings = self._settings
-        if kind is None and settings is not None and settings.is_bgp_enabled:
+        if kind is None and settings is not None and settings.bgp.makes_plain_routes:
             return None
         if is_near:
             return _Way(own[1], held.address, is_onlink=False, source=own[0].address)
@@ -693,7 +694,7 @@ def find_route_settings(
     interfaces: Iterable[HostInterface],
     *,
     mtus: MTUSettings = NO_MTUS,
-    is_bgp_enabled: bool = False,
+    bgp: BgpUse = NO_BGP,
 ) -> RouteSettings:
     """The settings of a node, from what is configured for it or for all nodes, and from its interfaces."""
     spec = effective_settings((record.value for record in view.list(NODE_CONFIGURATION)), node)
@@ -703,5 +704,5 @@ def find_route_settings(
         ipip_mtu=found.ipip,
         vxlan_vni=spec.vxlan_vni or usual.vxlan_vni,
         vxlan_port=spec.vxlan_port or usual.vxlan_port,
-        is_bgp_enabled=is_bgp_enabled,
+        bgp=bgp,
     )

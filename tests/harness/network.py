@@ -7,25 +7,30 @@ from contextlib import contextmanager, nullcontext
 
 from attrs import define, evolve, field
 
+from netplug_backends.memory.bgp import MemoryBgp, MemoryBgpNetwork
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.routing import MemoryRouting
+from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
 from netplug_cli.node.routing import NetworkFeed, NodeRoutes, TunnelAddresses
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
+from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.keys import Key
 from netplug_core.records import Create, Delete, Get, Record, Update, Write
 from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.kinds import key_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines
+from tests.harness.resources import resource_of
 
 __all__ = ["NetworkHarness"]
 
@@ -45,6 +50,10 @@ class NetworkHarness:
     feed: NetworkFeed = field(init=False)
     addresses: TunnelAddresses = field(init=False)
     routes: NodeRoutes = field(init=False)
+    daemon: MemoryBgp = field(factory=lambda: MemoryBgpNetwork().add())
+    passwords: dict[tuple[str, str], str] = field(factory=dict)
+    password_error: NetplugError | None = None
+    bgp: NodeBgp = field(init=False)
     driven: DrivenControllers = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -60,8 +69,27 @@ class NetworkHarness:
             clock=self.clock,
             chance=lambda: 0.5,
         )
-        self.routes = NodeRoutes(view=view, find_name=lambda: self.name, dataplane=self.kernel, clock=self.clock)
-        controllers = (self.feed.controller(), self.addresses.controller(), self.routes.controller())
+        self.bgp = NodeBgp(
+            view=view,
+            find_name=lambda: self.name,
+            daemon=self.daemon,
+            read_password=self._read_password,
+            clock=self.clock,
+            on_use_change=lambda: self.wake(BGP_USE_CHANGED),
+        )
+        self.routes = NodeRoutes(
+            view=view,
+            find_name=lambda: self.name,
+            dataplane=self.kernel,
+            clock=self.clock,
+            find_bgp_use=lambda: self.bgp.use,
+        )
+        controllers = (
+            self.feed.controller(),
+            self.addresses.controller(),
+            self.routes.controller(),
+            self.bgp.controller(),
+        )
         self.driven = DrivenControllers(controllers, clock=self.clock, log=self.log)
         view.on_change = self.wake
 
@@ -78,6 +106,10 @@ class NetworkHarness:
     def pass_time(self, seconds: float = 31.0) -> None:
         """Let so many seconds pass; a watch of the feed takes 30 of them."""
         self.driven.pass_time(seconds)
+
+    def feed_once(self) -> None:
+        """Let the view have what is stored; the other controllers do nothing."""
+        self.feed.controller().reconcile(self.clock, lambda: True)
 
     def put(self, key: Key[object], value: object) -> None:
         """Store a value, whatever is there."""
@@ -111,6 +143,15 @@ class NetworkHarness:
         """Store a pool."""
         self.put(pool.key, pool)
 
+    def put_configuration(self, **spec: object) -> None:
+        """Store the BGP settings of the cluster."""
+        self.put_resource("BGPConfiguration", "default", **spec)
+
+    def put_resource(self, kind: str, name: str, /, **spec: object) -> None:
+        """Store a resource of a user."""
+        resource = resource_of(kind, name, spec)
+        self.put(key_of(resource), resource)
+
     def put_block(self, prefix: str, node: str) -> None:
         """Let a node have a block, without addresses."""
         block = Block.new(Prefix.parse(prefix), owner=host_owner(node), now_ns=self.clock.now_ns())
@@ -120,6 +161,11 @@ class NetworkHarness:
     def deadline(self) -> Deadline:
         """Enough for one call."""
         return Deadline.after(self.clock, 5.0)
+
+    def _read_password(self, name: tuple[str, str], _deadline: Deadline) -> str | None:
+        if self.password_error is not None:
+            raise self.password_error
+        return self.passwords.get(name)
 
     @contextmanager
     def _open(self, _settings: DatastoreSettings) -> Iterator[Datastore]:

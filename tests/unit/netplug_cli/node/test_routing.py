@@ -261,6 +261,7 @@ def test_a_tunnel_address_goes_with_its_last_pool() -> None:
     harness = cluster()
     harness.pass_time(100)
     assert [type(each) for each in harness.kernel.read().tunnels] == [Tunnel]
+    harness.put_configuration(clusterRoutingMode="Node")
     harness.put_pool(make_pool("10.0.0.0/16"))
     harness.pass_time(62)
     assert harness.node().spec.vxlan_tunnel_address is None

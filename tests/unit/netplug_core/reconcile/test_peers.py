@@ -11,13 +11,27 @@ from netplug_core.dataplane.bgp import (
     AddedCommunity,
     BgpPlan,
     BgpSession,
+    BgpStatus,
+    BgpUse,
     FilterRule,
     NextHop,
     Prepended,
     Priority,
     RouteFilter,
+    SessionStatus,
 )
-from netplug_core.reconcile.peers import LARGE_MESH, NoBgp, PeerFacts, Peering, find_secrets, plan_peers, routing_mode
+from netplug_core.reconcile.peers import (
+    LARGE_MESH,
+    PATIENCE_S,
+    NoBgp,
+    PeerFacts,
+    Peering,
+    SessionHistory,
+    find_secrets,
+    find_use,
+    plan_peers,
+    routing_mode,
+)
 from netplug_core.resources.bgp import (
     BGPConfiguration,
     BGPFilter,
@@ -617,3 +631,62 @@ def test_what_is_no_router_id_is_passed_over(text: str) -> None:
     assert plan_of(peering).router_id == Address.parse("10.240.0.11")
     cause = f"{text} is neither an IPv4 address nor the word hash"
     assert said(peering) == [("NETPLUG_ROUTER_ID is passed over", cause)]
+
+
+# --- what routes follow from ------------------------------------------------------------------------------------------
+
+
+def test_what_bgp_does_for_routes() -> None:
+    settings = [configuration(clusterRoutingMode="Node")]
+    assert find_use(plan_peers(facts(node(2))), []) is None
+    assert find_use(plan_peers(facts(node(1), pools=[VXLAN])), []) == BgpUse()
+    use = find_use(plan_peers(facts(node(1), pools=[PLAIN])), [])
+    assert use == BgpUse(is_enabled=True)
+    assert use.makes_plain_routes
+    use = find_use(plan_peers(facts(node(1), pools=[IPIP], configurations=settings)), settings)
+    assert use == BgpUse(is_enabled=True, mode=ClusterRoutingMode.NODE)
+    assert not use.makes_plain_routes
+    assert not BgpUse().makes_plain_routes
+
+
+# --- readiness --------------------------------------------------------------------------------------------------------
+
+TWO = plan_of(plan_peers(facts(node(1), node(2), node(3))))
+OF_2, OF_3 = (one.name for one in TWO.sessions)
+
+
+def status(*established: str, errors: Mapping[str, str] | None = None) -> BgpStatus:
+    sessions = tuple(
+        SessionStatus(name=name, is_established=name in established, error=(errors or {}).get(name, ""))
+        for name in (OF_2, OF_3)
+    )
+    return BgpStatus(version="2", configured_at="now", sessions=sessions)
+
+
+def test_a_session_is_waited_for_until_it_was_established_once_or_tried_for_long() -> None:
+    history = SessionHistory().observe(TWO, None, 100.0)
+    assert history.pending(100.0) == (OF_2, OF_3)
+    history = history.observe(TWO, status(OF_2), 101.0)
+    assert history.pending(101.0) == (OF_3,)
+    history = history.observe(TWO, status(), 102.0)
+    assert history.pending(102.0) == (OF_3,), "a session that was established once is not waited for again"
+    assert history.pending(100.0 + PATIENCE_S) == ()
+
+
+def test_a_session_that_is_gone_from_the_plan_is_forgotten() -> None:
+    history = SessionHistory().observe(TWO, status(OF_2), 100.0)
+    history = history.observe(evolve(TWO, sessions=()), status(OF_2), 101.0)
+    assert history == SessionHistory()
+    assert history.observe(TWO, status(), 200.0).pending(200.0) == (OF_2, OF_3)
+
+
+def test_sessions_that_broke_or_never_came_up_are_problems() -> None:
+    history = SessionHistory().observe(TWO, status(OF_2), 100.0)
+    assert history.problems(TWO, status(OF_2), 100.0) == ()
+    broken = status(errors={OF_2: "Socket: Connection refused"})
+    assert [(one.message, one.cause) for one in history.problems(TWO, broken, 100.0 + PATIENCE_S)] == [
+        ("the BGP session with n2 (10.240.0.12) is not established", "Socket: Connection refused"),
+        ("the BGP session with n3 (10.240.0.13) is not established", "the peer does not answer"),
+    ]
+    unknown = evolve(broken, sessions=())
+    assert [one.cause for one in history.problems(TWO, unknown, 100.0)] == ["the daemon does not know it"]

@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
+from netplug_core.dataplane.bgp import BgpUse
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import (
     ADVERTISED_TABLE,
@@ -136,7 +137,7 @@ def test_without_encapsulation_nodes_of_other_subnets_are_not_reached_and_named(
 
 
 def test_with_bgp_a_daemon_writes_the_routes_without_encapsulation_and_announces_own_blocks() -> None:
-    settings = evolve(SETTINGS, is_bgp_enabled=True)
+    settings = evolve(SETTINGS, bgp=BgpUse(is_enabled=True))
     announced = Route(
         destination=Prefix.parse(OWN), kind=RouteKind.BLACKHOLE, table=ADVERTISED_TABLE, metric=BLACKHOLE_METRIC
     )
@@ -186,7 +187,7 @@ def test_an_address_held_elsewhere_has_a_route_to_who_holds_it_on_every_other_no
 
 
 def test_an_address_borrowed_by_this_node_is_announced_alone() -> None:
-    found = engine(Encapsulation.NEVER, settings=evolve(SETTINGS, is_bgp_enabled=True))
+    found = engine(Encapsulation.NEVER, settings=evolve(SETTINGS, bgp=BgpUse(is_enabled=True)))
     found.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((Address.parse("10.0.0.70"), "a"),)))
     announced = {each.destination for each in seen(found) if isinstance(each, Route) and each.table == ADVERTISED_TABLE}
     assert announced == {Prefix.parse(OWN), Prefix.parse("10.0.0.70")}
@@ -510,6 +511,6 @@ def test_settings_of_the_node_come_before_those_for_all_and_mtus_follow_from_the
     assert (settings.ipip_mtu, settings.vxlan_vni, settings.vxlan_port) == (8980, 4096, 4789)
     for_all = configuration("default", vxlan_vni=7, vxlan_port=8472, vxlan_mtu=0)
     view = view_of(for_all, configuration("node.a", vxlan_vni=8))
-    settings = find_route_settings(view, "a", interfaces, is_bgp_enabled=True, mtus=MTUSettings(ipip=1400))
-    assert (settings.vxlan_vni, settings.vxlan_port, settings.is_bgp_enabled) == (8, 8472, True)
+    settings = find_route_settings(view, "a", interfaces, bgp=BgpUse(is_enabled=True), mtus=MTUSettings(ipip=1400))
+    assert (settings.vxlan_vni, settings.vxlan_port, settings.bgp.is_enabled) == (8, 8472, True)
     assert (settings.vxlan_mtu[Family.IPV4], settings.ipip_mtu) == (8950, 1400)
