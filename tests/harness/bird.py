@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,17 +24,27 @@ from netplug_backends.bird.process import BirdDaemon
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.addresses import BIRD_PROTOCOL, count_routes
 from netplug_backends.linux.netns import entered_namespace
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.bgp import LEARNED_METRIC, BgpPlan, BgpStatus
 from netplug_core.dataplane.routing import ADVERTISED_TABLE
 from netplug_core.log import Level
+from netplug_core.reconcile.peers import PeerFacts, Peering, plan_peers
+from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeBGP, NodeSpec
 from tests.harness.node import NetnsNode, open_node
+from tests.harness.resources import resource_of
 from tests.harness.switch import NodePort, open_switch, plug_in
 from tests.harness.waiting import wait_until
 
-__all__ = ["BirdHarness", "BirdNode", "RouteEvents", "ThereDaemon", "find_bird", "open_bird_nodes"]
+__all__ = [
+    "BirdCluster", "BirdHarness", "BirdNode", "RouteEvents", "Router", "ThereDaemon", "block_of", "find_bird",
+    "is_running", "new_deadline", "open_bird_nodes",
+]  # fmt: skip
 
+R = TypeVar("R", bound=IPPool | BGPConfiguration | BGPPeer | BGPFilter)
 T = TypeVar("T")
 
 _CALL_S = 20.0
@@ -77,11 +88,19 @@ class BirdNode:
         """Let its BIRD do what a plan says."""
         return self.there(lambda: self.daemon.apply(plan, deadline=new_deadline()))
 
+    def find_status(self) -> BgpStatus | None:
+        """What its BIRD says; the request also wakes it. None: it does not run."""
+        return self.there(lambda: self.daemon.find_status(deadline=new_deadline()))
+
     def status(self) -> BgpStatus:
-        """What its BIRD says; the request also wakes it."""
-        status = self.there(lambda: self.daemon.find_status(deadline=new_deadline()))
+        """What its BIRD says, which runs."""
+        status = self.find_status()
         assert status is not None, f"the BIRD of node {self.number} does not run"
         return status
+
+    def pause(self) -> None:
+        """End its BIRD so that its routes stay."""
+        self.there(lambda: self.daemon.pause(deadline=new_deadline()))
 
     def pid(self) -> int:
         """The process of its BIRD."""
@@ -105,7 +124,7 @@ class BirdNode:
         table = ("table", str(ADVERTISED_TABLE), "protocol", "78")
         self.node.run("ip", f"-{prefix.family.value}", "route", verb, "blackhole", str(prefix), *table)
 
-    def announce_many(self, prefixes: Iterator[Prefix]) -> None:
+    def announce_many(self, prefixes: Iterable[Prefix]) -> None:
         """Put many prefixes into it at once."""
         lines = "".join(f"route add blackhole {one} table {ADVERTISED_TABLE} protocol 78\n" for one in prefixes)
         self.node.run("ip", "-batch", "-", stdin=lines)
@@ -274,3 +293,130 @@ class BirdHarness:
     def close(self) -> None:
         """Close what listens."""
         self._listeners.close()
+
+
+# --- a cluster --------------------------------------------------------------------------------------------------------
+
+
+@define
+class BirdCluster:
+    """Nodes ``n11`` and following, each of which does what is planned of the resources of the cluster."""
+
+    nodes: tuple[BirdNode, ...]
+    pools: tuple[IPPool, ...] = ()
+    configurations: tuple[BGPConfiguration, ...] = ()
+    peers: tuple[BGPPeer, ...] = ()
+    filters: tuple[BGPFilter, ...] = ()
+    passwords: dict[tuple[str, str], str] = field(factory=dict)
+    cluster_ids: dict[int, str] = field(factory=dict)
+
+    def put(self, kind: str, name: str, /, **spec: object) -> None:
+        """Have a resource in place of the one with its name."""
+        resource = resource_of(kind, name, spec)
+        match resource:
+            case IPPool():
+                self.pools = _replaced(self.pools, resource)
+            case BGPConfiguration():
+                self.configurations = _replaced(self.configurations, resource)
+            case BGPPeer():
+                self.peers = _replaced(self.peers, resource)
+            case BGPFilter():
+                self.filters = _replaced(self.filters, resource)
+            case _:
+                raise AssertionError(f"{kind} is none of these")
+
+    def plan(self, node: BirdNode) -> Peering:
+        """What is planned for a node."""
+        return plan_peers(
+            PeerFacts(
+                node=f"n{node.number}",
+                nodes=tuple(map(self._registered, self.nodes)),
+                pools=self.pools,
+                configurations=self.configurations,
+                peers=self.peers,
+                filters=self.filters,
+                passwords=self.passwords,
+            )
+        )
+
+    def apply(self, *nodes: BirdNode) -> None:
+        """Let nodes do what is planned for them; without any, all of them."""
+        for node in nodes or self.nodes:
+            plan = self.plan(node).outcome
+            assert isinstance(plan, BgpPlan)
+            node.apply(plan)
+
+    def await_sessions(self) -> None:
+        """Wait until every session of every node is established, and no BIRD recovers."""
+        wait_until(lambda: all(map(_is_settled, self.nodes)), "all sessions are established")
+
+    def await_learned(self, node: BirdNode, prefixes: Iterable[Prefix]) -> None:
+        """Wait until a node has routes to exactly these prefixes."""
+        expected = frozenset(prefixes)
+
+        def has_learned() -> bool:
+            for one in self.nodes:  # a request wakes a BIRD
+                one.find_status()
+            return node.learned() == expected
+
+        wait_until(has_learned, f"n{node.number} has routes to {len(expected)} prefixes")
+
+    def _registered(self, node: BirdNode) -> Node:
+        bgp = NodeBGP(
+            ipv4_address=InterfaceAddress(node.address(Family.IPV4), 24),
+            ipv6_address=InterfaceAddress(node.address(Family.IPV6), 64),
+            route_reflector_cluster_id=self.cluster_ids.get(node.number, ""),
+        )
+        labels = (("reflector", "yes"),) if node.number in self.cluster_ids else ()
+        return Node(metadata=Metadata(name=f"n{node.number}", labels=labels), spec=NodeSpec(bgp=bgp))
+
+
+def _replaced(known: tuple[R, ...], resource: R) -> tuple[R, ...]:
+    name = resource.metadata.name
+    return (*(one for one in known if one.metadata.name != name), resource)
+
+
+def _is_settled(node: BirdNode) -> bool:
+    status = node.find_status()
+    return status is None or (not status.is_recovering and all(one.is_established for one in status.sessions))
+
+
+def block_of(node: BirdNode, family: Family) -> Prefix:
+    """The block that a node announces in a family."""
+    number = node.number - 10
+    text = f"10.91.{number}.0/26" if family is Family.IPV4 else f"fd91::{number}00/122"
+    return Prefix.parse(text)
+
+
+# --- a router ---------------------------------------------------------------------------------------------------------
+
+
+@define
+class Router:
+    """A BIRD that is no node of ours: a router of the site, at the place of a node."""
+
+    at: BirdNode
+
+    def start(self, configuration: str) -> None:
+        """Let it have a configuration, which is written by hand."""
+        file = self.at.node.write_file("router.conf", configuration)
+        folder = self.at.node.folder
+        os.makedirs(self.at.folder, exist_ok=True)
+        self.at.node.run(find_bird(), "-c", file, "-s", f"{folder}/router.ctl", "-P", f"{self.at.folder}/bird.pid")
+
+    def start_again(self, configuration: str) -> None:
+        """End it, and let it have another configuration."""
+        self.at.send_signal(signal.SIGKILL)
+        self.start(configuration)
+
+    def ask(self, command: str) -> str:
+        """What it answers to a command."""
+        return self.at.node.run(f"{find_bird()}c", "-s", f"{self.at.node.folder}/router.ctl", *command.split())
+
+    def routes(self) -> str:
+        """All that it knows of the routes of its peers."""
+        return self.ask("show route all where source = RTS_BGP")
+
+    def destinations(self) -> set[str]:
+        """The prefixes that its peers announce."""
+        return set(re.findall(r"^(\S+/\d+) ", self.routes(), re.MULTILINE))
