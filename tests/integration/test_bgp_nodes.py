@@ -305,7 +305,7 @@ def test_routes_of_the_kernel_are_announced_to_nobody(stack: ExitStack) -> None:
     wait_for(lambda: router.destinations() == {str(block_of(node, Family.IPV4))})
 
 
-def test_the_daemon_listens_at_the_address_of_the_node_alone_if_it_is_told_to(stack: ExitStack) -> None:
+def test_bind_mode_node_ip_listens_at_the_address_of_the_node_alone(stack: ExitStack) -> None:
     cluster = make_cluster(stack, 2)
     cluster.put("BGPConfiguration", "default", bindMode="NodeIP", listenPort=1791)
     connect(cluster)

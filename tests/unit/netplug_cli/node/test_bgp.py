@@ -121,7 +121,7 @@ def test_the_daemon_ends_with_what_needs_it(scene: Scene) -> None:
     assert scene.announced() == set()
 
 
-def test_the_node_process_makes_the_routes_itself_if_it_is_told_to(scene: Scene) -> None:
+def test_in_mode_node_the_node_process_makes_the_routes(scene: Scene) -> None:
     scene.node.put_configuration(clusterRoutingMode="Node")
     scene.node.put_resource("BGPPeer", "router", **ROUTER)
     scene.node.put_pool(PLAIN)
