@@ -1,6 +1,6 @@
 """The status of a node process, as it says it of itself: JSON, at a socket of its own beside the one for calls.
 
-The node process serves it, and ``netplugctl node status`` shows it.
+The node process serves it, and ``netplugctl node status`` and ``node address`` show it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from netplug_core.decoding.codecs import INTEGER, NONEMPTY_STRING, NONNEGATIVE_I
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error, fields_of
 
 __all__ = [
-    "STATUS_PATH", "CallFigures", "NodeDatastore", "NodeStatus", "decode_status", "encode_status", "status_socket_of",
+    "STATUS_PATH", "AddressStatus", "CallFigures", "NodeDatastore", "NodeStatus", "RegistrationStatus", "decode_status",
+    "encode_status", "status_socket_of",
 ]  # fmt: skip
 
 STATUS_PATH = "/status"
@@ -45,12 +46,34 @@ class NodeDatastore:
 
 
 @frozen(kw_only=True)
+class AddressStatus:
+    """The address of a node in a family, empty if it has none: where it is from, and what was considered."""
+
+    family: str
+    address: str = ""
+    origin: str = ""
+    trace: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class RegistrationStatus:
+    """How a node is registered. ``problems`` say what is wrong with its addresses."""
+
+    node: str
+    pod_mtu: int
+    addresses: tuple[AddressStatus, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
 class NodeStatus:
     """What a node process is and does. ``problems``: why it is not ready.
 
     ``missing_plugins`` says which plugins the runtime of its host needs for each pod and does not find.
 
     ``release_records`` of its datastores wait, ``foreign_records`` of others, and ``damaged_records`` cannot be read.
+
+    ``registration`` is None as long as the node is not registered.
     """
 
     version: str
@@ -66,6 +89,7 @@ class NodeStatus:
     foreign_records: int = 0
     damaged_records: int = 0
     datastores: tuple[NodeDatastore, ...] = ()
+    registration: RegistrationStatus | None = None
 
 
 def status_socket_of(socket: str) -> str:
@@ -105,6 +129,7 @@ def _decoder() -> Decoder:
         ),
         "calls": Field("calls", CallFigures),
         "datastores": Field("datastores", ListOf(NodeDatastore), is_always_written=True),
+        "registration": Field("registration", RegistrationStatus),
     }
     calls = fields_of(
         NONNEGATIVE_INTEGER,
@@ -119,8 +144,21 @@ def _decoder() -> Decoder:
         **fields_of(STRING, location="location", failure="failure"),
         "answered_s": Field("answeredSecondsAgo", NONNEGATIVE_INTEGER),
     }
+    registration = {
+        "node": Field("node", NONEMPTY_STRING),
+        "pod_mtu": Field("podMTU", NONNEGATIVE_INTEGER),
+        "addresses": Field("addresses", ListOf(AddressStatus), is_always_written=True),
+        "problems": Field("problems", ListOf(STRING), is_always_written=True),
+    }
+    address = {
+        "family": Field("family", NONEMPTY_STRING),
+        **fields_of(STRING, address="address", origin="origin"),
+        "trace": Field("trace", ListOf(STRING), is_always_written=True),
+    }
     tables = (
         Table(cls=NodeStatus, fields=status),
+        Table(cls=RegistrationStatus, fields=registration),
+        Table(cls=AddressStatus, fields=address),
         Table(cls=CallFigures, fields=calls),
         Table(cls=NodeDatastore, fields=datastore),
     )

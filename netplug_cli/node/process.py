@@ -17,7 +17,14 @@ from netplug_cli.node.listening import Listener
 from netplug_cli.node.metrics import METRICS_TYPE, MetricsFile, NodeMetrics
 from netplug_cli.node.server import Server, Workers
 from netplug_cli.node.stores import DatastoreState, OpenDatastores
-from netplug_cli.node_status import STATUS_PATH, CallFigures, NodeDatastore, NodeStatus, encode_status
+from netplug_cli.node_status import (
+    STATUS_PATH,
+    CallFigures,
+    NodeDatastore,
+    NodeStatus,
+    RegistrationStatus,
+    encode_status,
+)
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Clock
 from netplug_core.flows.world import RecordCounts
@@ -229,7 +236,8 @@ class NodeOperations:
 
     ``listening`` serves the pages for everybody on this machine, ``status_listening`` them and the status for root;
     None: nothing does. An empty path: no file. ``count_records`` counts the release records that wait;
-    ``missing_plugins`` are sentences about the plugins that a runtime needs and that the host lacks.
+    ``missing_plugins`` are sentences about the plugins that a runtime needs and that the host lacks. ``registration``
+    says how the node is registered.
     """
 
     metrics: NodeMetrics
@@ -243,6 +251,7 @@ class NodeOperations:
     status_listening: socket.socket | None = None
     metrics_file: str = ""
     missing_plugins: Callable[[], tuple[str, ...]] = tuple
+    registration: Callable[[], RegistrationStatus | None] = lambda: None
 
     @contextmanager
     def running(self, parts: NodeParts) -> Iterator[Callable[[], None]]:
@@ -297,6 +306,7 @@ class NodeOperations:
             socket=self.identity.socket,
             problems=problems,
             missing_plugins=self.missing_plugins(),
+            registration=self.registration(),
             workers=parts.workers.count,
             queue_limit=parts.queue.limit,
             calls=figures,

@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
+from netplug_cli.node_status import AddressStatus, RegistrationStatus
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.cni.plugins import REPORT_AGAIN_S, MissingPlugin
 from netplug_core.cni.request import CNIRequest
@@ -209,6 +210,27 @@ class NodeRegistration:
             timing=_REGISTRATION_TIMING,
         )
         return folder, registration
+
+    def status(self) -> RegistrationStatus | None:
+        """How the node is registered; None: it is not yet."""
+        settled = self.addresses
+        if settled is None:
+            return None
+        problems = (*(each.problem for each in settled.conflicts), *settled.problems)
+        return RegistrationStatus(
+            node=settled.node,
+            pod_mtu=settled.pod_mtu,
+            addresses=tuple(
+                AddressStatus(
+                    family=str(each.family),
+                    address="" if each.address is None else str(each.address),
+                    origin=each.origin_text,
+                    trace=tuple(map(str, each.trace)),
+                )
+                for each in settled.addresses
+            ),
+            problems=tuple(f"{each.message}: {each.cause}" for each in problems),
+        )
 
     def _look(self, _deadline: Deadline) -> _Look:
         settings = self.read_datastore()

@@ -128,7 +128,7 @@ def _serve(
     from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
-    from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_tasks
+    from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_registration, node_tasks
     from netplug_core import __version__
 
     _import_flows()
@@ -136,11 +136,13 @@ def _serve(
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     with closing(NodeCalls(log, datastores)) as calls:
         plugins = helper_plugins(os.environ, in_container)
+        registration = node_registration(os.environ, options.config, log, in_container)
         operations = evolve(
             _operations(options, sockets, metrics, datastores, calls.replay.count, log),
             missing_plugins=lambda: tuple(map(str, plugins.missing)),
+            registration=registration.status,
         )
-        controllers = node_tasks(os.environ, options.config, log, datastores.credentials, plugins, in_container)
+        controllers = node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container)
         tasks = Runtime((calls.replay.controller(), *controllers), clock=clock, log=log, note_pass=metrics.note_task)
         metrics.expect_tasks(tasks.names)
         process = NodeProcess(

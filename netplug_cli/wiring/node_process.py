@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 __all__ = [
-    "NodeCalls", "find_token_refresh", "helper_plugins", "node_tasks",
+    "NodeCalls", "find_token_refresh", "helper_plugins", "node_registration", "node_tasks",
 ]  # fmt: skip
 
 
@@ -308,33 +308,42 @@ def _find_interval_s(environ: Mapping[str, str], log: Log) -> float | None:
 # --- node tasks ------------------------------------------------------------------------------------------------------
 
 
-def node_tasks(
-    environ: Mapping[str, str],
-    config_file: str,
-    log: Log,
-    credentials: KnownCredentials,
-    plugins: HelperPlugins,
-    in_container: RunInContainer | None = None,
-) -> tuple[Reconciler, ...]:
-    """The controllers that need no call. ``config_file`` names the datastore of the node; empty: the environment does.
+def node_registration(
+    environ: Mapping[str, str], config_file: str, log: Log, in_container: RunInContainer | None = None
+) -> NodeRegistration:
+    """What keeps the node registered. ``config_file`` names its datastore; empty: the environment does.
 
-    ``credentials`` gets those that one of them renews. ``in_container`` reads the files of a container that this
-    process has left; None: it has left none.
+    ``in_container`` reads the files of a container that this process has left; None: it has left none.
     """
-    host, clock, in_pod = HostMachine(), SystemClock(), in_container or run_here
-    registration = NodeRegistration(
+    host, clock = HostMachine(), SystemClock()
+    return NodeRegistration(
         names=_names(environ),
         read_datastore=partial(_read_datastore, environ, config_file),
         open_world=partial(_open_world, host, clock, log),
         read_settings=partial(RegistrationSettings.parse, environ),
         network=_Network(),
-        with_own_rights=partial(_with_own_rights, environ, in_pod),
+        with_own_rights=partial(_with_own_rights, environ, in_container or run_here),
         release=f"v{__version__}",
         poll_s=_find_poll_s(environ, log),
         host=host,
         clock=clock,
         log=log,
     )
+
+
+def node_tasks(
+    environ: Mapping[str, str],
+    registration: NodeRegistration,
+    log: Log,
+    credentials: KnownCredentials,
+    plugins: HelperPlugins,
+    in_container: RunInContainer | None = None,
+) -> tuple[Reconciler, ...]:
+    """The controllers that need no call.
+
+    ``credentials`` gets those that one of them renews. ``in_container`` is as for ``node_registration``.
+    """
+    in_pod = in_container or run_here
     refresh = find_token_refresh(environ, log, in_pod)
     controllers: tuple[Reconciler, ...] = (
         PacketFilter(ruleset=NftablesRuleset(), log=log).controller(),

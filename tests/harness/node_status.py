@@ -9,11 +9,19 @@ from pathlib import Path
 
 from netplug_cli.http_server import Page, PageServer
 from netplug_cli.node.listening import listen
-from netplug_cli.node_status import STATUS_PATH, CallFigures, NodeStatus, encode_status, status_socket_of
+from netplug_cli.node_status import (
+    STATUS_PATH,
+    AddressStatus,
+    CallFigures,
+    NodeStatus,
+    RegistrationStatus,
+    encode_status,
+    status_socket_of,
+)
 from netplug_core.clock import SECOND_NS
 from tests.harness.node_server import Lines
 
-__all__ = ["NODE_STATUS", "node_process_with_status"]
+__all__ = ["NODE_STATUS", "REGISTRATION", "node_process_with_status"]
 
 NODE_STATUS = NodeStatus(
     version="3.33.0",
@@ -24,6 +32,24 @@ NODE_STATUS = NodeStatus(
     queue_limit=256,
     calls=CallFigures(served=110, failed=2, refused=1, served_now=3, waiting=4),
     release_records=5,
+)
+
+REGISTRATION = RegistrationStatus(
+    node="worker-1",
+    pod_mtu=1450,
+    addresses=(
+        AddressStatus(
+            family="IPv4",
+            address="10.240.0.11/24",
+            origin="detected",
+            trace=(
+                "docker0: names with docker are of containers or networks of this machine",
+                "lo: the loopback interface",
+                "eth0 10.240.0.11/24: chosen",
+            ),
+        ),
+        AddressStatus(family="IPv6", trace=("IPv6: not asked for",)),
+    ),
 )
 
 

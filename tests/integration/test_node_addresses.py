@@ -5,6 +5,7 @@ The registration is that of the node process, with what it acts through, in the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,7 @@ from netplug_backends.linux.netns import entered_namespace
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_cli.node.stores import KnownCredentials
 from netplug_cli.node.tasks import INTERFACES_CHANGED
-from netplug_cli.wiring.node_process import helper_plugins, node_tasks
+from netplug_cli.wiring.node_process import helper_plugins, node_registration, node_tasks
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import AddressState, HostAddress
@@ -154,7 +155,9 @@ class NodeOnHost:
             **environ,
         }
         credentials, plugins = KnownCredentials(SystemClock()), helper_plugins({"CNI_NET_DIR": "/nowhere"})
-        _packet_filter, *registration = node_tasks(variables, "", self.log, credentials, plugins)
+        _packet_filter, *registration = node_tasks(
+            variables, node_registration(variables, "", self.log), self.log, credentials, plugins
+        )
         self.driven = DrivenControllers(registration, clock=self.clock, log=self.log)
         self.pass_time(0.0)
 
@@ -303,6 +306,9 @@ def test_a_process_follows_its_host_and_the_pools_by_itself(node: NetnsNode) -> 
     process = start_node_process(node, environ=environ)
     wait_until(lambda: 'ipv4="10.241.0.11/16"' in process.lines, "the address is registered")
     wait_until(lambda: "the node is registered" in process.lines, "the node is registered")
+    shown = node.run(sys.executable, "-m", "netplug_cli.wiring.ctl", "node", "address", "--socket", process.socket)
+    assert shown.startswith("Node:        node-7.example\nMTU of pods: 1500\nIPv4:        10.241.0.11/16 (detected)\n")
+    assert "\n  eth1 10.241.0.11/16: chosen\n" in shown
     node.run("ip", "link", "del", "eth1")
     wait_until(lambda: found.addresses() == ["10.240.0.11/24"], "the other address is registered")
     change(node, [Create(ippool_key("vxlan4"), pool("vxlan4", "10.66.0.0/16"))])

@@ -13,7 +13,7 @@ import pytest
 from netplug_backends.host.machine import SystemClock
 from netplug_cli.node.stores import KnownCredentials
 from netplug_cli.wiring.backends import open_datastore
-from netplug_cli.wiring.node_process import helper_plugins, node_tasks
+from netplug_cli.wiring.node_process import helper_plugins, node_registration, node_tasks
 from netplug_core.records import Get
 from netplug_core.resources.node import node_key
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
@@ -108,7 +108,11 @@ def looked(environ: Mapping[str, str]) -> list[str]:
     """The lines of one look at a node whose labels have changed, but for those about its addresses and the release."""
     log = Lines()
     _packet_filter, *registration = node_tasks(
-        environ, "", log, KnownCredentials(SystemClock()), helper_plugins({"CNI_NET_DIR": "/nowhere"})
+        environ,
+        node_registration(environ, "", log),
+        log,
+        KnownCredentials(SystemClock()),
+        helper_plugins({"CNI_NET_DIR": "/nowhere"}),
     )
     DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
     return [text for text in log.texts if not re.search("release|address|MTU", text)]

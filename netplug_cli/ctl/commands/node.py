@@ -16,8 +16,10 @@ from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import format_columns, format_duration
 from netplug_cli.node_status import (
     STATUS_PATH,
+    AddressStatus,
     NodeDatastore,
     NodeStatus,
+    RegistrationStatus,
     decode_status,
     encode_status,
     status_socket_of,
@@ -27,7 +29,7 @@ from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
 from netplug_core.errors import NetplugError
 
 __all__ = [
-    "ANSWER_S", "NoNodeProcess", "OddNodeProcess", "ask_node", "node",
+    "ANSWER_S", "NoNodeProcess", "NotRegistered", "OddNodeProcess", "ask_node", "node",
 ]  # fmt: skip
 
 
@@ -61,6 +63,16 @@ class OddNodeProcess(NetplugError):
 
     def __str__(self) -> str:
         return f"what answers at {self.path} is no node process that this release understands: {self.cause}"
+
+
+@frozen
+class NotRegistered(NetplugError):
+    """The node process has registered no node: its log says why."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"the node process at {self.path} has registered no addresses; its log says why"
 
 
 class _Connection(HTTPConnection):
@@ -112,11 +124,15 @@ def node() -> None:
     """Show the node process of this machine."""
 
 
-@node.command("status")
-@click.option(
+_SOCKET = click.option(
     "--socket", metavar="PATH", help=f"Its socket for calls. Default: {SOCKET_VARIABLE}, otherwise {DEFAULT_SOCKET}."
 )
-@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+
+
+@node.command("status")
+@_SOCKET
+@_OUTPUT
 @click.pass_context
 def show_status(context: click.Context, socket: str | None, output: str) -> int:
     """Show whether the node process runs, and what it does.
@@ -132,6 +148,43 @@ def show_status(context: click.Context, socket: str | None, output: str) -> int:
         document = encode_status(status)
         click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
     return 1 if status.problems or status.missing_plugins else 0
+
+
+@node.command("address")
+@_SOCKET
+@_OUTPUT
+@click.pass_context
+def show_address(context: click.Context, socket: str | None, output: str) -> int:
+    """Show which addresses this node has registered, and how they were chosen.
+
+    The exit status is 1 if the node is not registered, or if something is wrong with its addresses.
+    """
+    session = session_of(context)
+    path = socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
+    status = ask_node(path)
+    if status.registration is None:
+        raise NotRegistered(path)
+    if output == "text":
+        for line in _address_lines(status.registration):
+            click.echo(line)
+    else:
+        document = encode_status(status)["registration"]
+        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    return 1 if status.registration.problems else 0
+
+
+def _address_lines(registration: RegistrationStatus) -> Iterator[str]:
+    yield f"Node:        {registration.node}"
+    yield f"MTU of pods: {registration.pod_mtu}"
+    for problem in registration.problems:
+        yield f"Problem:     {problem}"
+    for address in registration.addresses:
+        yield f"{address.family + ':':12} {_address_text(address)}"
+        yield from (f"  {step}" for step in address.trace)
+
+
+def _address_text(address: AddressStatus) -> str:
+    return f"{address.address} ({address.origin})" if address.address else "none"
 
 
 def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:

@@ -9,12 +9,14 @@ from netplug_cli.node_status import (
     CallFigures,
     NodeDatastore,
     NodeStatus,
+    RegistrationStatus,
     decode_status,
     encode_status,
     status_socket_of,
 )
 from netplug_core.clock import SECOND_NS
 from netplug_core.errors import NetplugError
+from tests.harness.node_status import REGISTRATION
 
 STATUS = NodeStatus(
     version="3.33.0",
@@ -34,6 +36,8 @@ STATUS = NodeStatus(
         STATUS,
         evolve(STATUS, problems=("a thread has ended",)),
         evolve(STATUS, foreign_records=500, damaged_records=2),
+        evolve(STATUS, registration=REGISTRATION),
+        evolve(STATUS, registration=RegistrationStatus(node="n1", pod_mtu=1500, problems=("none",))),
         evolve(STATUS, datastores=(NodeDatastore(name="sqlite", location="/a.db", answered_s=0),)),
         evolve(STATUS, datastores=(NodeDatastore(name="etcdv3", location="", failure="Unavailable"),)),
     ],

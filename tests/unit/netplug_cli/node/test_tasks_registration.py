@@ -210,8 +210,14 @@ def test_a_change_of_interfaces_is_registered_two_seconds_after_it_and_pods_chan
     scene.environ["IP"] = "autodetect"
     scene.wake_and_wait()
     assert (scene.opened, scene.address()) == (2, "10.240.0.12/24")
-    assert scene.registration.addresses is not None
-    assert scene.registration.addresses.pod_mtu == 1500
+    status = scene.registration.status()
+    assert status is not None
+    assert (status.node, status.pod_mtu, status.problems) == ("machine", 1500, ())
+    assert [(each.family, each.address, each.origin) for each in status.addresses] == [
+        ("IPv4", "10.240.0.12/24", "detected"),
+        ("IPv6", "", ""),
+    ]
+    assert status.addresses[0].trace[-1] == "eth0 10.240.0.12/24: chosen"
 
 
 def test_without_a_change_the_node_is_looked_at_as_often_as_is_configured() -> None:
@@ -249,6 +255,9 @@ def test_a_conflict_while_the_node_serves_ends_nothing_and_lasts_until_the_addre
     line = "ERROR the detected IPv4 address is not registered cause=the node n1 has the address 10.240.0.12"
     assert line in scene.looks(2, LOOK_EVERY_S)
     assert (scene.address(), scene.registration.name) == ("None", "machine")
+    status = scene.registration.status()
+    assert status is not None
+    assert status.problems == ("the detected IPv4 address is not registered: the node n1 has the address 10.240.0.12",)
     scene.harness.delete_node("n1")
     scene.looks(1, LOOK_EVERY_S)
     assert scene.address() == "10.240.0.12/24"
@@ -273,7 +282,7 @@ def test_without_the_right_to_write_addresses_a_node_is_registered_without_them(
     lines = scene.looks(1)
     assert "WARNING the addresses of the node are not registered cause=the API server: away" in lines
     assert REGISTERED in lines
-    assert scene.registration.addresses is None
+    assert scene.registration.status() is None
     scene.rights_problem = None
     assert scene.looks(1, LOOK_EVERY_S) == [*SETTLED, RELEASED]
 

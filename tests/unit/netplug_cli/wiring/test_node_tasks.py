@@ -13,6 +13,7 @@ from netplug_cli.wiring.node_process import (
     _open_world,
     _read_datastore,
     helper_plugins,
+    node_registration,
     node_tasks,
 )
 from netplug_core import __version__
@@ -115,7 +116,11 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
     }
     log = Lines()
     _packet_filter, *registration = node_tasks(
-        environ, "", log, KnownCredentials(SystemClock()), helper_plugins({"CNI_NET_DIR": "/nowhere"})
+        environ,
+        node_registration(environ, "", log),
+        log,
+        KnownCredentials(SystemClock()),
+        helper_plugins({"CNI_NET_DIR": "/nowhere"}),
     )
     DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
     assert [text for text in log.texts if not re.search("address|MTU", text)] == [

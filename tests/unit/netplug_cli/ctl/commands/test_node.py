@@ -1,4 +1,4 @@
-"""``node status``: what is shown of a node process, and the exit status."""
+"""``node status`` and ``node address``: what is shown of a node process, and the exit status."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from attrs import evolve
 
 from netplug_cli.node_status import NodeDatastore, encode_status
 from tests.harness.ctl import ToolHarness
-from tests.harness.node_status import NODE_STATUS, node_process_with_status
+from tests.harness.node_status import NODE_STATUS, REGISTRATION, node_process_with_status
 
 
 def test_a_process_that_is_ready_is_shown(harness: ToolHarness, tmp_path: Path) -> None:
@@ -68,3 +68,40 @@ def test_where_none_answers_the_exit_status_is_one(harness: ToolHarness, tmp_pat
     alone = "netplug and netplug-ipam serve each call by themselves where none answers"
     assert harness.out == ""
     assert harness.err == f"netplugctl: no node process answers at {path}: No such file or directory; {alone}\n"
+
+
+# --- addresses ------------------------------------------------------------------------------------------------------
+
+
+def test_the_addresses_of_the_node_are_shown_with_how_they_were_chosen(harness: ToolHarness, tmp_path: Path) -> None:
+    status = evolve(NODE_STATUS, registration=REGISTRATION)
+    with node_process_with_status(tmp_path / "node.sock", status) as path:
+        assert harness.run_command("node", "address", "--socket", path) == 0
+        assert harness.out.splitlines() == [
+            "Node:        worker-1",
+            "MTU of pods: 1450",
+            "IPv4:        10.240.0.11/24 (detected)",
+            "  docker0: names with docker are of containers or networks of this machine",
+            "  lo: the loopback interface",
+            "  eth0 10.240.0.11/24: chosen",
+            "IPv6:        none",
+            "  IPv6: not asked for",
+        ]
+        assert harness.run_command("node", "address", "--socket", path, "-o", "json") == 0
+        assert json.loads(harness.out) == encode_status(status)["registration"]
+        assert harness.run_command("node", "address", "--socket", path, "-o", "yaml") == 0
+        assert yaml.safe_load(harness.out) == encode_status(status)["registration"]
+
+
+def test_a_problem_with_the_addresses_is_a_failure(harness: ToolHarness, tmp_path: Path) -> None:
+    registration = evolve(REGISTRATION, problems=("the detected IPv4 address is not registered: the node n1 has it",))
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, registration=registration)) as path:
+        assert harness.run_command("node", "address", "--socket", path) == 1
+    assert "Problem:     the detected IPv4 address is not registered: the node n1 has it\n" in harness.out
+
+
+def test_a_node_that_is_not_registered_has_none_to_show(harness: ToolHarness, tmp_path: Path) -> None:
+    with node_process_with_status(tmp_path / "node.sock", NODE_STATUS) as path:
+        assert harness.run_command("node", "address", "--socket", path) == 1
+    assert harness.out == ""
+    assert harness.err == f"netplugctl: the node process at {path} has registered no addresses; its log says why\n"
