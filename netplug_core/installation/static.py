@@ -246,7 +246,9 @@ def _node_environment(method: Method) -> dict[str, str]:
         "NETPLUG_MANAGE_CNI": str(not method.has_etcd).lower(),  # an installer that stays renews the token itself
         "WAIT_FOR_DATASTORE": "true",
     }
-    if not method.has_own_network:
+    if method.has_own_network:
+        variables["IP"] = "autodetect"  # not only while the node has none: it follows what becomes of the host
+    else:
         variables["NETPLUG_NETWORKING_BACKEND"] = "none"
         if not method.has_etcd:
             variables["USE_POD_CIDR"] = "true"

@@ -83,7 +83,8 @@ def test_an_interface_is_decoded(flags: int, is_up: bool) -> None:  # noqa: FBT0
 def test_the_listings_are_understood_by_pyroute2() -> None:
     for message, kind in ((addresses.list_host_links(), ifinfmsg), (addresses.list_host_addresses(), ifaddrmsg)):
         assert message.flags == 0x301
-        found = kind(HEADER.pack(HEADER.size + len(message.body), message.type, message.flags, 1, 0) + message.body)
+        head = HEADER.pack(HEADER.size + len(message.body), message.type, message.flags, 1, 0)
+        found: Any = kind(head + message.body)
         found.decode()
         assert [list(pair) for pair in found["attrs"]] == ([["IFLA_EXT_MASK", 8]] if kind is ifinfmsg else [])
     assert addresses.list_host_links().describe() == "listing the interfaces"
