@@ -24,6 +24,7 @@ from netplug_core.cni.plugins import REPORT_AGAIN_S, MissingPlugin
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.routing import HostInterface
 from netplug_core.datastore.protocol import CredentialsInUse
+from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError
 from netplug_core.flows.cni.release_records import has_work, keep_house, places_of, take_over
 from netplug_core.flows.node.registration import (
@@ -44,7 +45,11 @@ from netplug_core.installation.installer import RETRY_S, IssuedToken, refresh_de
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
+from netplug_core.reconcile.mtus import MTUInputs, settle_pod_mtu
 from netplug_core.reconcile.registration import RegistrationSettings, find_relevant_interfaces
+from netplug_core.records import Kind
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
@@ -128,6 +133,7 @@ TRY_AGAIN_S = 5.0
 INTERFACES_CHANGED = Source("interfaces")
 """Interfaces or addresses of the node have changed: what is registered may have to follow."""
 
+_FOLLOWED: tuple[Kind[object], ...] = (IPPOOL, NODE_CONFIGURATION)
 _GATHER_CHANGES_S = 2.0  # an interface that comes up has its addresses a little later
 _REPORT_S = 1.0  # what a pass has found to be wrong is reported by the next one
 
@@ -148,12 +154,14 @@ class RunWithOwnRights(Protocol):
 class _Look:
     """What a pass of the registration sees. ``settings`` None: no datastore is configured.
 
-    ``due_s``: how long it is until the node is looked at again; 0: now.
+    ``known`` are the pools and NodeConfigurations, if they are followed. ``due_s``: how long it is until the node is
+    looked at again; 0: now.
     """
 
     settings: DatastoreSettings | None
     registration: RegistrationSettings = field(factory=RegistrationSettings)
     interfaces: tuple[HostInterface, ...] = ()
+    known: MTUInputs | None = None
     due_s: float = 0.0
     problems: tuple[Problem, ...] = ()
 
@@ -166,7 +174,8 @@ class NodeRegistration:
     name of the node, and the paths of its files. ``read_datastore`` reads which datastore the node is registered in,
     with access to the orchestrator; None if none is configured. ``read_settings`` reads how it gets its addresses.
     ``open_world`` opens what a configuration names. ``release`` is that of this process. ``poll_s``: how often the node
-    is looked at when no interface changes.
+    is looked at when no interface changes. ``view`` follows pools and NodeConfigurations in the same datastore; None:
+    they are read at each look.
     """
 
     names: NetConf
@@ -180,6 +189,7 @@ class NodeRegistration:
     clock: Clock
     log: Log
     poll_s: float = LOOK_EVERY_S
+    view: View | None = None
     name: str | None = field(default=None, init=False)
     """The name by which the node is registered; None: not yet."""
     addresses: SettledAddresses | None = field(default=None, init=False)
@@ -206,7 +216,7 @@ class NodeRegistration:
             plan=_plan_registration,
             act=self._register,
             failure="the node is not registered",
-            inputs=frozenset((INTERFACES_CHANGED,)),
+            inputs=frozenset((INTERFACES_CHANGED, *_FOLLOWED)),
             timing=_REGISTRATION_TIMING,
         )
         return folder, registration
@@ -238,15 +248,31 @@ class NodeRegistration:
             self.name = self._registered = self.addresses = None
             return _Look(settings=None)
         registration = self.read_settings()
-        interfaces = self.network.find_interfaces()
-        has_changed = (settings, registration, find_relevant_interfaces(interfaces)) != self._used
-        return _Look(
+        look = _Look(
             settings=settings,
             registration=registration,
-            interfaces=interfaces,
-            due_s=0.0 if has_changed else max(0.0, self._next_look - self.clock.monotonic()),
+            interfaces=self.network.find_interfaces(),
+            known=self._find_known(),
+            due_s=max(0.0, self._next_look - self.clock.monotonic()),
             problems=self.addresses.problems if self.addresses is not None else (),
         )
+        return look if self._decisive(look) == self._used else evolve(look, due_s=0.0)
+
+    def _find_known(self) -> MTUInputs | None:
+        view = self.view
+        if view is None or not view.has_listed(_FOLLOWED):
+            return None
+        return MTUInputs(
+            pools=tuple(record.value for record in view.list(IPPOOL)),
+            configurations=tuple(record.value for record in view.list(NODE_CONFIGURATION)),
+        )
+
+    def _decisive(self, look: _Look) -> tuple[object, ...]:
+        """What lets the node be looked at, when it changes."""
+        interfaces, mtu = find_relevant_interfaces(look.interfaces), None
+        if self.name is not None and look.known is not None:
+            mtu = settle_pod_mtu(self.name, look.interfaces, look.known, look.registration.mtu)
+        return look.settings, look.registration, interfaces, mtu
 
     def _register(self, look: _Look, _deadline: Deadline) -> None:
         """Register the node, and do what needs the same datastore. Without its labels it is registered all the same."""
@@ -271,7 +297,7 @@ class NodeRegistration:
         if problems:
             raise Unfinished(problems)
         self._next_look = self.clock.monotonic() + self.poll_s
-        self._used = (look.settings, look.registration, find_relevant_interfaces(look.interfaces))
+        self._used = self._decisive(look)
 
     def _settle_addresses(self, world: NodeWorld, netconf: NetConf, look: _Look, name: str) -> tuple[Problem, ...]:
         """Register the addresses, and return what kept that from being done.
@@ -292,7 +318,7 @@ class NodeRegistration:
     def _settle(self, world: NodeWorld, netconf: NetConf, look: _Look, name: str) -> None:
         settings, found = find_on_host(world, self.network, look.registration, name)
         self.addresses = settled = self.with_own_rights(
-            world, netconf.datastore, lambda own: settle_addresses(own, name, settings, found)
+            world, netconf.datastore, lambda own: settle_addresses(own, name, settings, found, known=look.known)
         )
         registered = {
             f"ipv{each.family.value}": str(each.address) for each in settled.addresses if each.address is not None

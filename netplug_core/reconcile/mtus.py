@@ -17,9 +17,12 @@ from netplug_core.dataplane.routing import HostInterface
 from netplug_core.errors import ConfigurationError
 from netplug_core.reconcile.controller import Problem
 from netplug_core.resources.ippool import Encapsulation, IPPool
-from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
+from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec, effective_settings
 
-__all__ = ["FALLBACK_MTU", "NO_MTUS", "EncapsulationMTUs", "MTUSettings", "find_mtus", "find_pod_mtu"]
+__all__ = [
+    "FALLBACK_MTU", "NO_MTUS", "EncapsulationMTUs", "MTUInputs", "MTUSettings", "PodMTU", "find_mtus", "find_pod_mtu",
+    "settle_pod_mtu",
+]  # fmt: skip
 
 FALLBACK_MTU: Final = 1460
 """The MTU of a host none of whose interfaces matches: small enough for the networks of all clouds."""
@@ -123,3 +126,28 @@ def find_pod_mtu(mtus: EncapsulationMTUs, pools: Iterable[IPPool], spec: NodeCon
         if has_ipip and spec.is_ipip_enabled is not False:
             used.append(mtus.ipip)
     return min(used, default=mtus.host)
+
+
+@frozen(kw_only=True)
+class MTUInputs:
+    """What is stored and decides about the MTU of pods: all pools, and all NodeConfigurations."""
+
+    pools: tuple[IPPool, ...] = ()
+    configurations: tuple[NodeConfiguration, ...] = ()
+
+
+@frozen(kw_only=True)
+class PodMTU:
+    """The MTU of the pods of a node, and what is wrong with the MTUs that it follows from."""
+
+    mtu: int
+    problems: tuple[Problem, ...] = ()
+
+
+def settle_pod_mtu(
+    node: str, interfaces: Iterable[HostInterface], stored: MTUInputs, configured: MTUSettings = NO_MTUS
+) -> PodMTU:
+    """The MTU of the pods of a node."""
+    spec = effective_settings(stored.configurations, node)
+    mtus = find_mtus(interfaces, spec, configured)
+    return PodMTU(mtu=find_pod_mtu(mtus, stored.pools, spec), problems=mtus.problems)

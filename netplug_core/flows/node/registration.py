@@ -27,7 +27,7 @@ from netplug_core.log import Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.reconcile.controller import Problem
-from netplug_core.reconcile.mtus import find_mtus, find_pod_mtu
+from netplug_core.reconcile.mtus import MTUInputs, settle_pod_mtu
 from netplug_core.reconcile.nodes import follow_cluster_node
 from netplug_core.reconcile.registration import (
     AddressConflict,
@@ -50,7 +50,7 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, node_key
-from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effective_settings
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.resources.validation import validate_resource
 
 __all__ = [
@@ -263,11 +263,17 @@ _EVERY_NODE = List(NODE)
 
 
 def settle_addresses(
-    world: NodeWorld, name: str, settings: RegistrationSettings, found: FoundOnHost
+    world: NodeWorld,
+    name: str,
+    settings: RegistrationSettings,
+    found: FoundOnHost,
+    *,
+    known: MTUInputs | None = None,
 ) -> SettledAddresses:
     """Store the addresses and interfaces of a registered node, in one commit, and find the MTU of its pods.
 
-    Other nodes are read only if an address would be new. One that another node has is not registered.
+    Other nodes are read only if an address would be new. One that another node has is not registered. ``known`` has the
+    pools and NodeConfigurations, if the caller follows them; otherwise they are read.
 
     Raises:
         Unauthorized: the datastore refuses.
@@ -297,17 +303,17 @@ def settle_addresses(
 
     decision = Transaction(world.datastore, pace, READINESS_GATE).run((Get(key),), decide)
     result = cast("_Settled", decision.result)  # an error is raised
-    pod_mtu, problems = _find_pod_mtu(world, name, settings, found.interfaces)
+    pod_mtu = settle_pod_mtu(name, found.interfaces, known or _read_mtu_inputs(world), settings.mtu)
     lack = find_lack(result.addresses) if settings.has_addresses and not result.conflicts else None
     return SettledAddresses(
         node=name,
         addresses=result.addresses,
         conflicts=result.conflicts,
-        pod_mtu=pod_mtu,
+        pod_mtu=pod_mtu.mtu,
         problems=(
             *(problem for each in result.addresses for problem in each.problems),
             *(() if lack is None else (lack,)),
-            *problems,
+            *pod_mtu.problems,
         ),
     )
 
@@ -318,17 +324,15 @@ class _Settled:
     conflicts: tuple[AddressConflict, ...]
 
 
-def _find_pod_mtu(
-    world: NodeWorld, name: str, settings: RegistrationSettings, interfaces: tuple[HostInterface, ...]
-) -> tuple[int, tuple[Problem, ...]]:
-    """The MTU of pods, by the pools and settings that can be read."""
+def _read_mtu_inputs(world: NodeWorld) -> MTUInputs:
+    """The pools and NodeConfigurations that can be read."""
     pools, configurations = List(IPPOOL), List(NODE_CONFIGURATION)
     deadline = world.pace().deadline.capped(CALL_TIMEOUT_S)
     snapshot = world.datastore.read([pools, configurations], deadline=deadline)
-    spec = effective_settings((record.value for record in snapshot.readable(configurations)), name)
-    mtus = find_mtus(interfaces, spec, settings.mtu)
-    pod_mtu = find_pod_mtu(mtus, (record.value for record in snapshot.readable(pools)), spec)
-    return pod_mtu, mtus.problems
+    return MTUInputs(
+        pools=tuple(record.value for record in snapshot.readable(pools)),
+        configurations=tuple(record.value for record in snapshot.readable(configurations)),
+    )
 
 
 def publish_pod_mtu(world: NodeWorld, netconf: NetConf, mtu: int) -> bool:

@@ -2,21 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
 from typing import TypeVar
 
 from attrs import define, evolve, field
 
 from netplug_cli.node.tasks import INTERFACES_CHANGED, LOOK_EVERY_S, RELEASE_EVERY_S, TRY_AGAIN_S, NodeRegistration
-from netplug_core.addressing import Family, InterfaceAddress
+from netplug_core.addressing import Family, InterfaceAddress, Prefix
+from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.registration import RegistrationSettings
-from netplug_core.records import Create, Get, Update
+from netplug_core.records import Create, Get, List, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ippool import IPPOOL, Encapsulation, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeSpec, node_key
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.controllers import DrivenControllers
 from tests.harness.node_registration import MTU_FILE, NODE_NAME_FILE, NodeHarness, interface
@@ -218,6 +222,28 @@ def test_a_change_of_interfaces_is_registered_two_seconds_after_it_and_pods_chan
         ("IPv6", "", ""),
     ]
     assert status.addresses[0].trace[-1] == "eth0 10.240.0.12/24: chosen"
+
+
+def test_pools_that_are_followed_count_when_they_change_and_are_not_read() -> None:
+    scene = Scene()
+    store, clock = scene.harness.store, scene.harness.clock
+    view = View(clock=clock, uncached_kinds=frozenset(), guard=Lock())
+    scene.registration.view = view
+    scene.looks(1)
+    pool = IPPool(
+        metadata=Metadata(name="v4"),
+        spec=IPPoolSpec(prefix=Prefix.parse("10.65.0.0/16"), vxlan_mode=Encapsulation.ALWAYS),
+    )
+    store.commit([Create(ippool_key("v4"), pool)], deadline=scene.harness.deadline())
+    scene.wake_and_wait()
+    assert scene.harness.host.texts[MTU_FILE] == "1500", "nothing is followed yet"
+    queries = [List(IPPOOL), List(NODE_CONFIGURATION)]
+    view.follow_lists(store.read(queries, deadline=scene.harness.deadline()), now_s=clock.monotonic())
+    scene.wake_and_wait()
+    assert scene.harness.host.texts[MTU_FILE] == "1450"
+    opened = scene.opened
+    scene.wake_and_wait()
+    assert scene.opened == opened, "nothing has changed"
 
 
 def test_without_a_change_the_node_is_looked_at_as_often_as_is_configured() -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.dataplane.routing import HostInterface
-from netplug_core.reconcile.mtus import FALLBACK_MTU, MTUSettings, find_mtus, find_pod_mtu
+from netplug_core.reconcile.mtus import (
+    FALLBACK_MTU,
+    MTUInputs,
+    MTUSettings,
+    PodMTU,
+    find_mtus,
+    find_pod_mtu,
+    settle_pod_mtu,
+)
 from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec
+from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec
 
 V4, V6 = Family.IPV4, Family.IPV6
 NOTHING = NodeConfigurationSpec()
@@ -93,3 +101,13 @@ def test_an_mtu_that_is_not_known_or_too_large_is_a_problem() -> None:
         "packets of pods are too large for the host: ipipMTU is 1600, and the MTU of the host 1500",
         "packets of pods are too large for the host: vxlanMTU is 1501, and the MTU of the host 1500",
     ]
+
+
+def test_the_mtu_of_the_pods_of_a_node_follows_from_what_is_stored_and_configured() -> None:
+    own = NodeConfiguration(metadata=Metadata(name="node.n1"), spec=NodeConfigurationSpec(vxlan_mtu=1400))
+    stored = MTUInputs(pools=(pool("10.2.0.0/16", vxlan=ALWAYS),), configurations=(own,))
+    assert settle_pod_mtu("n1", (ETH0,), stored) == PodMTU(mtu=1400)
+    assert settle_pod_mtu("n2", (ETH0,), stored) == PodMTU(mtu=1450)
+    assert settle_pod_mtu("n2", (ETH0,), stored, MTUSettings(vxlan=1300)) == PodMTU(mtu=1300)
+    assert settle_pod_mtu("n2", (), MTUInputs()).mtu == FALLBACK_MTU
+    assert len(settle_pod_mtu("n2", (), MTUInputs()).problems) == 1

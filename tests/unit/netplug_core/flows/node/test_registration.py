@@ -22,7 +22,8 @@ from netplug_core.flows.node.registration import (
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.model import NodeFacts
-from netplug_core.reconcile.registration import RegistrationSettings
+from netplug_core.reconcile.mtus import MTUInputs
+from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
 from netplug_core.records import Create, Malformed, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -346,6 +347,11 @@ def test_the_mtu_of_pods_follows_pools_and_settings_and_is_written_if_it_is_anot
     harness.store.commit([Create(NODE_CONFIGURATION.key("node.machine"), own)], deadline=harness.deadline())
     assert settle(harness).pod_mtu == 1400
     assert settle(harness, NETPLUG_VXLANMTU="1390").pod_mtu == 1390
+    known, before = MTUInputs(pools=(pool,)), harness.store.calls.reads
+    world, settings = harness.world(), RegistrationSettings()
+    found = FoundOnHost(interfaces=harness.network.interfaces)
+    assert settle_addresses(world, "machine", settings, found, known=known).pod_mtu == 1450
+    assert harness.store.calls.reads == before + 1, "the Node alone"
     world, netconf = harness.world(), harness.netconf()
     assert [publish_pod_mtu(world, netconf, mtu) for mtu in (1450, 1450, 1400)] == [True, False, True]
     assert harness.host.texts[MTU_FILE] == "1400"
