@@ -18,6 +18,7 @@ BENCHMARKS = {
     "attach": "ADD and DEL beside the well-known plugins",
     "served": "ADD and DEL that a node process serves beside the well-known plugins",
     "restart": "the first answer of a node process that starts again beside an import of its libraries",
+    "bgp": "a new block at another node, the start of nodes and memory of BIRD beside FRR",
     "documents": "a document in a file of 5,000 pools beside one in a file of 100",
     "view": "an event of 100,000 records beside a plain dict, and 1,000 wake-ups a second",
     "tool": "the help of netplugctl and get beside bare imports, and long commands on 250,000 addresses",
