@@ -12,7 +12,7 @@ from threading import Lock
 
 from attrs import define, evolve, field
 
-from netplug_core.addressing import Family, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import (
     Chain,
@@ -39,7 +39,7 @@ from netplug_core.dataplane.ruleset import (
     TableChange,
 )
 
-__all__ = ["MemoryRuleset"]
+__all__ = ["MemoryConnections", "MemoryRuleset"]
 
 _MISSING, _EXISTS = "No such file or directory", "File exists"
 _NOT_SUPPORTED, _WRONG_TYPE, _OVERLAP = "Operation not supported", "datatype mismatch", "conflicting intervals"
@@ -106,6 +106,20 @@ class MemoryRuleset:
         table = self._find(name)
         chains = (evolve(each, marks=marks) if each.name == chain else each for each in table.chains)
         self._tables[name] = evolve(table, chains=tuple(chains))
+
+
+@define(eq=False)
+class MemoryConnections:
+    """See :class:`~netplug_core.dataplane.ruleset.Connections`. ``begun`` are the addresses they were begun to."""
+
+    begun: list[Address] = field(factory=list)
+
+    def forget(self, destinations: Iterable[Address]) -> int:
+        """Forget those to the addresses."""
+        forgotten = frozenset(destinations)
+        before = len(self.begun)
+        self.begun[:] = [each for each in self.begun if each not in forgotten]
+        return before - len(self.begun)
 
 
 def _change_elements(observed: ObservedTable, change: ChangeElements) -> ObservedTable:

@@ -19,12 +19,13 @@ from typing import Protocol, TypeAlias, assert_never
 from attrs import Factory, evolve, field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.resources.fields import PortRange
 
 __all__ = [
-    "BaseChain", "Chain", "ChainOutline", "ChainType", "ChangeElements", "Command", "Concatenation", "DeleteTable",
-    "DestinationNAT", "Element", "ElementType", "Expression", "Fib", "FibKey", "Goto", "Hook", "MapLookup",
-    "Masquerade", "Match", "Meta", "MetaKey", "NamedSet", "ObservedTable", "Operand", "PacketTable", "Payload",
-    "Policy", "PortRange", "ReplaceTable", "Rule", "RulesetDataplane", "SetReference", "SourceNAT", "Statement",
+    "BaseChain", "Chain", "ChainOutline", "ChainType", "ChangeElements", "Command", "Concatenation", "Connections",
+    "DeleteTable", "DestinationNAT", "Element", "ElementType", "Expression", "Fib", "FibKey", "Goto", "Hook",
+    "MapLookup", "Masquerade", "Match", "Meta", "MetaKey", "NamedSet", "ObservedTable", "Operand", "PacketTable",
+    "Payload", "Policy", "ReplaceTable", "Rule", "RulesetDataplane", "SetReference", "SourceNAT", "Statement",
     "TableChange", "Verdict", "destination_of", "find_change", "render_change", "source_of",
 ]  # fmt: skip
 
@@ -159,14 +160,6 @@ class MapLookup:
 
     key: Payload | Concatenation
     name: str
-
-
-@frozen
-class PortRange:
-    """Ports from ``first`` to ``last``."""
-
-    first: int
-    last: int
 
 
 # --- what a rule does -------------------------------------------------------------------------------------------------
@@ -367,6 +360,23 @@ class RulesetDataplane(Protocol):
 
         Raises:
             KernelError: the kernel refused; nothing is changed.
+        """
+        ...
+
+
+class Connections(Protocol):
+    """The connections that the kernel of a node tracks. Any thread may call it.
+
+    A connection keeps the translation that its first packet got, whatever the tables say by now.
+    """
+
+    def forget(self, destinations: Iterable[Address]) -> int:
+        """Forget the connections that were begun to some addresses, before any translation; return how many.
+
+        The next packet of each is translated as the first one of a new connection.
+
+        Raises:
+            KernelError: the kernel refused; some may be forgotten.
         """
         ...
 

@@ -17,8 +17,9 @@ from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms
 
 __all__ = [
     "AS_NUMBER", "CIDR", "DURATION", "INTERFACE_ADDRESS", "IP_ADDRESS", "MAC_ADDRESS", "MAX_PORT", "NAME_LIMITS",
-    "NAME_PATTERN", "PORT", "PORT_OR_NONE", "SWITCH", "WORD_PATTERN", "FieldError", "InvalidResource", "LogSeverity",
-    "Switch", "find_label_name_problems", "find_label_problems", "integer_between", "parse_duration_s",
+    "NAME_PATTERN", "PORT", "PORT_OR_NONE", "PORT_RANGE", "SWITCH", "WORD_PATTERN", "FieldError", "InvalidResource",
+    "LogSeverity", "PortRange", "Switch", "find_label_name_problems", "find_label_problems", "integer_between",
+    "parse_duration_s",
     "validate_regular_expression", "validate_selector", "validate_word",
 ]  # fmt: skip
 
@@ -93,6 +94,33 @@ def integer_between(lowest: int, highest: int, what: str = "a whole number") -> 
 
 
 PORT: Final = integer_between(1, MAX_PORT, "a port")
+_PORT_RANGE: Final = "[0-9]{1,5}(:[0-9]{1,5})?"
+
+
+@frozen
+class PortRange:
+    """Ports from ``first`` to ``last``."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}:{self.last}"
+
+
+def _read_port_range(value: object) -> PortRange:
+    text = cast("str", TEXT.decode(value))
+    if re.fullmatch(_PORT_RANGE, text, re.ASCII):
+        first, _, last = text.partition(":")
+        found = PortRange(int(first), int(last or first))
+        if 1 <= found.first <= found.last <= MAX_PORT:
+            return found
+    raise ValueError(f"two ports up to {MAX_PORT} with ':' between, such as 32768:65535, or one port")
+
+
+PORT_RANGE: Final = Codec(_read_port_range, str, schema={"type": "string", "pattern": f"^({_PORT_RANGE})$"})
+"""Ports, as ``first:last``, or one port."""
+
 PORT_OR_NONE: Final = checked(
     INTEGER,
     lambda port: 0 <= cast("int", port) <= MAX_PORT,

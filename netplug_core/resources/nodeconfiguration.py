@@ -19,8 +19,10 @@ from netplug_core.resources.fields import (
     DURATION,
     IP_ADDRESS,
     PORT,
+    PORT_RANGE,
     FieldError,
     LogSeverity,
+    PortRange,
     Switch,
     integer_between,
     validate_regular_expression,
@@ -30,6 +32,7 @@ from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
     "NODE_CONFIGURATION", "EndpointToHostAction", "FailsafePort", "NodeConfiguration", "NodeConfigurationSpec",
+    "OutgoingExclusions",
     "effective_settings", "validate_node_configuration",
 ]  # fmt: skip
 
@@ -45,6 +48,14 @@ class EndpointToHostAction(enum.Enum):
     ACCEPT = "Accept"
 
 
+class OutgoingExclusions(enum.Enum):
+    """Which destinations packets of a pool with NAT reach with the pod's own address."""
+
+    POOLS = "IPPoolsOnly"
+    POOLS_AND_NODES = "IPPoolsAndHostIPs"
+
+
+_INTERFACE_NAMES_PATTERN: Final = "[A-Za-z0-9_.:-]{1,15}|[A-Za-z0-9_.:-]{0,14}[+*]"
 _INTERFACE_PREFIX: Final = "[A-Za-z0-9_-]{1,15}"
 _INTERFACE_PREFIXES_PATTERN: Final = f"{_INTERFACE_PREFIX}(,{_INTERFACE_PREFIX})*"
 _MTU: Final = integer_between(0, 65_535)
@@ -95,6 +106,16 @@ class NodeConfigurationSpec:
     nat_outgoing_address: Address | None = field(default=None, metadata=member("natOutgoingAddress", IP_ADDRESS,
         "the IPv4 address that packets leave the pools with; if not given, that of the interface",
         limits={"format": "ipv4"}))
+    nat_outgoing_exclusions: OutgoingExclusions | None = field(default=None, metadata=member("natOutgoingExclusions",
+        OutgoingExclusions, "which destinations packets reach with the address of their pod: those in pools, which is "
+        "what holds if not given, or also the addresses of nodes"))
+    nat_port_range: PortRange | None = field(default=None, metadata=member("natPortRange", PORT_RANGE,
+        "the source ports of TCP and UDP packets that leave the pools; if not given, any"))
+    nat_outgoing_interfaces: str = field(default="", metadata=member("natOutgoingInterfaceFilter", TEXT,
+        "only packets that leave by this interface get another address; a last '+' or '*' stands for any ending",
+        limits={"pattern": f"^({_INTERFACE_NAMES_PATTERN})?$"}))
+    external_nodes: tuple[Prefix, ...] = field(default=(), metadata=member("externalNodesCIDRList", ListOf(CIDR),
+        "machines beside the nodes that may send packets into the tunnels"))
     route_source: Address | None = field(default=None, metadata=member("deviceRouteSourceAddress", IP_ADDRESS,
         "the IPv4 source address of routes to workloads", limits={"format": "ipv4"}))
     route_source_v6: Address | None = field(default=None, metadata=member("deviceRouteSourceAddressIPv6", IP_ADDRESS,
@@ -172,6 +193,9 @@ def validate_node_configuration(configuration: NodeConfiguration) -> Iterator[Fi
     if spec.interface_prefix and not re.fullmatch(_INTERFACE_PREFIXES_PATTERN, spec.interface_prefix):
         rule = "must be 1 to 15 letters, digits, '_' and '-', or several such prefixes with ',' between"
         yield FieldError("spec.interfacePrefix", spec.interface_prefix, rule)
+    if spec.nat_outgoing_interfaces and not re.fullmatch(_INTERFACE_NAMES_PATTERN, spec.nat_outgoing_interfaces):
+        rule = "must be the name of an interface, or the beginning of names and '+' or '*'"
+        yield FieldError("spec.natOutgoingInterfaceFilter", spec.nat_outgoing_interfaces, rule)
     yield from validate_regular_expression("spec.mtuIfacePattern", spec.mtu_interface_pattern)
     for name, address, family in (
         ("natOutgoingAddress", spec.nat_outgoing_address, Family.IPV4),

@@ -39,17 +39,18 @@ from netplug_core.dataplane.ruleset import (
     NamedSet,
     PacketTable,
     Payload,
-    PortRange,
     ReplaceTable,
     Rule,
     RulesetDataplane,
     SetReference,
     SourceNAT,
+    TableChange,
     Verdict,
     destination_of,
     find_change,
     source_of,
 )
+from netplug_core.resources.fields import PortRange
 from netplug_core.testing.assertions import expect, expect_refused, expect_same
 
 __all__ = ["RULESET_CHECKS", "RulesetCheck", "RulesetHarness", "sample_table"]
@@ -297,7 +298,7 @@ def a_refused_change_changes_nothing(harness: RulesetHarness) -> None:
     missing = NamedSet(
         name="missing", types=(ElementType.IPV4_ADDRESS,), elements=_prefix_set("", "10.9.0.0/24").elements
     )
-    for change in (
+    refused: tuple[TableChange, ...] = (
         ChangeElements(wanted, (), (_prefix_set("pools4", "10.0.0.128/25"),)),
         ChangeElements(
             wanted, (), (_prefix_set("pools4", "10.9.0.0/24"), _map("floating4", ("203.0.113.1", "10.0.0.9")))
@@ -308,7 +309,8 @@ def a_refused_change_changes_nothing(harness: RulesetHarness) -> None:
         ChangeElements(sample_table("netplug_other"), (), (_prefix_set("pools4", "10.9.0.0/24"),)),
         *(ReplaceTable(PacketTable(name=TABLE, chains=(chain,))) for chain in chains),
         DeleteTable("netplug_other"),
-    ):
+    )
+    for change in refused:
         expect_refused(KernelError, partial(harness.ruleset.apply, change), what=f"{change}")
         expect_same(find_change(wanted, harness.ruleset.read(TABLE)), None, f"what {change} has changed")
 

@@ -79,6 +79,9 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
     ("NodeConfiguration", "node.a", {"healthHost": "localhost", "healthPort": 9099, "healthEnabled": True}),
     ("NodeConfiguration", "node.a", {"prometheusMetricsHost": "fd80::1", "prometheusMetricsPort": 9091}),
     ("NodeConfiguration", "node.a", {"natOutgoingAddress": "10.1.0.1", "deviceRouteSourceAddressIPv6": "fd80::1"}),
+    ("NodeConfiguration", "node.a", {"natOutgoingExclusions": "IPPoolsAndHostIPs", "natPortRange": "32768:65535"}),
+    ("NodeConfiguration", "node.a", {"natPortRange": "5000", "natOutgoingInterfaceFilter": "eth+"}),
+    ("NodeConfiguration", "node.a", {"externalNodesCIDRList": ["192.0.2.0/24", "fd80::1/128"]}),
     ("NodeConfiguration", "node.a", {"routeRefreshInterval": "2h45m10s", "reportingInterval": "0"}),
     ("NodeConfiguration", "node.a", {"defaultEndpointToHostAction": "Return", "floatingIPs": "Enabled"}),
 ]
@@ -177,6 +180,11 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("NodeConfiguration", "default", {"vxlanPort": 0}),
     ("NodeConfiguration", "default", {"vxlanVNI": 16777216}),
     ("NodeConfiguration", "default", {"natOutgoingAddress": "fd80::1"}),
+    ("NodeConfiguration", "default", {"natOutgoingExclusions": "All"}),
+    ("NodeConfiguration", "default", {"natPortRange": "1-2"}),
+    ("NodeConfiguration", "default", {"natPortRange": 5000}),
+    ("NodeConfiguration", "default", {"natOutgoingInterfaceFilter": "eth+0"}),
+    ("NodeConfiguration", "default", {"externalNodesCIDRList": ["192.0.2.1/24"]}),
     ("NodeConfiguration", "default", {"deviceRouteSourceAddress": "eth0"}),
     ("NodeConfiguration", "default", {"deviceRouteSourceAddressIPv6": "10.1.0.1"}),
     ("NodeConfiguration", "default", {"defaultEndpointToHostAction": "Reject"}),
@@ -199,6 +207,7 @@ CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPPeer", "family", {**_PEER, "reachableBy": "fd80::1"}),
     ("BGPFilter", "community", {"exportV4": [{**_REJECT, "communities": {"values": ["1:65536"]}}]}),
     ("NodeConfiguration", "default", {"mtuIfacePattern": "("}),
+    ("NodeConfiguration", "default", {"natPortRange": "2:1"}),
 ]
 
 # What the server alone refuses: lists have a bound there, and the core also reads the text of an AS number.

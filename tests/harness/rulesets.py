@@ -16,12 +16,12 @@ from netplug_core.dataplane.ruleset import (
     Operand,
     PacketTable,
     Payload,
-    PortRange,
     SetReference,
     SourceNAT,
     Statement,
     Verdict,
 )
+from netplug_core.resources.fields import PortRange
 
 __all__ = ["elements", "rules"]
 

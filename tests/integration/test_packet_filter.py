@@ -13,7 +13,7 @@ from netplug_backends.linux.netns import entered_namespace
 from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import ReplaceTable, RulesetDataplane, find_change
-from netplug_core.reconcile.nat import NET_TABLE, plan_table
+from netplug_core.reconcile.nat import NET_TABLE, NatFacts, plan_table
 from tests.harness.node import NetnsNode
 from tests.harness.node_process import start_node_process
 from tests.harness.waiting import wait_until
@@ -54,7 +54,7 @@ def program(node: NetnsNode) -> bool:
     """Whether anything had to be programmed on a node."""
     with entered_namespace(f"/proc/{node.pid}/ns/net"):
         ruleset: RulesetDataplane = NftablesRuleset()
-        change = find_change(plan_table(), ruleset.read(NET_TABLE))
+        change = find_change(plan_table(NatFacts()).table, ruleset.read(NET_TABLE))
         if change is not None:
             ruleset.apply(change)
         return change is not None
@@ -108,7 +108,7 @@ def test_without_library_and_program_an_error_says_what_to_install(node: NetnsNo
     with entered_namespace(f"/proc/{node.pid}/ns/net"):
         ruleset = NftablesRuleset(runners=(lambda _commands: None, lambda _commands: None))
         with pytest.raises(KernelError) as refused:
-            ruleset.apply(ReplaceTable(plan_table()))
+            ruleset.apply(ReplaceTable(plan_table(NatFacts()).table))
     assert str(refused.value) == (
         "programming the packet filter: neither libnftables.so.1 nor the program nft is installed;"
         " run: apt-get install libnftables1"

@@ -40,7 +40,7 @@ from netplug_core.resources.bgp import (
     SourceAddress,
 )
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.fields import LogSeverity, Switch
+from netplug_core.resources.fields import LogSeverity, PortRange, Switch
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.kinds import Resource, kind_of
 from netplug_core.resources.metadata import Metadata
@@ -49,6 +49,7 @@ from netplug_core.resources.nodeconfiguration import (
     FailsafePort,
     NodeConfiguration,
     NodeConfigurationSpec,
+    OutgoingExclusions,
 )
 from netplug_core.testing.strategies import addresses, labels, names, prefixes
 
@@ -193,6 +194,10 @@ def node_configurations(carried: st.SearchStrategy[str]) -> st.SearchStrategy[Re
         vxlan_port=st.none() | PORTS,
         vxlan_vni=st.none() | st.integers(1, 2**24 - 1),
         nat_outgoing_address=st.none() | addresses(),
+        nat_outgoing_exclusions=st.none() | st.sampled_from(OutgoingExclusions),
+        nat_port_range=st.none() | st.tuples(PORTS, PORTS).map(lambda ports: PortRange(min(ports), max(ports))),
+        nat_outgoing_interfaces=TEXTS,
+        external_nodes=tuples(prefixes()),
         route_source=st.none() | addresses(),
         route_source_v6=st.none() | addresses(),
         endpoint_to_host_action=st.none() | st.sampled_from(EndpointToHostAction),

@@ -29,7 +29,6 @@ from netplug_core.dataplane.ruleset import (
     Operand,
     PacketTable,
     Payload,
-    PortRange,
     ReplaceTable,
     Rule,
     SetReference,
@@ -41,6 +40,7 @@ from netplug_core.dataplane.ruleset import (
     render_change,
     source_of,
 )
+from netplug_core.resources.fields import PortRange
 
 IPV4 = ElementType.IPV4_ADDRESS
 IN_TABLE = {"family": "inet", "table": "t"}

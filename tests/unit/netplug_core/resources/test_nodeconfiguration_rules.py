@@ -6,12 +6,15 @@ import pytest
 
 from netplug_core.decoding.tables import MalformedField, UnknownField
 from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.fields import PortRange
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec, effective_settings
 from netplug_core.resources.validation import InvalidResource, resource_warnings, validate_resource
 from tests.harness.resources import resource_of
 
 PREFIXES = "must be 1 to 15 letters, digits, '_' and '-', or several such prefixes with ',' between"
+PORTS = "two ports up to 65535 with ':' between, such as 32768:65535, or one port"
+INTERFACES = "must be the name of an interface, or the beginning of names and '+' or '*'"
 HOSTS = "must be an IP address, or the name of a host"
 
 
@@ -23,6 +26,8 @@ HOSTS = "must be an IP address, or the name of a host"
         ("default", {"interfacePrefix": "netp,tap_-0", "mtuIfacePattern": "^(en|eth)"}),
         ("default", {"natOutgoingAddress": "10.0.0.1", "deviceRouteSourceAddress": "10.0.0.1"}),
         ("default", {"deviceRouteSourceAddressIPv6": "fd00::1", "vxlanMTU": 0, "vxlanMTUV6": 65535}),
+        ("default", {"natOutgoingExclusions": "IPPoolsAndHostIPs", "natPortRange": "1024:2047"}),
+        ("default", {"natOutgoingInterfaceFilter": "eth0.7", "externalNodesCIDRList": ["192.0.2.0/24", "fd00::/8"]}),
         ("default", {"healthHost": "localhost", "prometheusMetricsHost": "::1"}),
         ("default", {"healthHost": "0.0.0.0", "reportingInterval": "2h45m10s"}),
     ],
@@ -41,6 +46,8 @@ def test_what_may_be_wanted(name: str, spec: Mapping[str, object]) -> None:
         ("interfacePrefix", "sixteen-letters_", PREFIXES),
         ("mtuIfacePattern", "(", "no regular expression: missing ), unterminated subpattern at position 0"),
         ("natOutgoingAddress", "fd00::1", "must be an address of IPv4"),
+        ("natOutgoingInterfaceFilter", "e*0", INTERFACES),
+        ("natOutgoingInterfaceFilter", "sixteen.letters_", INTERFACES),
         ("deviceRouteSourceAddress", "fd00::1", "must be an address of IPv4"),
         ("deviceRouteSourceAddressIPv6", "10.0.0.1", "must be an address of IPv6"),
         ("healthHost", "a host", HOSTS),
@@ -76,6 +83,12 @@ def test_all_that_is_wrong_is_said() -> None:
         ),
         ({"ipipMTU": -1}, "a whole number from 0 to 65535 @ f#1 $.spec.ipipMTU, found -1"),
         ({"vxlanVNI": 0}, "a whole number from 1 to 16777215 @ f#1 $.spec.vxlanVNI, found 0"),
+        ({"natOutgoingExclusions": "All"}, "one of IPPoolsOnly, IPPoolsAndHostIPs @ f#1 $.spec.natOutgoingExclusions"),
+        ({"natPortRange": "0:9"}, f"{PORTS} @ f#1 $.spec.natPortRange, found '0:9'"),
+        ({"natPortRange": "9:8"}, f"{PORTS} @ f#1 $.spec.natPortRange, found '9:8'"),
+        ({"natPortRange": "1:65536"}, f"{PORTS} @ f#1 $.spec.natPortRange, found '1:65536'"),
+        ({"natPortRange": "all"}, f"{PORTS} @ f#1 $.spec.natPortRange, found 'all'"),
+        ({"externalNodesCIDRList": ["192.0.2.1/24"]}, "a CIDR without host bits (192.0.2.0/24) @ f#1 $.spec.external"),
         ({"vxlanPort": 0}, "a port from 1 to 65535 @ f#1 $.spec.vxlanPort, found 0"),
         ({"ipipEnabled": "yes"}, "true or false @ f#1 $.spec.ipipEnabled, found 'yes'"),
         ({"floatingIPs": True}, "one of Enabled, Disabled @ f#1 $.spec.floatingIPs, found True"),
@@ -105,6 +118,14 @@ def test_no_failsafe_ports_are_not_the_default_ones(spec: Mapping[str, object]) 
     is_given = spec.get("failsafeInboundHostPorts") is not None
     assert configuration.spec.failsafe_inbound == (() if is_given else None)
     assert to_mapping(configuration)["spec"] == (spec if is_given else {})
+
+
+@pytest.mark.parametrize("text, first, last", [("1024:2047", 1024, 2047), ("5000", 5000, 5000)])
+def test_ports_are_read_and_written_in_full(text: str, first: int, last: int) -> None:
+    configuration = resource_of("NodeConfiguration", "default", {"natPortRange": text})
+    assert isinstance(configuration, NodeConfiguration)
+    assert configuration.spec.nat_port_range == PortRange(first, last)
+    assert to_mapping(configuration)["spec"] == {"natPortRange": f"{first}:{last}"}
 
 
 def test_durations_stay_as_they_were_written() -> None:
