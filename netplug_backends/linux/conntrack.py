@@ -31,7 +31,7 @@ _GET, _DELETE = _SUBSYSTEM | 1, _SUBSYSTEM | 2
 _REQUEST, _DUMP = 0x1, 0x300
 _NFGENMSG = struct.Struct("!BBH")
 _AF = {Family.IPV4: 2, Family.IPV6: 10}
-_BE32 = struct.Struct("!I")
+_FLAGS = struct.Struct("=I")
 
 _TUPLE_ORIGINAL, _ID, _ZONE, _FILTER = 1, 12, 18, 25
 _TUPLE_IP = 1
@@ -50,7 +50,7 @@ class LinuxConnections:
         with NetlinkSocket.open(NetlinkProtocol.NETFILTER) as kernel:
             for destination in sorted(destinations, key=lambda address: (address.family, int(address))):
                 listed = kernel.send_one(list_connections(destination)).require_success().replies
-                # A kernel before 5.8 has no filter, and lists all connections.
+                # For IPv6, and by a kernel before 5.8, all connections are listed.
                 found = [body for body in listed if read_destination(body, destination.family) == destination]
                 for batch in _batches([delete_connection(body, destination) for body in found]):
                     outcomes = kernel.send(batch)
@@ -59,12 +59,15 @@ class LinuxConnections:
 
 
 def list_connections(destination: Address) -> NetlinkMessage:
-    """List the connections that were begun to an address."""
-    family = destination.family
-    original = encode_nested(_TUPLE_ORIGINAL, encode_nested(_TUPLE_IP, _destination(destination)))
-    # Numbers of a filter are in the order of the host, unlike those of connections.
-    flags = encode_attribute(_FILTER_ORIGINAL_FLAGS, struct.pack("=I", _BY_DESTINATION))
-    body = _NFGENMSG.pack(_AF[family], 0, 0) + original + encode_nested(_FILTER, flags)
+    """List the connections of the family of an address; for IPv4, only those that were begun to it.
+
+    The kernel's own filter lists for IPv6 every connection but those that are asked for (seen on 6.18).
+    """
+    body = _NFGENMSG.pack(_AF[destination.family], 0, 0)
+    if destination.family is Family.IPV4:
+        address = encode_attribute(_IP_DESTINATION[Family.IPV4], destination.packed)
+        flags = encode_attribute(_FILTER_ORIGINAL_FLAGS, _FLAGS.pack(_BY_DESTINATION))
+        body += encode_nested(_TUPLE_ORIGINAL, encode_nested(_TUPLE_IP, address)) + encode_nested(_FILTER, flags)
     return NetlinkMessage(_GET, _REQUEST | _DUMP, body, lambda: f"listing the connections to {destination}")
 
 
@@ -85,10 +88,6 @@ def read_destination(listed: bytes, family: Family) -> Address | None:
     original = decode_attributes(decode_attributes(listed, _NFGENMSG.size).get(_TUPLE_ORIGINAL, b""))
     packed = decode_attributes(original.get(_TUPLE_IP, b"")).get(_IP_DESTINATION[family])
     return None if packed is None else Address(family, int.from_bytes(packed, "big"))
-
-
-def _destination(address: Address) -> bytes:
-    return encode_attribute(_IP_DESTINATION[address.family], address.packed)
 
 
 def _batches(messages: list[NetlinkMessage]) -> Iterator[list[NetlinkMessage]]:

@@ -364,12 +364,13 @@ def _tunnel_rules(wrapped: _Wrapped) -> Iterator[Rule]:
 
 def _plan_floating(facts: NatFacts) -> tuple[dict[Address, Address], tuple[Problem, ...]]:
     """The address of a workload behind each floating one, and the floating addresses that are not programmed."""
+    endpoints = sorted(facts.endpoints, key=_name)
     if facts.settings.floating_ips is not Switch.ENABLED:
-        return {}, tuple(_find_switched_off(facts.endpoints))
-    owners = {address: one for one in facts.endpoints for address in one.spec.addresses}
+        return {}, tuple(_find_switched_off(endpoints))
+    owners = {address: one for one in endpoints for address in one.spec.addresses}
     candidates: dict[Address, list[tuple[int, Address, str]]] = {}
     problems: list[Problem] = []
-    for endpoint in facts.endpoints:
+    for endpoint in endpoints:
         for nat in endpoint.spec.ip_nats:
             reason = _find_obstacle(nat.internal, nat.external, endpoint, owners, facts.node_addresses)
             if reason:

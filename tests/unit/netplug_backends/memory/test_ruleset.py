@@ -3,7 +3,8 @@
 import pytest
 from attrs import define, field
 
-from netplug_backends.memory.ruleset import MemoryRuleset
+from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset
+from netplug_core.addressing import Address
 from netplug_core.testing.ruleset_checks import RULESET_CHECKS, RulesetCheck
 
 
@@ -29,3 +30,11 @@ class MemoryHarness:
 @pytest.mark.parametrize("check", RULESET_CHECKS, ids=lambda check: check.__name__)
 def test_conformance(check: RulesetCheck) -> None:
     check(MemoryHarness())
+
+
+def test_connections_in_memory_are_forgotten_by_their_destination() -> None:
+    one, other = Address.parse("203.0.113.1"), Address.parse("203.0.113.2")
+    connections = MemoryConnections([one, other, one])
+    assert connections.forget({one}) == 2
+    assert connections.forget({one}) == 0
+    assert connections.begun == [other]
