@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Mapping
 
 from attrs import define
@@ -86,6 +87,34 @@ class ServiceAccount:
             return self._issue(account, deadline)
         finally:
             self._client.close()  # the next token is hours away
+
+    def find_secret(self, name: str, key: str, *, deadline: Deadline) -> str | None:
+        """A member of a Secret of this namespace, without the line break that ends it; None if there is none.
+
+        Raises:
+            ConfigurationError: a file of this pod's account cannot be used.
+            Unauthorized: the right to read it is missing.
+            Unavailable: the server does not answer, or not as it should.
+        """
+        namespace = FileReader().read_stripped(f"{self.folder}/{_NAMESPACE}")
+        request = ApiRequest("GET", f"{namespaced_path(namespace, 'secrets')}/{path_segment(name)}")
+        reply = self._client.send(request, deadline=deadline)
+        if reply.is_missing:
+            return None
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        data = reply.object.get("data")
+        encoded = data.get(key) if isinstance(data, Mapping) else None
+        if not isinstance(encoded, str):
+            return None
+        try:
+            return b64decode(encoded, validate=True).decode().removesuffix("\n")
+        except ValueError:  # without the value, which is a secret
+            raise Unavailable(self._client.describe(request), f"its member {key} is no text") from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
 
     def _issue(self, account: str, deadline: Deadline) -> IssuedToken:
         namespace = FileReader().read_stripped(f"{self.folder}/{_NAMESPACE}")

@@ -34,6 +34,9 @@ _PLUGIN_ACCOUNT = "netplug-cni-plugin"
 
 _RBAC = "rbac.authorization.k8s.io"
 
+# What the network of a node follows from, beside nodes.
+_FOLLOWED = ("BGPConfiguration", "BGPFilter", "BGPPeer", "IPPool", "NodeConfiguration")
+
 # The columns that `kubectl get` shows for a kind beside its name: title, type and path.
 _COLUMNS = {
     "BGPConfiguration": (
@@ -159,13 +162,14 @@ def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True)
             # The addresses are annotations of the node; another node may have one of them already.
             _rule([""], ["nodes"], ["get", "list", "watch"]),
             _rule([""], ["nodes/status"], ["patch", "update"]),
-            _rule(_groups(), _plurals("IPPool", "NodeConfiguration"), ["get", "list", "watch"]),
+            _rule(_groups(), _plurals(*_FOLLOWED), ["get", "list", "watch"]),
         ]
-    rule = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_PLUGIN_ACCOUNT]}
+    token = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_PLUGIN_ACCOUNT]}
+    passwords = _rule([""], ["secrets"], ["get"])  # of BGP sessions
     metadata, api = {"name": NODE_ACCOUNT, "namespace": namespace}, f"{_RBAC}/v1"
     return (
         _account(NODE_ACCOUNT, namespace),
-        {"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": [token, passwords]},
         {
             "apiVersion": api,
             "kind": "RoleBinding",

@@ -46,7 +46,8 @@ def test_the_node_process_renews_a_token_and_stores_release_and_addresses_and_ma
             "resources": ["serviceaccounts/token"],
             "verbs": ["create"],
             "resourceNames": ["netplug-cni-plugin"],
-        }
+        },
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     ]
     assert cluster_role["rules"] == [
         {
@@ -59,7 +60,7 @@ def test_the_node_process_renews_a_token_and_stores_release_and_addresses_and_ma
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch", "update"]},
         {
             "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
-            "resources": ["ippools", "nodeconfigurations"],
+            "resources": ["bgpconfigurations", "bgpfilters", "bgppeers", "ippools", "nodeconfigurations"],
             "verbs": ["get", "list", "watch"],
         },
     ]
