@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import _socket
 import errno
+import math
 import os
+import select
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,14 +28,16 @@ from netplug_backends.linux.addresses import decode_host_address, find_interface
 from netplug_backends.linux.attachment import choose_index
 from netplug_backends.linux.netlink import (
     NetlinkMessage,
+    NetlinkProtocol,
     NetlinkSocket,
     iterate_attributes,
     query_link,
 )
 from netplug_backends.linux.routing_messages import KernelDevice
 from netplug_core.addressing import Family, InterfaceAddress, Prefix
+from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import HOST_ROUTE_METRIC
-from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.protocol import KernelError, RouteProtocol
 from netplug_core.dataplane.routing import (
     ADVERTISED_TABLE,
     LINK_MARK,
@@ -53,8 +58,9 @@ from netplug_core.dataplane.routing import (
     TunnelKind,
     TunnelNeighbour,
 )
+from netplug_core.names import HOST_INTERFACE_PREFIX
 
-__all__ = ["LinuxRouting"]
+__all__ = ["EventFilter", "LinuxKernelEvents", "LinuxRouting"]
 
 E = TypeVar("E")
 
@@ -68,6 +74,17 @@ _LINK_LOCAL: Final = Prefix.parse("fe80::/10")
 # The header of a neighbour and its address and MAC; what follows are ages, which change.
 _NEIGHBOUR_SIZE: Final = {Family.IPV4: 12 + 8 + 12, Family.IPV6: 12 + 20 + 12}
 _AF = {Family.IPV4: 2, Family.IPV6: 10}
+
+_OWN: Final = RouteProtocol.NETPLUG.value
+_SOL_NETLINK, _ADD_MEMBERSHIP, _SO_RECEIVE_BUFFER_FORCE = 270, 1, 33
+_GROUPS: Final = (1, 5, 7, 9, 11, 32)  # links, IPv4 addresses and routes, IPv6 addresses and routes, nexthops
+_EVENT_BYTES, _EVENT_BUFFER_BYTES = 1 << 16, 1 << 20
+_NEWLINK = 16
+_LINK_EVENTS, _ADDRESS_EVENTS, _ROUTE_EVENTS, _NEXTHOP_EVENTS = {16, 17}, {20, 21}, {24, 25}, {104, 105}
+_HEADER = struct.Struct("=IHHII")
+_IFADDRMSG = struct.Struct("=BBBBI")
+_RTMSG_SIZE, _RTA_OIF = 12, 4
+_ROUTE_PROTOCOL_AT, _NEXTHOP_PROTOCOL_AT = 5, 2
 
 _SIOCETHTOOL, _GET_TX_CHECKSUM, _SET_TX_CHECKSUM = 0x8946, 0x16, 0x17
 _IFREQ = struct.Struct("@16sP16x")
@@ -465,3 +482,147 @@ def _reason(error: int, text: str) -> str:
 
 def _foreign_reason(device: KernelDevice) -> str:
     return f"another program has made this device: its alias is {device.alias!r}, not {LINK_MARK!r}"
+
+
+# --- notifications ----------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class EventFilter:
+    """Which notifications concern routes between nodes: not those of pods, of other programs' routes, or of our own.
+
+    ``own_port`` is the port of the socket whose changes need no notification. ``host_ends`` are the indexes of the
+    interfaces of pods; links that are notified of change them.
+    """
+
+    own_port: int = 0
+    host_ends: set[int] = field(factory=set)
+
+    def concerns(self, datagram: bytes) -> bool:
+        """Whether a datagram of the kernel has a notification that does."""
+        concerned, offset = False, 0
+        while offset + _HEADER.size <= len(datagram):
+            length, kind, _flags, _number, port = _HEADER.unpack_from(datagram, offset)
+            body = datagram[offset + _HEADER.size : offset + length]
+            is_own = port != 0 and port == self.own_port
+            concerned = (self._concerns(kind, body) and not is_own) or concerned
+            offset += max(length + 3 & ~3, _HEADER.size)
+        return concerned
+
+    def _concerns(self, kind: int, body: bytes) -> bool:
+        if kind in _LINK_EVENTS:
+            return self._follow_link(kind, body)
+        if kind in _ADDRESS_EVENTS:
+            _, _, _, _, index = _IFADDRMSG.unpack_from(body)
+            return index not in self.host_ends
+        if kind in _ROUTE_EVENTS:
+            return body[_ROUTE_PROTOCOL_AT] == _OWN and self._is_between_nodes(body)
+        return kind in _NEXTHOP_EVENTS and body[_NEXTHOP_PROTOCOL_AT] == _OWN
+
+    def _follow_link(self, kind: int, body: bytes) -> bool:
+        index, name, _body = _decode_listed_link(body, 0, len(body))
+        if not name.startswith(HOST_INTERFACE_PREFIX):
+            self.host_ends.discard(index)  # one that was renamed, or a new one with the index
+            return True
+        if kind == _NEWLINK:
+            self.host_ends.add(index)
+        else:
+            self.host_ends.discard(index)
+        return False
+
+    def _is_between_nodes(self, body: bytes) -> bool:
+        interface = next((payload for kind, payload in iterate_attributes(body, _RTMSG_SIZE) if kind == _RTA_OIF), b"")
+        return int.from_bytes(interface, sys.byteorder) not in self.host_ends
+
+
+@define(eq=False)
+class LinuxKernelEvents:
+    """The :class:`~netplug_core.dataplane.routing.KernelEvents` of the network namespace in which it was opened.
+
+    One thread waits. It is left, as a context, once that thread waits no more.
+    """
+
+    _kernel: NetlinkSocket
+    _notified: _socket.socket
+    _waking: _socket.socket
+    _woken: _socket.socket
+    _filter: EventFilter
+
+    @classmethod
+    def open(cls, own_port: int = 0) -> LinuxKernelEvents:
+        """The notifications of the calling thread's network namespace, from now on.
+
+        What :class:`LinuxRouting` with the port ``own_port`` changes is left out.
+
+        Raises:
+            KernelError: the kernel refuses a socket.
+        """
+        try:
+            flags = _socket.SOCK_RAW | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
+            notified = _socket.socket(_socket.AF_NETLINK, flags, NetlinkProtocol.ROUTE)
+        except OSError as error:
+            raise KernelError("opening a netlink socket", os.strerror(error.errno or 0)) from error
+        notified.bind((0, 0))
+        for group in _GROUPS:
+            with suppress(OSError):  # kernels before 5.3 have no nexthops
+                notified.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+        with suppress(OSError):  # without the right to it, notifications are lost earlier, which is noticed
+            notified.setsockopt(_socket.SOL_SOCKET, _SO_RECEIVE_BUFFER_FORCE, _EVENT_BUFFER_BYTES)
+        waking, woken = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        events = cls(NetlinkSocket.open(), notified, waking, woken, EventFilter(own_port))
+        events._list_host_ends()
+        return events
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kernel.__exit__(kind, error, trace)
+        for each in (self._notified, self._waking, self._woken):
+            each.close()
+
+    def wait(self, *, deadline: Deadline) -> bool:
+        """Wait for a notification that concerns routes between nodes."""
+        waiting = select.poll()
+        waiting.register(self._woken, select.POLLIN)
+        waiting.register(self._notified, select.POLLIN)
+        while True:
+            ready = dict(waiting.poll(math.ceil(deadline.remaining_s * 1000)))
+            if self._woken.fileno() in ready:
+                return False  # the byte stays there: whatever waits again ends at once
+            if ready and self._receive():
+                return True
+            if deadline.has_passed:
+                return False
+
+    def set_buffer(self, size: int) -> None:
+        """Let the kernel keep that many bytes of notifications; more are lost, which counts as a change."""
+        self._notified.setsockopt(_socket.SOL_SOCKET, _SO_RECEIVE_BUFFER_FORCE, size)
+
+    def close(self) -> None:
+        """End the wait, and each later one."""
+        with suppress(OSError):  # it has been left
+            self._waking.send(b"\0")
+
+    def _receive(self) -> bool:
+        """Take all notifications there are; whether any of them concerns routes between nodes."""
+        concerned = False
+        while True:
+            try:
+                datagram, sender = self._notified.recvfrom(_EVENT_BYTES)
+            except BlockingIOError:
+                return concerned
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise KernelError("waiting for notifications of the kernel", error.strerror or "") from error
+                self._list_host_ends()
+                concerned = True
+                continue
+            if sender[0] == 0:  # other programs may send to the socket, too
+                concerned = self._filter.concerns(datagram) or concerned
+
+    def _list_host_ends(self) -> None:
+        links = self._kernel.list_all(list_host_links(), _decode_listed_link)
+        self._filter.host_ends = {index for index, name, _body in links if name.startswith(HOST_INTERFACE_PREFIX)}
