@@ -42,6 +42,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    tunnel_gateway,
 )
 from netplug_core.dataplane.tracker import DeltaTracker
 from netplug_core.datastore.view import View
@@ -486,8 +487,11 @@ class RouteEngine:
             if has_tunnel and address is not None and held is not None and self._is_first(name):
                 mac = self._mac(name, family)
                 yield FdbEntry(device, mac, held.address)
-                yield TunnelNeighbour(device, address, mac)
+                gateway = tunnel_gateway(address, mac)
+                yield TunnelNeighbour(device, gateway, mac)
                 if not self._is_in_own_block(name, address):
+                    if gateway != address:
+                        yield TunnelNeighbour(device, address, mac)
                     yield Route(destination=address.host_prefix, device=device, mtu=settings.vxlan_mtu[family])
             if held is not None and self._find_pool(held.address.host_prefix) is not None:
                 yield from self._direct_host_route(held.address)
@@ -573,7 +577,8 @@ class RouteEngine:
             return Problem(message=message, cause=f"it has no {family} VXLAN tunnel address yet")
         if not self._is_first(name):
             return None  # said already
-        return _Way(VXLAN_DEVICES[family], address, is_onlink=True, mtu=settings.vxlan_mtu[family])
+        gateway, is_onlink = tunnel_gateway(address, self._mac(name, family)), family is Family.IPV4
+        return _Way(VXLAN_DEVICES[family], gateway, is_onlink=is_onlink, mtu=settings.vxlan_mtu[family])
 
     # --- questions about what is known
 

@@ -26,6 +26,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    tunnel_gateway,
 )
 from netplug_core.datastore.view import START, View
 from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block, block_key
@@ -79,7 +80,7 @@ def of_node(name: str, device: str, node_address: str, tunnel: str) -> set[objec
     mac = vxlan_mac(name, family)
     return {
         FdbEntry(device, mac, Address.parse(node_address)),
-        TunnelNeighbour(device, Address.parse(tunnel), mac),
+        TunnelNeighbour(device, tunnel_gateway(Address.parse(tunnel), mac), mac),
     }
 
 
@@ -171,7 +172,21 @@ def test_both_families_have_devices_of_their_own() -> None:
     found = seen(engine_of("a", nodes=(A, B), pools=pools, blocks=blocks, interfaces=(ETH0,)))
     assert of_node("b", "vxlan6.netplug", "2001:db8::2", "fd00::401") <= found
     assert blackhole("fd00::/122") in found
-    assert "the route to fd00::400/122 via the link by fd00::401 over vxlan6.netplug from None mtu 1430" in found
+    gateway = tunnel_gateway(Address.parse("fd00::401"), vxlan_mac("b", Family.IPV6))
+    assert f"the route to fd00::400/122 via the link by {gateway} over vxlan6.netplug from None mtu 1430" in found
+    assert TunnelNeighbour("vxlan6.netplug", Address.parse("fd00::401"), vxlan_mac("b", Family.IPV6)) not in found
+
+
+def test_an_ipv6_tunnel_address_outside_the_blocks_of_its_node_has_a_neighbour_too() -> None:
+    """The route to it leads over the device alone, and nothing there would answer who has it."""
+    blocks = {"fd00::400/122": BlockRoutes("a")}
+    found = seen(
+        engine_of("a", nodes=(A, B), pools=(make_pool("fd00::/64", vxlan=ALWAYS),), blocks=blocks, interfaces=(ETH0,))
+    )
+    address, mac = Address.parse("fd00::401"), vxlan_mac("b", Family.IPV6)
+    assert of_node("b", "vxlan6.netplug", "2001:db8::2", "fd00::401") <= found
+    assert TunnelNeighbour("vxlan6.netplug", address, mac) in found
+    assert Route(destination=address.host_prefix, device="vxlan6.netplug", mtu=1430) in found
 
 
 def test_an_address_held_elsewhere_has_a_route_to_who_holds_it_on_every_other_node() -> None:
