@@ -59,6 +59,7 @@ _END_S: Final = 10.0
 _FAMILIES: Final = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _ANY: Final = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104  # BIRD listens there unless bindMode says else
 _ADVICE: Final = "stop it, or let BGPConfiguration have another listenPort, or bindMode NodeIP"
+_BIRD_ADVICE: Final = "stop it; that of Debian's package, which starts by itself: systemctl disable --now bird"
 _ROUTES_ADVICE: Final = "stop that BIRD, and remove its routes with: ip route flush proto bird"
 
 
@@ -200,6 +201,9 @@ class BirdDaemon:
             listener = None if own is None else self._find_listener(own, plan)
             if listener is not None:
                 raise ForeignBgpDaemon(f"another program listens on {listener}", _ADVICE)
+        other = _find_other_bird()
+        if other is not None:
+            raise ForeignBgpDaemon(f"another BIRD runs here, process {other}", _BIRD_ADVICE)
         count = self.count_routes()
         if count:
             raise ForeignBgpDaemon(f"the main table has {count} routes of the protocol bird", _ROUTES_ADVICE)
@@ -237,3 +241,18 @@ class BirdDaemon:
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
+
+
+def _find_other_bird() -> int | None:
+    """A process called ``bird`` in the network namespace of this thread, if one can be seen."""
+    own = os.stat("/proc/thread-self/ns/net")
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            comm = find_file(f"/proc/{name}/comm")
+            if comm == b"bird\n" and os.path.samestat(os.stat(f"/proc/{name}/ns/net"), own):
+                return int(name)
+        except OSError:  # it has ended, or is hidden
+            continue
+    return None

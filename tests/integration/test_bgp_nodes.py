@@ -269,6 +269,15 @@ def test_rt32_another_bird_on_the_host_is_left_alone(stack: ExitStack) -> None:
     assert host.routes() == routes
 
 
+def test_rt32_a_bird_that_neither_listens_nor_has_routes_is_found_too(stack: ExitStack) -> None:
+    cluster, _router = with_router(stack, 1)
+    (host,) = cluster.nodes
+    Router(host).start(router_of(host))
+    with pytest.raises(ForeignBgpDaemon, match=f"another BIRD runs here, process {host.pid()}; stop it"):
+        cluster.apply(host)
+    assert is_running(host.pid())
+
+
 # --- pools and addresses ----------------------------------------------------------------------------------------------
 
 

@@ -117,6 +117,10 @@ def test_without_a_command_it_prints_its_version(host: Host) -> None:
     assert host.run("version") == f"Client Version: v{__version__}\n"
 
 
+def test_the_bgp_daemon_is_in_it(host: Host) -> None:
+    assert host.run("bird", "/usr/sbin/bird", "-p", "-c", "/dev/null", options=("--user", "0")) == ""
+
+
 def test_its_user_is_not_root(host: Host) -> None:
     code = "import os; print(os.getuid(), os.getgid(), os.access('/opt/netplug', os.W_OK))"
     assert host.run("user", "python3", "-ISc", code) == "65532 65532 False\n"

@@ -29,10 +29,15 @@ DEBIAN_PACKAGES = (
     "gcc-12-base", "libbz2-1.0", "libcrypt1", "libexpat1", "libffi8", "libgcc-s1", "liblzma5", "libsqlite3-0",
     "libssl3", "libstdc++6", "libuuid1", "zlib1g",
     "libnftables1", "libgmp10", "libjansson4", "libmnl0", "libnftnl11", "libxtables12",
+    "bird2", "libcom-err2", "libgcrypt20", "libgpg-error0", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1",
+    "libkrb5-3", "libkrb5support0", "libssh-gcrypt-4",
 )  # fmt: skip
 """Release, certificates and helper plugins; the interpreter; the libraries that it and the packages are linked with;
-what the node process programs the packet filter with.
+what the node process programs the packet filter with; the BGP daemon that it starts.
 """
+
+_DAEMON = "usr/sbin/bird"
+"""What the node process starts to speak BGP."""
 
 _LOADED_BY_NAME = "libnftables.so.1"
 """A library that no program is linked with: the node process loads it."""
@@ -127,6 +132,7 @@ def make_root(root: Path, debian: Path, packages: Sequence[DebianPackage], licen
     _make_base(root, machine)
     _copy_of_debian(root, debian, packages)
     _copy_loaded_library(root, debian, machine)
+    _copy_daemon(root, debian, machine)
     _write(root / "usr/share/doc/netplug/copyright", license_file.read_text())
     for name, module in PROGRAMS.items():
         _write(root / "usr/bin" / name, _PROGRAM.format(module=module))
@@ -191,10 +197,20 @@ def _copy_of_debian(root: Path, debian: Path, packages: Sequence[DebianPackage])
 def _copy_loaded_library(root: Path, debian: Path, machine: Machine) -> None:
     """Put the library, and those that it is linked with and the bundle has not, where the loader looks by itself."""
     library = debian / "usr/lib" / machine.libraries / _LOADED_BY_NAME
-    linked = find_libraries(library, _interpreter(debian, machine))
+    _copy_libraries(root, {**find_libraries(library, _interpreter(debian, machine)), _LOADED_BY_NAME: library}, machine)
+
+
+def _copy_daemon(root: Path, debian: Path, machine: Machine) -> None:
+    """Put BIRD where the node process looks for it. Its package would start it on a machine that it is installed on."""
+    _copy_libraries(root, find_libraries(debian / _DAEMON, _interpreter(debian, machine)), machine)
+    (root / _DAEMON).parent.mkdir()
+    copy_program(debian / _DAEMON, root / _DAEMON)
+
+
+def _copy_libraries(root: Path, linked: Mapping[str, str | Path], machine: Machine) -> None:
     of_bundle = {file.name for file in (root / BUNDLE / "libraries").iterdir()}
     loader = Path(machine.loader).name
-    for name, path in {**linked, _LOADED_BY_NAME: str(library)}.items():
+    for name, path in linked.items():
         if name not in of_bundle and name != loader:
             copy_program(Path(path), root / "usr/lib" / name)
 
