@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -122,28 +123,42 @@ def _serve(
     from attrs import evolve
 
     from netplug_backends.host.machine import SystemClock
+    from netplug_backends.host.placing import run_here
     from netplug_cli.logs import Logger
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.process import NodeProcess
     from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
+    from netplug_cli.wiring.node_network import node_network, open_node_datastore
     from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_registration, node_tasks
     from netplug_core import __version__
 
     _import_flows()
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
-    with closing(NodeCalls(log, datastores)) as calls:
+    registration = node_registration(os.environ, options.config, log, in_container)
+    open_datastore = partial(open_node_datastore, os.environ, in_container or run_here, clock)
+    with (
+        closing(NodeCalls(log, datastores)) as calls,
+        node_network(
+            os.environ, registration.read_datastore, lambda: registration.name, open_datastore, log
+        ) as network,
+    ):
         plugins = helper_plugins(os.environ, in_container)
-        registration = node_registration(os.environ, options.config, log, in_container)
         operations = evolve(
             _operations(options, sockets, metrics, datastores, calls.replay.count, log),
             missing_plugins=lambda: tuple(map(str, plugins.missing)),
             registration=registration.status,
         )
-        controllers = node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container)
-        tasks = Runtime((calls.replay.controller(), *controllers), clock=clock, log=log, note_pass=metrics.note_task)
+        controllers = (
+            calls.replay.controller(),
+            *node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container),
+            *(() if network is None else network.controllers()),
+        )
+        tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
+        if network is not None:
+            network.wake(tasks)
         metrics.expect_tasks(tasks.names)
         process = NodeProcess(
             answer=metrics.measured(calls.answer),

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, product
 from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
@@ -156,9 +156,9 @@ class _Way:
 
 @define(eq=False)
 class _NexthopIds:
-    """The ids of nexthop objects, by node and device. One that the kernel has for the same way already is kept."""
+    """The ids of nexthop objects, by node, device and family. One that the kernel has for the same way is kept."""
 
-    _ids: dict[tuple[str, str], int] = field(factory=dict, init=False)
+    _ids: dict[tuple[str, str, Family], int] = field(factory=dict, init=False)
     _known: dict[tuple[str, Address], int] = field(factory=dict, init=False)  # those found in the kernel
     _taken: set[int] = field(factory=set, init=False)
     _next: int = field(default=NEXTHOP_BASE, init=False)
@@ -172,7 +172,7 @@ class _NexthopIds:
 
     def find(self, node: str, way: _Way) -> int:
         """The id for the way to a node."""
-        key = (node, way.device)
+        key = (node, way.device, way.gateway.family)
         found = self._ids.get(key)
         if found is None:
             known = self._known.pop((way.device, way.gateway), None)
@@ -181,8 +181,8 @@ class _NexthopIds:
 
     def forget(self, node: str, devices: Iterable[str]) -> None:
         """A node is gone. Its ids are given to others only when the whole range was."""
-        for device in devices:
-            self._taken.discard(self._ids.pop((node, device), 0))
+        for device, family in product(devices, Family):
+            self._taken.discard(self._ids.pop((node, device, family), 0))
 
     def _new(self) -> int:
         while self._next in self._taken:

@@ -189,6 +189,15 @@ def test_an_ipv6_tunnel_address_outside_the_blocks_of_its_node_has_a_neighbour_t
     assert Route(destination=address.host_prefix, device="vxlan6.netplug", mtu=1430) in found
 
 
+def test_both_families_over_one_device_have_nexthops_of_their_own() -> None:
+    pools = (make_pool("10.0.0.0/16"), make_pool("fd00::/64"))
+    blocks = {OF_B: BlockRoutes("b"), "fd00::400/122": BlockRoutes("b")}
+    found = engine_of("a", nodes=(A, B), pools=pools, blocks=blocks, interfaces=(ETH0,))
+    nexthops = [each for each in found.desired() if isinstance(each, Nexthop)]
+    assert {str(each.gateway) for each in nexthops} == {"192.0.2.2", "2001:db8::2"}
+    assert len({each.id for each in nexthops}) == 2
+
+
 def test_an_address_held_elsewhere_has_a_route_to_who_holds_it_on_every_other_node() -> None:
     borrowed = (Address.parse("10.0.0.70"), "c")
     route = "the route to 10.0.0.70/32 via the link by 10.0.0.129 over vxlan.netplug from None mtu 1450"

@@ -1,0 +1,155 @@
+"""Opens what the node process acts through to connect its node with the others: store, kernel, address assignment.
+
+``netplug_cli.wiring.node`` runs the controllers that are made here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from random import random
+from threading import Lock
+
+from attrs import field, frozen
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.host.placing import RunInContainer
+from netplug_backends.linux.routing import LinuxRouting
+from netplug_backends.memory.routing import MemoryKernelEvents
+from netplug_cli.node.routing import KERNEL_CHANGED, NetworkFeed, NodeRoutes, TunnelAddresses, kernel_events_controller
+from netplug_cli.runtime.controllers import Reconciler, Runtime
+from netplug_cli.wiring.backends import open_registry
+from netplug_core.clock import Clock
+from netplug_core.dataplane.routing import KernelEvents
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.view import View
+from netplug_core.hookspecs import IPAMContext
+from netplug_core.ipam.protocol import IPAM
+from netplug_core.log import Log
+from netplug_core.netconf.model import BLOCK_IPAM
+from netplug_core.reconcile.mtus import MTUSettings
+from netplug_core.settings.model import DatastoreSettings
+
+__all__ = ["BACKEND_VARIABLE", "NodeNetwork", "node_network", "open_node_datastore"]
+
+BACKEND_VARIABLE = "NETPLUG_NETWORKING_BACKEND"
+"""Who makes routes to other nodes. ``none``: another program does, and this process makes none."""
+
+_NONE = "none"
+
+OpenDatastore = Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
+
+
+@frozen
+class NodeNetwork:
+    """The controllers of the network of this node."""
+
+    feed: NetworkFeed
+    addresses: TunnelAddresses
+    routes: NodeRoutes
+    events: KernelEvents
+    clock: Clock
+
+    _woken: list[Runtime] = field(factory=list, init=False)
+
+    def controllers(self) -> tuple[Reconciler, ...]:
+        """All of them."""
+        return (
+            self.feed.controller(),
+            self.addresses.controller(),
+            self.routes.controller(),
+            kernel_events_controller(self.events, self._note_kernel_change, clock=self.clock),
+        )
+
+    def wake(self, tasks: Runtime) -> None:
+        """Let changes of the datastore and of the kernel wake those that they concern."""
+        tasks.watch(self.feed.view)
+        self._woken.append(tasks)
+
+    def _note_kernel_change(self) -> None:
+        self.routes.note_kernel_change()
+        for tasks in self._woken:
+            tasks.wake(KERNEL_CHANGED)
+
+
+@contextmanager
+def node_network(
+    environ: Mapping[str, str],
+    read_datastore: Callable[[], DatastoreSettings | None],
+    find_name: Callable[[], str | None],
+    open_datastore: OpenDatastore,
+    log: Log,
+) -> Iterator[NodeNetwork | None]:
+    """The network of this node, as long as the context lasts; None where another program makes the routes.
+
+    ``read_datastore`` says where the node is registered, and ``find_name`` by which name, once it is.
+    """
+    if environ.get(BACKEND_VARIABLE) == _NONE:
+        yield None
+        return
+    clock = SystemClock()
+    view = View(clock=clock, uncached_kinds=frozenset(), guard=Lock())
+    feed = NetworkFeed(view=view, read_datastore=read_datastore, open_datastore=open_datastore, clock=clock)
+    addresses = TunnelAddresses(
+        feed=feed, find_name=find_name, open_ipam=partial(_open_ipam, clock, log), clock=clock, chance=random
+    )
+    mtus = MTUSettings.parse(environ)
+    with closing(feed), LinuxRouting.open() as kernel, closing(MemoryKernelEvents()) as events:
+        routes = NodeRoutes(view=view, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus)
+        yield NodeNetwork(feed, addresses, routes, events, clock)
+
+
+def _open_ipam(clock: Clock, log: Log, datastore: Datastore) -> AbstractContextManager[IPAM]:
+    context = IPAMContext(datastore=datastore, clock=clock, chance=random, log=log)
+    return open_registry().open_ipam(BLOCK_IPAM, context)
+
+
+@contextmanager
+def open_node_datastore(
+    environ: Mapping[str, str],
+    in_pod: RunInContainer,
+    clock: Clock,
+    settings: DatastoreSettings,
+    *,
+    account_folder: str = "",
+) -> Iterator[Datastore]:
+    """The datastore of the node. That of a cluster is opened with the account of the pod, if this process has one.
+
+    The plugin's account, whose kubeconfig lies on the host, may not do what the node process does.
+    ``account_folder`` has the files of the account; empty: the usual one.
+    """
+    if settings.is_kubernetes and environ.get("KUBERNETES_SERVICE_HOST"):
+        # Loads the client of the API server, which no process outside a cluster needs.
+        from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
+        from netplug_backends.kubernetes.datastore import KubernetesDatastore
+        from netplug_backends.kubernetes.names import CrdMode
+        from netplug_backends.kubernetes.service_account import find_account_client
+
+        with _opened_folder(account_folder or SERVICE_ACCOUNT_FOLDER, in_pod) as folder:
+            client = find_account_client(environ, clock=clock, folder=folder) if folder else None
+            if client is not None:
+                with closing(KubernetesDatastore(client, mode=CrdMode.configured(settings.api_group))) as datastore:
+                    yield datastore
+                return
+    with open_registry().open_datastore(settings.type, settings, clock) as datastore:
+        yield datastore
+
+
+@contextmanager
+def _opened_folder(path: str, in_pod: RunInContainer) -> Iterator[str]:
+    """A path of a folder of the pod that leads there from the host too; empty if there is no such folder.
+
+    This process has left the mount namespace of the pod. Its descriptor of the folder has not, and the kubelet renews
+    what is in it.
+    """
+    try:
+        descriptor = in_pod(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError:  # a pod without an account
+        yield ""
+        return
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
