@@ -149,7 +149,7 @@ def etcd_plugin_role(namespace: str) -> tuple[Json, ...]:
 
 
 def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True) -> tuple[Json, ...]:
-    """The node process's account with its own rights: the plugin's token, the release, the node's addresses, Events.
+    """The node process's account with its own rights: the plugin's token, the release, the node's network, Events.
 
     Everything else it does with the plugin's account, whose kubeconfig is on the host. Where the datastore is an etcd,
     release and addresses are stored there.
@@ -163,6 +163,14 @@ def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True)
             _rule([""], ["nodes"], ["get", "list", "watch"]),
             _rule([""], ["nodes/status"], ["patch", "update"]),
             _rule(_groups(), _plurals(*_FOLLOWED), ["get", "list", "watch"]),
+            # Routes follow from the blocks of all nodes, and the addresses of the node's tunnels come from its own.
+            _rule(
+                _groups(),
+                _plurals("BlockAffinity", "IPAMBlock"),
+                ["create", "delete", "get", "list", "update", "watch"],
+            ),
+            _rule(_groups(), _plurals("IPAMHandle"), ["create", "delete", "get", "update"]),
+            _rule(_groups(), _plurals("IPAMConfiguration", "IPReservation"), ["get", "list"]),
         ]
     token = {**_rule([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [_PLUGIN_ACCOUNT]}
     passwords = _rule([""], ["secrets"], ["get"])  # of BGP sessions
