@@ -9,12 +9,12 @@ from functools import cache
 
 from attrs import frozen
 
-from netplug_core.decoding.codecs import INTEGER, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING, TIME
+from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING, TIME
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error, fields_of
 
 __all__ = [
-    "STATUS_PATH", "AddressStatus", "CallFigures", "NodeDatastore", "NodeStatus", "RegistrationStatus", "decode_status",
-    "encode_status", "status_socket_of",
+    "STATUS_PATH", "AddressStatus", "CallFigures", "NetworkStatus", "NodeDatastore", "NodeStatus", "RegistrationStatus",
+    "RouteStatus", "decode_status", "encode_status", "status_socket_of",
 ]  # fmt: skip
 
 STATUS_PATH = "/status"
@@ -66,6 +66,31 @@ class RegistrationStatus:
 
 
 @frozen(kw_only=True)
+class RouteStatus:
+    """A route to another node: the way that packets take, and why. Not ``is_programmed``: the kernel lacks it."""
+
+    destination: str
+    way: str
+    reason: str
+    is_programmed: bool = True
+
+
+@frozen(kw_only=True)
+class NetworkStatus:
+    """How a node is connected with the others.
+
+    ``nodes`` are known, this one included; ``tunnels`` are its devices with their addresses. ``obstacle`` says why
+    nothing is programmed yet; ``problems``, what keeps some nodes from being reached.
+    """
+
+    nodes: int = 0
+    tunnels: tuple[str, ...] = ()
+    routes: tuple[RouteStatus, ...] = ()
+    obstacle: str = ""
+    problems: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
 class NodeStatus:
     """What a node process is and does. ``problems``: why it is not ready.
 
@@ -73,7 +98,8 @@ class NodeStatus:
 
     ``release_records`` of its datastores wait, ``foreign_records`` of others, and ``damaged_records`` cannot be read.
 
-    ``registration`` is None as long as the node is not registered.
+    ``registration`` is None as long as the node is not registered; so is ``network``, and where another program makes
+    the routes.
     """
 
     version: str
@@ -90,6 +116,7 @@ class NodeStatus:
     damaged_records: int = 0
     datastores: tuple[NodeDatastore, ...] = ()
     registration: RegistrationStatus | None = None
+    network: NetworkStatus | None = None
 
 
 def status_socket_of(socket: str) -> str:
@@ -130,6 +157,7 @@ def _decoder() -> Decoder:
         "calls": Field("calls", CallFigures),
         "datastores": Field("datastores", ListOf(NodeDatastore), is_always_written=True),
         "registration": Field("registration", RegistrationStatus),
+        "network": Field("network", NetworkStatus),
     }
     calls = fields_of(
         NONNEGATIVE_INTEGER,
@@ -155,7 +183,21 @@ def _decoder() -> Decoder:
         **fields_of(STRING, address="address", origin="origin"),
         "trace": Field("trace", ListOf(STRING), is_always_written=True),
     }
+    network = {
+        "nodes": Field("nodes", NONNEGATIVE_INTEGER),
+        "tunnels": Field("tunnels", ListOf(STRING), is_always_written=True),
+        "routes": Field("routes", ListOf(RouteStatus), is_always_written=True),
+        "obstacle": Field("obstacle", STRING),
+        "problems": Field("problems", ListOf(STRING), is_always_written=True),
+    }
+    route = {
+        **fields_of(NONEMPTY_STRING, destination="destination", way="way"),
+        "reason": Field("reason", STRING),
+        "is_programmed": Field("programmed", BOOLEAN, is_always_written=True),
+    }
     tables = (
+        Table(cls=NetworkStatus, fields=network),
+        Table(cls=RouteStatus, fields=route),
         Table(cls=NodeStatus, fields=status),
         Table(cls=RegistrationStatus, fields=registration),
         Table(cls=AddressStatus, fields=address),

@@ -20,6 +20,7 @@ from netplug_cli.node.stores import DatastoreState, OpenDatastores
 from netplug_cli.node_status import (
     STATUS_PATH,
     CallFigures,
+    NetworkStatus,
     NodeDatastore,
     NodeStatus,
     RegistrationStatus,
@@ -106,6 +107,7 @@ class Health:
     tasks: Runtime
     datastores: OpenDatastores
     clock: Clock
+    network: Callable[[], NetworkStatus | None] = lambda: None
 
     def find_dead(self) -> tuple[str, ...]:
         """Why the process has to be started again; nothing if its threads run and the queue moves."""
@@ -131,7 +133,9 @@ class Health:
         problems = () if self.server.is_serving else ("the process does not serve calls",)
         silent = (state for state in self.datastores.check() if not state.does_answer)
         stuck = (f"{each.name} is stuck for {each.busy_s:.0f} s" for each in self.tasks.healths if each.is_stuck)
-        return (*problems, *self.find_dead(), *stuck, *map(_describe, silent))
+        network = self.network()
+        unconnected = (network.obstacle,) if network is not None and network.obstacle else ()
+        return (*problems, *self.find_dead(), *stuck, *map(_describe, silent), *unconnected)
 
 
 def _describe(state: DatastoreState) -> str:
@@ -237,7 +241,7 @@ class NodeOperations:
     ``listening`` serves the pages for everybody on this machine, ``status_listening`` them and the status for root;
     None: nothing does. An empty path: no file. ``count_records`` counts the release records that wait;
     ``missing_plugins`` are sentences about the plugins that a runtime needs and that the host lacks. ``registration``
-    says how the node is registered.
+    says how the node is registered, and ``network`` how it is connected with others.
     """
 
     metrics: NodeMetrics
@@ -252,6 +256,7 @@ class NodeOperations:
     metrics_file: str = ""
     missing_plugins: Callable[[], tuple[str, ...]] = tuple
     registration: Callable[[], RegistrationStatus | None] = lambda: None
+    network: Callable[[], NetworkStatus | None] = lambda: None
 
     @contextmanager
     def running(self, parts: NodeParts) -> Iterator[Callable[[], None]]:
@@ -263,6 +268,7 @@ class NodeOperations:
             tasks=parts.tasks,
             datastores=self.datastores,
             clock=self.clock,
+            network=self.network,
         )
         with ExitStack() as stack:
             if self.listening is not None:
@@ -307,6 +313,7 @@ class NodeOperations:
             problems=problems,
             missing_plugins=self.missing_plugins(),
             registration=self.registration(),
+            network=self.network(),
             workers=parts.workers.count,
             queue_limit=parts.queue.limit,
             calls=figures,

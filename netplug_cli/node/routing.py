@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from threading import Event
+from threading import Event, Lock
 
 from attrs import define, field, frozen
 
 from netplug_cli.node.bgp import BGP_USE_CHANGED
 from netplug_cli.node.stores import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
+from netplug_cli.node_status import NetworkStatus, RouteStatus
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.dataplane.bgp import NO_BGP, BgpUse
 from netplug_core.dataplane.routing import (
@@ -249,6 +250,8 @@ class NodeRoutes:
     _must_read: bool = field(default=True, init=False)
     _read_at: float = field(default=0.0, init=False)
     _interfaces: tuple[HostInterface, ...] = field(default=(), init=False)
+    _is_programmed: bool = field(default=False, init=False)
+    _using: Lock = field(factory=Lock, init=False)  # the engine, which the status shows from another thread
 
     def controller(self) -> Controller[_Look, tuple[Change, ...]]:
         """What programs."""
@@ -267,10 +270,33 @@ class NodeRoutes:
         """Read the kernel in the next pass; any thread may call it."""
         self._must_read = True
 
+    def status(self) -> NetworkStatus | None:
+        """What is programmed; None where the node is not registered anywhere."""
+        if self.find_name() is None:
+            return None
+        with self._using:
+            engine = self.engine
+            if engine is None or not self._is_programmed:
+                return NetworkStatus(obstacle="routes to other nodes have not been programmed yet")
+            reasons, problems, count = engine.explain(), engine.problems, len(engine.nodes)
+            tunnels = tuple(f"{each.name} {each.address}" for each in engine.desired() if isinstance(each, Tunnel))
+        routes = (
+            RouteStatus(
+                destination=str(each.destination), way=each.way, reason=each.reason, is_programmed=each.is_programmed
+            )
+            for each in reasons
+        )
+        texts = tuple(f"{each.message}: {each.cause}" for each in problems)
+        return NetworkStatus(nodes=count, tunnels=tunnels, routes=tuple(routes), problems=texts)
+
     def _observe(self, _deadline: Deadline) -> _Look:
         name, bgp = self.find_name(), self.find_bgp_use()
         if name is None or bgp is None or not self.view.has_listed(NETWORK_KINDS):
             return _Look()
+        with self._using:
+            return self._find_changes(name, bgp)
+
+    def _find_changes(self, name: str, bgp: BgpUse) -> _Look:
         if self.engine is None or self.engine.node != name:
             self.engine, self._mark, self._must_read = RouteEngine(name), START, True
         engine, now = self.engine, self.clock.monotonic()
@@ -282,19 +308,26 @@ class NodeRoutes:
         self._mark, changed = self.view.changes_since(self._mark)
         update_routes(engine, self.view, changed)
         engine.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
-        return _Look(engine.changes(), engine.problems)
+        changes = engine.changes()
+        self._is_programmed = self._is_programmed or not changes
+        return _Look(changes, engine.problems)
 
     def _apply(self, changes: tuple[Change, ...], _deadline: Deadline) -> None:
-        if self.engine is None:
+        with self._using:
+            self._apply_to(self.engine, changes)
+
+    def _apply_to(self, engine: RouteEngine | None, changes: tuple[Change, ...]) -> None:
+        if engine is None:
             return
         self._must_read = True  # unless all of it is known to be done
         failed = self.dataplane.apply(changes)
-        self.engine.note_applied(changes, failed)
+        engine.note_applied(changes, failed)
         if failed:
             raise Unfinished(
                 tuple(Problem(message="the kernel refuses a route or tunnel", cause=str(each)) for each in failed)
             )
         self._must_read = any(isinstance(change.entry, Tunnel) for change in changes)
+        self._is_programmed = True
 
 
 def _plan_changes(look: _Look) -> Plan[tuple[Change, ...]]:

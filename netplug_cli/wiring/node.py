@@ -150,6 +150,7 @@ def _serve(
             _operations(options, sockets, metrics, datastores, calls.replay.count, log),
             missing_plugins=lambda: tuple(map(str, plugins.missing)),
             registration=registration.status,
+            network=(lambda: None) if network is None else network.routes.status,
         )
         controllers = (
             calls.replay.controller(),

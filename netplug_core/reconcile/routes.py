@@ -56,7 +56,7 @@ from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effective_settings
 
 __all__ = [
-    "BlockRoutes", "RouteEngine", "RouteSettings", "find_block_routes",
+    "BlockRoutes", "RouteEngine", "RouteReason", "RouteSettings", "find_block_routes",
     "find_route_settings", "update_routes", "vxlan_mac",
 ]  # fmt: skip
 
@@ -128,6 +128,17 @@ def find_block_routes(block: Block, *, is_confirmed: bool) -> BlockRoutes:
     found = tuple(held)
     elsewhere = tuple((address, node) for address, node in found if node)
     return BlockRoutes(owner, elsewhere, tuple(address for address, node in found if not node))
+
+
+@frozen(kw_only=True)
+class RouteReason:
+    """A route that should exist, with the way that packets take and the fact that it follows from, for people."""
+
+    destination: Prefix
+    table: int
+    way: str
+    reason: str
+    is_programmed: bool
 
 
 _Part: TypeAlias = Entry | Problem
@@ -364,6 +375,53 @@ class RouteEngine:
         """What should exist, in the order in which it is made."""
         self._update()
         return tuple(entry for _, entry in sorted(self._tracker.desired.items(), key=_phase))
+
+    def explain(self) -> tuple[RouteReason, ...]:
+        """Every route that should exist, as of the last ``changes``, in the order of destinations."""
+        found = list[RouteReason]()
+        for key, offers in self._offers.items():
+            source = min(offers)
+            entry = offers[source]
+            if isinstance(entry, Route):
+                is_programmed = self._tracker.observed.get(key) == entry
+                found.append(
+                    RouteReason(
+                        destination=entry.destination,
+                        table=entry.table,
+                        way=self._describe_way(entry),
+                        reason=self._describe_source(source, entry),
+                        is_programmed=is_programmed,
+                    )
+                )
+        return tuple(sorted(found, key=lambda each: (each.destination, each.table)))
+
+    def _describe_way(self, route: Route) -> str:
+        if route.kind is RouteKind.BLACKHOLE:
+            return "blackhole"
+        nexthop = None if route.nexthop is None else self._tracker.desired.get((_PHASES[Nexthop], route.nexthop))
+        if isinstance(nexthop, Nexthop):
+            return f"via {nexthop.gateway} dev {nexthop.device}"
+        return f"dev {route.device}"
+
+    def _describe_source(self, source: _Source, route: Route) -> str:
+        name = source[1]
+        if not isinstance(name, Prefix):
+            held = self._nodes[name].find_address(route.destination.family)
+            is_node = held is not None and route.destination == held.address.host_prefix
+            return f"the address of node {name}, in a pool" if is_node else f"the tunnel address of node {name}"
+        pool, block = self._find_pool(name), self._blocks[name]
+        mode, kind = _encapsulation(pool)
+        where = "in no pool" if pool is None else f"pool {pool.metadata.name}"
+        wrapped = "not encapsulated" if kind is None else f"{kind.name} {mode.value}"
+        if route.table == ADVERTISED_TABLE:
+            return f"announced by BGP: of block {name} of this node, {where}"
+        if route.kind is RouteKind.BLACKHOLE:
+            return f"a block of this node: packets to its free addresses end here, {where}"
+        if route.destination == name:
+            return f"a block of node {block.owner}, {where}, {wrapped}"
+        holder = next(node for address, node in block.elsewhere if address == route.destination.first)
+        owner = f"node {block.owner}" if block.owner else "no node"
+        return f"held by node {holder} in block {name} of {owner}, {where}, {wrapped}"
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -7,16 +7,14 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import product
 from pathlib import Path
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
-from netplug_core.addressing import InterfaceAddress
 from netplug_core.keys import Key
 from netplug_core.records import Create, Delete, Get, Record, Update, Write
 from netplug_core.resources.ippool import Encapsulation, IPPool
-from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeBGP, node_key
+from netplug_core.resources.node import Node, node_key
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace, StoreInspector, open_node
 from tests.harness.node_process import NodeProcess, start_node_process
 from tests.harness.routes import make_pool
@@ -109,14 +107,6 @@ class Cluster:
         with self.store.open() as store:
             found = store.read([Get(node_key(name))], deadline=deadline_in()).find(node_key(name))
         return None if found is None else found.value
-
-    def register_by_hand(self) -> None:
-        """Give the nodes addresses."""
-        for each in self.nodes:
-            held = [InterfaceAddress.parse(text) for text in (f"{each.port.ipv4}/24", f"{each.port.ipv6}/64")]
-            node = self.find_node(each.name) or Node(metadata=Metadata(name=each.name))
-            spec = evolve(node.spec, bgp=NodeBGP(ipv4_address=held[0], ipv6_address=held[1]))
-            self.put(node_key(each.name), evolve(node, spec=spec))
 
     def pods_of(self, *nodes: ClusterNode) -> list[tuple[ClusterNode, PodNamespace, tuple[str, ...]]]:
         """The pods of some nodes, or of all of them."""

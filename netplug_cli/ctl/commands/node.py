@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_cli.ctl.documents import render_json, render_yaml
 from netplug_cli.ctl.session import session_of
@@ -17,19 +17,22 @@ from netplug_cli.formatting import format_columns, format_duration
 from netplug_cli.node_status import (
     STATUS_PATH,
     AddressStatus,
+    NetworkStatus,
     NodeDatastore,
     NodeStatus,
     RegistrationStatus,
+    RouteStatus,
     decode_status,
     encode_status,
     status_socket_of,
 )
+from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS, format_time
 from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
-from netplug_core.errors import NetplugError
+from netplug_core.errors import ConfigurationError, NetplugError
 
 __all__ = [
-    "ANSWER_S", "NoNodeProcess", "NotRegistered", "OddNodeProcess", "ask_node", "node",
+    "ANSWER_S", "NoNodeProcess", "NoRoutes", "NotRegistered", "OddNodeProcess", "ask_node", "node",
 ]  # fmt: skip
 
 
@@ -39,7 +42,8 @@ __all__ = [
 ANSWER_S = 10.0
 """The longest wait; the node process asks its datastores meanwhile, for at most 2 s."""
 
-_MAX_LENGTH = 1 << 20
+_MAX_LENGTH = 16 << 20  # the routes to thousands of nodes
+_MAX_PROBLEMS = 5
 
 
 @frozen
@@ -73,6 +77,19 @@ class NotRegistered(NetplugError):
 
     def __str__(self) -> str:
         return f"the node process at {self.path} has registered no addresses; its log says why"
+
+
+@frozen
+class NoRoutes(NetplugError):
+    """The node process makes no routes: its node is not registered, or another program makes them."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return (
+            f"the node process at {self.path} makes no routes: its node is not registered yet, or "
+            "NETPLUG_NETWORKING_BACKEND is none"
+        )
 
 
 class _Connection(HTTPConnection):
@@ -137,7 +154,8 @@ _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "yaml", "jso
 def show_status(context: click.Context, socket: str | None, output: str) -> int:
     """Show whether the node process runs, and what it does.
 
-    The exit status is 1 if it does not run or is not ready, or if no pod can start because the host lacks a plugin.
+    The exit status is 1 if it does not run or is not ready, if some nodes cannot be reached, or if no pod can start
+    because the host lacks a plugin.
     """
     session = session_of(context)
     status = ask_node(socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET)
@@ -147,7 +165,8 @@ def show_status(context: click.Context, socket: str | None, output: str) -> int:
     else:
         document = encode_status(status)
         click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
-    return 1 if status.problems or status.missing_plugins else 0
+    is_connected = status.network is None or not status.network.problems
+    return 0 if is_connected and not status.problems and not status.missing_plugins else 1
 
 
 @node.command("address")
@@ -171,6 +190,51 @@ def show_address(context: click.Context, socket: str | None, output: str) -> int
         document = encode_status(status)["registration"]
         click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
     return 1 if status.registration.problems else 0
+
+
+@node.command("routes")
+@click.option("--why", metavar="PREFIX", help="Only routes that cover this prefix or address, or lie within it.")
+@_SOCKET
+@_OUTPUT
+@click.pass_context
+def show_routes(context: click.Context, why: str | None, socket: str | None, output: str) -> int:
+    """Show the routes of this node to pods of other nodes, and what each follows from.
+
+    The exit status is 1 if no route is programmed yet, if one of those shown is not, or if some nodes cannot be
+    reached.
+    """
+    session = session_of(context)
+    path = socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
+    status = ask_node(path)
+    network = status.network
+    if network is None:
+        raise NoRoutes(path)
+    wanted = None if why is None else _parse_prefix(why)
+    routes = [each for each in network.routes if wanted is None or Prefix.parse(each.destination).overlaps(wanted)]
+    if output == "text":
+        for line in _route_lines(routes, network):
+            click.echo(line)
+    else:
+        document = encode_status(evolve(status, network=evolve(network, routes=tuple(routes))))["network"]
+        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    is_whole = not network.obstacle and not network.problems and all(each.is_programmed for each in routes)
+    return 0 if is_whole else 1
+
+
+def _parse_prefix(text: str) -> Prefix:
+    try:
+        return Prefix.parse(text)
+    except ValueError as error:
+        raise ConfigurationError("--why", text, f"an address or a CIDR is expected: {error}") from None
+
+
+def _route_lines(routes: Sequence[RouteStatus], network: NetworkStatus) -> Iterator[str]:
+    if network.obstacle:
+        yield f"Problem: {network.obstacle}"
+    yield from (f"Problem: {each}" for each in network.problems)
+    rows = [(each.destination, each.way, each.reason, "" if each.is_programmed else "not yet") for each in routes]
+    if rows:
+        yield from format_columns(("DESTINATION", "WAY", "BECAUSE", "PROGRAMMED"), rows)
 
 
 def _address_lines(registration: RegistrationStatus) -> Iterator[str]:
@@ -198,6 +262,7 @@ def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
         ("Calls:", f"{calls.served} served, {calls.failed} of them failed; {calls.refused} refused as busy"),
         ("Now:", f"{calls.served_now} of {status.workers} workers serve, {calls.waiting} of {status.queue_limit} wait"),
         ("Release records:", _records_text(status)),
+        *_network_rows(status.network),
         *(("Missing plugin:", text) for text in status.missing_plugins),
     ]
     width = max(len(name) for name, _value in rows) + 1
@@ -205,6 +270,19 @@ def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
     if status.datastores:
         yield ""
         yield from format_columns(("DATASTORE", "LOCATION", "ANSWERED"), map(_datastore_cells, status.datastores))
+
+
+def _network_rows(network: NetworkStatus | None) -> Iterator[tuple[str, str]]:
+    if network is None or network.obstacle:
+        return  # an obstacle is why it is not ready
+    tunnels = f"; {', '.join(network.tunnels)}" if network.tunnels else ""
+    missing = sum(not each.is_programmed for each in network.routes)
+    lacking = f", {missing} of them not programmed" if missing else ""
+    yield "Network:", f"{network.nodes} nodes, {len(network.routes)} routes{lacking}{tunnels}"
+    shown = network.problems[:_MAX_PROBLEMS]
+    yield from (("Problem:", each) for each in shown)
+    if len(network.problems) > len(shown):
+        yield "Problem:", f"{len(network.problems) - len(shown)} more; netplugctl node routes shows all"
 
 
 def _records_text(status: NodeStatus) -> str:

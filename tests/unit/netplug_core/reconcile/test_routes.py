@@ -441,6 +441,7 @@ def test_what_is_repeated_changes_nothing() -> None:
     found.set_block(Prefix.parse(OF_B), BlockRoutes("b"))
     assert found.changes() == ()
     assert found.interfaces == (ETH0,)
+    assert [pool.metadata.name for pool in found.pools] == ["10.0.0.0-16"]
 
 
 # --- what stored records say ------------------------------------------------------------------------------------------
@@ -538,3 +539,51 @@ def test_settings_of_the_node_come_before_those_for_all_and_mtus_follow_from_the
     settings = find_route_settings(view, "a", interfaces, bgp=BgpUse(is_enabled=True), mtus=MTUSettings(ipip=1400))
     assert (settings.vxlan_vni, settings.vxlan_port, settings.bgp.is_enabled) == (8, 8472, True)
     assert (settings.vxlan_mtu[Family.IPV4], settings.ipip_mtu) == (8950, 1400)
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def test_each_route_is_explained_by_the_fact_that_it_follows_from() -> None:
+    found = engine(ALWAYS)
+    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((Address.parse("10.0.0.70"), "c"),)))
+    found.set_block(Prefix.parse("172.16.0.0/26"), BlockRoutes("", ((Address.parse("172.16.0.1"), "b"),)))
+    found.set_node("d", make_node("d", "10.0.200.1/24", tunnel="10.0.9.9"))
+    found.set_interfaces((interface("eth0", "192.0.2.1/24", "10.0.200.2/24"), ETH1))
+    changes = found.changes()
+    found.note_applied(changes[:-1], ())
+    explained = {str(each.destination): (each.way, each.reason) for each in found.explain()}
+    assert explained == {
+        "10.0.0.0/26": (
+            "blackhole",
+            "a block of this node: packets to its free addresses end here, pool 10.0.0.0-16",
+        ),
+        "10.0.0.64/26": (
+            "via 10.0.0.65 dev vxlan.netplug",
+            "a block of node b, pool 10.0.0.0-16, VXLAN Always",
+        ),
+        "10.0.0.70/32": (
+            "via 10.0.0.129 dev vxlan.netplug",
+            "held by node c in block 10.0.0.64/26 of node b, pool 10.0.0.0-16, VXLAN Always",
+        ),
+        "10.0.0.128/26": (
+            "via 10.0.0.129 dev vxlan.netplug",
+            "a block of node c, pool 10.0.0.0-16, VXLAN Always",
+        ),
+        "10.0.9.9/32": ("dev vxlan.netplug", "the tunnel address of node d"),
+        "172.16.0.1/32": (
+            "via 192.0.2.2 dev eth0",
+            "held by node b in block 172.16.0.0/26 of no node, in no pool, not encapsulated",
+        ),
+    }
+    assert [each.is_programmed for each in found.explain()].count(False) == 1
+
+
+def test_what_bgp_announces_and_the_address_of_a_node_in_a_pool_are_explained() -> None:
+    found = engine(Encapsulation.NEVER, settings=evolve(SETTINGS, bgp=BgpUse(is_enabled=True)))
+    found.set_pools([make_pool("10.0.0.0/16"), make_pool("192.0.2.0/24", vxlan=ALWAYS)])
+    found.changes()
+    explained = [(str(each.destination), each.table, each.way, each.reason) for each in found.explain()]
+    announced = "announced by BGP: of block 10.0.0.0/26 of this node, pool 10.0.0.0-16"
+    assert ("10.0.0.0/26", 7801, "blackhole", announced) in explained
+    assert ("192.0.2.2/32", 254, "dev eth0", "the address of node b, in a pool") in explained

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from attrs import evolve
 
-from netplug_cli.node_status import NodeDatastore, encode_status
+from netplug_cli.node_status import NetworkStatus, NodeDatastore, RouteStatus, encode_status
 from tests.harness.ctl import ToolHarness
 from tests.harness.node_status import NODE_STATUS, REGISTRATION, node_process_with_status
 
@@ -105,3 +105,69 @@ def test_a_node_that_is_not_registered_has_none_to_show(harness: ToolHarness, tm
         assert harness.run_command("node", "address", "--socket", path) == 1
     assert harness.out == ""
     assert harness.err == f"netplugctl: the node process at {path} has registered no addresses; its log says why\n"
+
+
+# --- routes ---------------------------------------------------------------------------------------------------------
+
+NETWORK = NetworkStatus(
+    nodes=3,
+    tunnels=("vxlan.netplug 10.0.0.1",),
+    routes=(
+        RouteStatus(destination="10.0.0.64/26", way="via 10.0.0.65 dev vxlan.netplug", reason="a block of node b"),
+        RouteStatus(destination="10.0.0.128/26", way="via 10.0.0.129 dev vxlan.netplug", reason="a block of node c"),
+    ),
+)
+
+
+def test_the_routes_of_the_node_are_shown_with_what_they_follow_from(harness: ToolHarness, tmp_path: Path) -> None:
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, network=NETWORK)) as path:
+        assert harness.run_command("node", "routes", "--socket", path) == 0
+        assert harness.out.splitlines() == [
+            "DESTINATION     WAY                                BECAUSE             PROGRAMMED",
+            "10.0.0.64/26    via 10.0.0.65 dev vxlan.netplug    a block of node b",
+            "10.0.0.128/26   via 10.0.0.129 dev vxlan.netplug   a block of node c",
+        ]
+        assert harness.run_command("node", "status", "--socket", path) == 0
+    assert "Network:         3 nodes, 2 routes; vxlan.netplug 10.0.0.1\n" in harness.out
+
+
+def test_one_route_is_asked_for_by_an_address(harness: ToolHarness, tmp_path: Path) -> None:
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, network=NETWORK)) as path:
+        arguments = ("node", "routes", "--socket", path, "--why")
+        assert harness.run_command(*arguments, "10.0.0.70", "-o", "json") == 0
+        assert [each["destination"] for each in json.loads(harness.out)["routes"]] == ["10.0.0.64/26"]
+        assert harness.run_command(*arguments, "10.9.0.0/24") == 0
+        assert harness.out == ""
+        assert harness.run_command(*arguments, "b", "-o", "yaml") == 1
+    assert "an address or a CIDR is expected" in harness.err
+
+
+def test_a_node_that_is_not_reached_and_a_route_that_is_missing_are_failures(
+    harness: ToolHarness, tmp_path: Path
+) -> None:
+    lacking = evolve(NETWORK, routes=(evolve(NETWORK.routes[0], is_programmed=False),))
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, network=lacking)) as path:
+        assert harness.run_command("node", "routes", "--socket", path) == 1
+        assert harness.out.splitlines()[-1].endswith("not yet")
+        assert harness.run_command("node", "status", "--socket", path) == 0
+        assert "1 routes, 1 of them not programmed" in harness.out
+    problems = tuple(f"there is no route to pods of node {number}: it has no IPv4 address" for number in range(7))
+    network = evolve(NETWORK, problems=problems)
+    with node_process_with_status(tmp_path / "node2.sock", evolve(NODE_STATUS, network=network)) as path:
+        assert harness.run_command("node", "routes", "--socket", path) == 1
+        assert harness.out.splitlines()[0] == f"Problem: {problems[0]}"
+        assert harness.run_command("node", "status", "--socket", path) == 1
+        assert f"Problem:         {problems[4]}\n" in harness.out
+        assert "Problem:         2 more; netplugctl node routes shows all\n" in harness.out
+
+
+def test_nothing_is_programmed_yet_or_by_another_program(harness: ToolHarness, tmp_path: Path) -> None:
+    network = NetworkStatus(obstacle="routes to other nodes have not been programmed yet")
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, network=network)) as path:
+        assert harness.run_command("node", "routes", "--socket", path) == 1
+        assert harness.out == "Problem: routes to other nodes have not been programmed yet\n"
+        assert harness.run_command("node", "status", "--socket", path) == 0
+        assert "Network:" not in harness.out
+    with node_process_with_status(tmp_path / "node2.sock", NODE_STATUS) as path:
+        assert harness.run_command("node", "routes", "--socket", path) == 1
+    assert "NETPLUG_NETWORKING_BACKEND is none" in harness.err
