@@ -183,6 +183,18 @@ def _decoder() -> Decoder:
         **fields_of(STRING, address="address", origin="origin"),
         "trace": Field("trace", ListOf(STRING), is_always_written=True),
     }
+    tables = (
+        *_network_tables(),
+        Table(cls=NodeStatus, fields=status),
+        Table(cls=RegistrationStatus, fields=registration),
+        Table(cls=AddressStatus, fields=address),
+        Table(cls=CallFigures, fields=calls),
+        Table(cls=NodeDatastore, fields=datastore),
+    )
+    return Decoder(document_error, tables=tables)
+
+
+def _network_tables() -> tuple[Table[object], ...]:
     network = {
         "nodes": Field("nodes", NONNEGATIVE_INTEGER),
         "tunnels": Field("tunnels", ListOf(STRING), is_always_written=True),
@@ -195,13 +207,4 @@ def _decoder() -> Decoder:
         "reason": Field("reason", STRING),
         "is_programmed": Field("programmed", BOOLEAN, is_always_written=True),
     }
-    tables = (
-        Table(cls=NetworkStatus, fields=network),
-        Table(cls=RouteStatus, fields=route),
-        Table(cls=NodeStatus, fields=status),
-        Table(cls=RegistrationStatus, fields=registration),
-        Table(cls=AddressStatus, fields=address),
-        Table(cls=CallFigures, fields=calls),
-        Table(cls=NodeDatastore, fields=datastore),
-    )
-    return Decoder(document_error, tables=tables)
+    return Table(cls=NetworkStatus, fields=network), Table(cls=RouteStatus, fields=route)
