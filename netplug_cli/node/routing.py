@@ -356,7 +356,7 @@ def kernel_events_controller(
     stopping = Event()
 
     def observe(_deadline: Deadline) -> Plan[None]:
-        if events.wait(deadline=Deadline.after(StoppableClock(clock, stopping), _WAIT_S)):
+        if events.wait(deadline=Deadline.after(clock, _WAIT_S)):
             note()
         return Plan(look_again_s=None if stopping.is_set() else 0.0)
 

@@ -16,9 +16,9 @@ from attrs import field, frozen
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
-from netplug_backends.linux.routing import LinuxRouting
-from netplug_backends.memory.routing import MemoryKernelEvents
+from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
 from netplug_cli.node.routing import KERNEL_CHANGED, NetworkFeed, NodeRoutes, TunnelAddresses, kernel_events_controller
+from netplug_cli.node.tasks import INTERFACES_CHANGED
 from netplug_cli.runtime.controllers import Reconciler, Runtime
 from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Clock
@@ -72,6 +72,7 @@ class NodeNetwork:
         self.routes.note_kernel_change()
         for tasks in self._woken:
             tasks.wake(KERNEL_CHANGED)
+            tasks.wake(INTERFACES_CHANGED)
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def node_network(
         feed=feed, find_name=find_name, open_ipam=partial(_open_ipam, clock, log), clock=clock, chance=random
     )
     mtus = MTUSettings.parse(environ)
-    with closing(feed), LinuxRouting.open() as kernel, closing(MemoryKernelEvents()) as events:
+    with closing(feed), LinuxRouting.open() as kernel, LinuxKernelEvents.open(kernel.port) as events:
         routes = NodeRoutes(view=view, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus)
         yield NodeNetwork(feed, addresses, routes, events, clock)
 
