@@ -159,6 +159,7 @@ def _serve(
         )
         tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
         if network is not None:
+            registration.view = network.feed.view
             network.wake(tasks)
         metrics.expect_tasks(tasks.names)
         process = NodeProcess(

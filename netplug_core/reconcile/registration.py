@@ -249,9 +249,10 @@ def _choose_listed(
     trace: list[TraceStep] = []
     allowed = tuple(_allowed(method, family, interfaces, trace))
     if registered is not None:
-        kept = next((each.held for _, each in allowed if each.held.address == registered.address), None)
-        if kept is not None:
-            return Choice(kept, (*trace, TraceStep(str(kept), "kept, as it is registered")))
+        for interface, each in allowed:
+            if each.held.address == registered.address:
+                step = TraceStep(f"{interface.name} {each.held}", "kept, as it is registered")
+                return Choice(each.held, (*trace, step))
         trace.append(TraceStep(str(registered), "registered, but the method does not allow it now"))
     chosen: InterfaceAddress | None = None
     for interface, each in allowed:

@@ -45,7 +45,7 @@ REGISTRATION = RegistrationStatus(
             trace=(
                 "docker0: names with docker are of containers or networks of this machine",
                 "lo: the loopback interface",
-                "eth0 10.240.0.11/24: chosen",
+                "eth0 10.240.0.11/24: kept, as it is registered",
             ),
         ),
         AddressStatus(family="IPv6", trace=("IPv6: not asked for",)),

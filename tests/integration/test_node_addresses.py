@@ -293,7 +293,7 @@ def test_the_mtu_of_pods_follows_pools_and_what_is_configured(node: NetnsNode) -
     assert mtu_after(*(Delete(each.key, each.revision) for each in stored if each is not None)) == "9000"
 
 
-def test_a_process_follows_its_host_and_the_pools_by_itself(node: NetnsNode) -> None:
+def test_a_process_is_notified_of_changes_of_its_host_and_of_pools(node: NetnsNode) -> None:
     node.run("ip", "-batch", "-", stdin=_ONE_NIC + _SECOND_NIC)
     found = NodeOnHost(node, name="node-7.example")
     environ = {
@@ -301,14 +301,15 @@ def test_a_process_follows_its_host_and_the_pools_by_itself(node: NetnsNode) -> 
         "SQLITE_PATH": node.database,
         "NODENAME_FILE": node.file("nodename"),
         "IP": "autodetect",
-        "AUTODETECT_POLL_INTERVAL": "1s",
+        "AUTODETECT_POLL_INTERVAL": "1h",
     }
     process = start_node_process(node, environ=environ)
     wait_until(lambda: 'ipv4="10.241.0.11/16"' in process.lines, "the address is registered")
     wait_until(lambda: "the node is registered" in process.lines, "the node is registered")
     shown = node.run(sys.executable, "-m", "netplug_cli.wiring.ctl", "node", "address", "--socket", process.socket)
     assert shown.startswith("Node:        node-7.example\nMTU of pods: 1500\nIPv4:        10.241.0.11/16 (detected)\n")
-    assert "\n  eth1 10.241.0.11/16: chosen\n" in shown
+    assert "\n  docker0: names with docker are of containers or networks of this machine\n" in shown
+    assert "\n  eth1 10.241.0.11/16: " in shown, "chosen, or kept at the next look"
     node.run("ip", "link", "del", "eth1")
     wait_until(lambda: found.addresses() == ["10.240.0.11/24"], "the other address is registered")
     change(node, [Create(ippool_key("vxlan4"), pool("vxlan4", "10.66.0.0/16"))])

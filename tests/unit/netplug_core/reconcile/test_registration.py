@@ -277,7 +277,7 @@ def test_the_trace_says_what_was_considered() -> None:
         "eth0 10.240.0.11/24: not needed",
     ]
     kept = choose_address(ByInterface(("eth0",)), V4, (LO, ETH0), held("10.240.0.11/24"))
-    assert trace(kept) == ["lo: interface=eth0 does not match", "10.240.0.11/24: kept, as it is registered"]
+    assert trace(kept) == ["lo: interface=eth0 does not match", "eth0 10.240.0.11/24: kept, as it is registered"]
     skipped = choose_address(SkipInterface(("eth0",)), V4, (ETH0,), None)
     assert trace(skipped) == ["eth0: skip-interface=eth0 matches"]
     outside = choose_address(ByPrefix((Prefix.parse("10.9.0.0/16"),)), V4, (ETH0,), None)

@@ -83,7 +83,7 @@ def test_the_addresses_of_the_node_are_shown_with_how_they_were_chosen(harness: 
             "IPv4:        10.240.0.11/24 (detected)",
             "  docker0: names with docker are of containers or networks of this machine",
             "  lo: the loopback interface",
-            "  eth0 10.240.0.11/24: chosen",
+            "  eth0 10.240.0.11/24: kept, as it is registered",
             "IPv6:        none",
             "  IPv6: not asked for",
         ]
