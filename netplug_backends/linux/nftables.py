@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from typing import Final, Protocol, TypeAlias
 from attrs import define, field, frozen
 
 from netplug_backends.linux.netlink import NetlinkMessage, NetlinkProtocol, NetlinkSocket, decode_attributes
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 from netplug_core.dataplane.ruleset import (
     BaseChain,
@@ -315,7 +316,7 @@ def _read_element(listed: object, types: tuple[ElementType, ...], *, is_map: boo
     key, value = listed, None
     if is_map:
         key, text = listed if isinstance(listed, list) else [listed]  # a ValueError, if it is something else
-        value = Address.parse(str(text))
+        value = _parse_address(text)
     parts = _member(key, "concat") if len(types) > 1 else [key]
     if not isinstance(parts, list) or len(parts) != len(types):
         raise ValueError(listed)
@@ -328,11 +329,24 @@ def _read_part(listed: object, kind: ElementType, *, is_interval: bool) -> Addre
     if kind is ElementType.INTERFACE_NAME and isinstance(listed, str):
         return listed
     if not is_interval:
-        return Address.parse(str(listed))
+        return _parse_address(listed)
     if isinstance(listed, str):
-        return Address.parse(listed).host_prefix
+        return _parse_address(listed).host_prefix
     prefix = find_object({"listed": listed}, "listed", "prefix")
-    return Prefix.parse(f"{prefix.get('addr')}/{prefix.get('len')}")
+    length = prefix.get("len")
+    if not isinstance(length, int):
+        raise ValueError(listed)
+    return Prefix.at(_parse_address(prefix.get("addr")), length)
+
+
+def _parse_address(listed: object) -> Address:
+    """An address, as the library writes it. A set has thousands, so the C library reads them."""
+    text = str(listed)
+    family, number = (Family.IPV6, socket.AF_INET6) if ":" in text else (Family.IPV4, socket.AF_INET)
+    try:
+        return Address(family, int.from_bytes(socket.inet_pton(number, text), "big"))
+    except OSError:
+        raise ValueError(text) from None
 
 
 def _member(members: object, name: str) -> object:

@@ -459,17 +459,10 @@ def _declaration(named: NamedSet) -> Command:
 
 
 def _elements(named: NamedSet) -> Command:
-    return {"name": named.name, "elem": [_element(each) for each in sorted(named.elements, key=_order)]}
-
-
-def _order(element: Element) -> tuple[tuple[int, int, str], ...]:
-    return tuple(_order_of_part(each) for each in element.key)
-
-
-def _order_of_part(part: Part) -> tuple[int, int, str]:
-    if isinstance(part, str):
-        return (0, 0, part)
-    return (int(part), 0, "") if isinstance(part, Address) else (int(part.first), part.length, "")
+    return {
+        "name": named.name,
+        "elem": [_element(each) for each in named.elements],
+    }  # in any order, as the kernel sorts
 
 
 def _element(element: Element) -> object:
