@@ -6,13 +6,15 @@ makes what differs, in one transaction. Then connections to floating addresses t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from threading import Event
 from typing import TypeAlias
 
 from attrs import define, field, frozen
 
+from netplug_cli.node.stores import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
 from netplug_core.addressing import Address
-from netplug_core.clock import Deadline
+from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import (
     ChangeElements,
@@ -22,26 +24,47 @@ from netplug_core.dataplane.ruleset import (
     ReplaceTable,
     RulesetDataplane,
 )
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, LiveWatch, ShowsNodeEndpoints
+from netplug_core.datastore.view import View
+from netplug_core.keys import Key, Kind
 from netplug_core.log import Level, Log
-from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, Problem, Timing, Unfinished
+from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, Problem, Source, Timing, Unfinished
 from netplug_core.reconcile.nat import (
     FORMER_TABLE,
     NET_TABLE,
     NatFacts,
     TablePlan,
     find_changed_floating,
+    find_nat_facts,
     find_table_change,
     has_former_rule,
     plan_table,
 )
+from netplug_core.records import List, Revision, WatchEvent
+from netplug_core.resources.fields import Switch
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.node import NODE
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effective_settings
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
-__all__ = ["CHECK_EVERY_S", "REST_S", "FindFacts", "PacketFilter"]
+__all__ = [
+    "CHECK_EVERY_S", "ENDPOINTS_CHANGED", "NAT_KINDS", "REST_S", "FindFacts", "LocalEndpoints", "NodeFacts",
+    "PacketFilter",
+]  # fmt: skip
+
+NAT_KINDS: tuple[Kind[object], ...] = (NODE, IPPOOL, NODE_CONFIGURATION)
+"""What the packet filter follows from, beside the workload endpoints of the node."""
+
+ENDPOINTS_CHANGED = Source("endpoints of the node")
+"""A workload endpoint of the node has changed."""
 
 CHECK_EVERY_S = 10.0
 """The pause between two looks at the packet filter, and the longest one after a failure."""
 
 REST_S = 0.1
 """The shortest pause between two changes: nftables reads a set of prefixes whole before it changes it."""
+
+_Endpoints: TypeAlias = "Mapping[Key[object], WorkloadEndpoint]"
 
 FindFacts: TypeAlias = Callable[[Deadline], NatFacts | None]
 """What the table follows from now; None as long as it is not known whole."""
@@ -150,3 +173,127 @@ def _plan(look: _Look) -> Plan[_Step]:
     plan = None if look.facts is None else plan_table(look.facts)
     problems = () if plan is None else plan.problems
     return Plan(actions=(_Step(plan, look),), look_again_s=CHECK_EVERY_S, problems=problems)
+
+
+# --- what it follows from ---------------------------------------------------------------------------------------------
+
+
+@define(kw_only=True, eq=False)
+class LocalEndpoints:
+    """Follows the workload endpoints of this node, as long as floating addresses are enabled for it.
+
+    ``find_datastore`` is the open datastore of the node, ``note_change`` is called after each change.
+    """
+
+    view: View
+    find_name: Callable[[], str | None]
+    find_datastore: Callable[[], Datastore | None]
+    note_change: Callable[[], None]
+    clock: Clock
+    _found: _Endpoints | None = field(default=None, init=False)
+    _listing: _Endpoints | None = field(default=None, init=False)  # by a watch that begins with all of them
+    _revision: Revision | None = field(default=None, init=False)
+    _watch: LiveWatch | None = field(default=None, init=False)
+    _stopping: Event = field(factory=Event, init=False)
+
+    def find(self) -> tuple[WorkloadEndpoint, ...] | None:
+        """Those that are known; none if they are not needed, None as long as not all are known. Any thread may call."""
+        if not self._are_needed():
+            return ()
+        known = self._listing if self._has_listed() else self._found
+        return None if known is None else tuple(known.values())
+
+    def controller(self) -> Controller[Plan[None], None]:
+        """What follows; each pass is one watch."""
+        return Controller(
+            name="endpoint feed",
+            inputs=frozenset((NODE_CONFIGURATION,)),
+            observe=self._observe,
+            plan=lambda plan: plan,
+            act=lambda _action, _deadline: None,
+            failure="the workloads of this node cannot be followed; floating addresses stay as they are",
+            timing=Timing(step_s=LIVE_FOLLOW_S + CALL_TIMEOUT_S, stuck_s=2 * LIVE_FOLLOW_S, jitter=0.0),
+            interrupt=self._interrupt,
+        )
+
+    def _are_needed(self) -> bool:
+        name = self.find_name()
+        if name is None or not self.view.has_listed(NAT_KINDS):
+            return False
+        configurations = (record.value for record in self.view.list(NODE_CONFIGURATION))
+        return effective_settings(configurations, name).floating_ips is Switch.ENABLED
+
+    def _observe(self, _deadline: Deadline) -> Plan[None]:
+        name, store = self.find_name(), self.find_datastore()
+        if name is None or store is None or not self._are_needed():
+            return Plan(look_again_s=CHECK_EVERY_S)
+        clock = StoppableClock(self.clock, self._stopping)
+        if isinstance(store, ShowsNodeEndpoints):
+            self._follow_pods(store, name, Deadline.after(clock, LIVE_FOLLOW_S))
+        else:
+            self._follow_records(store, name, Deadline.after(clock, FOLLOW_S))
+        return Plan(look_again_s=None if self._stopping.is_set() else 0.0)
+
+    def _follow_records(self, store: Datastore, node: str, deadline: Deadline) -> None:
+        """Follow all endpoints, and keep those of this node. The watch goes on where the last one has ended."""
+        if self._revision is None:
+            listed = store.read((List(WORKLOAD_ENDPOINT),), deadline=deadline.capped(CALL_TIMEOUT_S))
+            records = listed.list(List(WORKLOAD_ENDPOINT))
+            self._found = {each.key: each.value for each in records if each.value.spec.node == node}
+            self._revision = listed.revision(WORKLOAD_ENDPOINT)
+            self.note_change()
+        try:
+            for event in store.watch({WORKLOAD_ENDPOINT: self._revision}, deadline=deadline):
+                self._found = _with_event(self._found or {}, event, node)
+                self._revision = event.revision
+                self.note_change()
+        except BaseException:
+            self._revision = None  # listed again in the next pass; what is known stays until then
+            raise
+
+    def _follow_pods(self, store: ShowsNodeEndpoints, node: str, deadline: Deadline) -> None:
+        """Follow the pods of this node. Each watch begins with all of them; until then, those of before are known."""
+        events = store.watch_endpoints(node, deadline=deadline)
+        self._listing, self._watch = {}, events if isinstance(events, LiveWatch) else None
+        try:
+            for event in events:
+                self._listing = _with_event(self._listing, event, node)
+                self.note_change()
+        finally:
+            if self._has_listed():
+                self._found = self._listing
+            self._watch = None
+
+    def _has_listed(self) -> bool:
+        watch = self._watch
+        return watch is not None and watch.current_until_s(WORKLOAD_ENDPOINT) is not None
+
+    def _interrupt(self) -> None:
+        self._stopping.set()
+        watch = self._watch
+        if watch is not None:
+            watch.close()
+
+
+def _with_event(known: _Endpoints, event: WatchEvent[object], node: str) -> _Endpoints:
+    """The endpoints after an event; a new value, as other threads read the old one."""
+    others = {key: value for key, value in known.items() if key != event.key}
+    value = event.value
+    return {**others, event.key: value} if isinstance(value, WorkloadEndpoint) and value.spec.node == node else others
+
+
+@define(kw_only=True, eq=False)
+class NodeFacts:
+    """What is known for the packet filter; see ``PacketFilter.find_facts``."""
+
+    view: View
+    find_name: Callable[[], str | None]
+    endpoints: LocalEndpoints
+
+    def __call__(self, _deadline: Deadline) -> NatFacts | None:
+        """The facts; None as long as something has not been listed."""
+        name = self.find_name()
+        if name is None or not self.view.has_listed(NAT_KINDS):
+            return None
+        endpoints = self.endpoints.find()
+        return None if endpoints is None else find_nat_facts(self.view, name, endpoints)

@@ -13,7 +13,7 @@ from typing import Final
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.routing import Tunnel, TunnelKind
+from netplug_core.dataplane.routing import IPIP_DEVICE, VXLAN_DEVICES
 from netplug_core.dataplane.ruleset import (
     BaseChain,
     Chain,
@@ -46,16 +46,23 @@ from netplug_core.dataplane.ruleset import (
     find_change,
     source_of,
 )
+from netplug_core.datastore.view import View
 from netplug_core.names import HOST_INTERFACE_PREFIX
 from netplug_core.reconcile.controller import Problem
 from netplug_core.resources.fields import MAX_PORT, PortRange, Switch
-from netplug_core.resources.ippool import AllowedUse, IPPool
-from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec, OutgoingExclusions
+from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation, IPPool
+from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.nodeconfiguration import (
+    NODE_CONFIGURATION,
+    NodeConfigurationSpec,
+    OutgoingExclusions,
+    effective_settings,
+)
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
     "FORMER_TABLE", "NET_TABLE", "NODE_LOOPBACK", "NatFacts", "TablePlan", "find_changed_floating",
-    "find_table_change", "has_former_rule", "plan_table",
+    "find_nat_facts", "find_table_change", "has_former_rule", "plan_table",
 ]  # fmt: skip
 
 NET_TABLE: Final = "netplug_net"
@@ -78,6 +85,7 @@ _FORMER_BASE: Final = BaseChain(ChainType.FILTER, Hook.PREROUTING, _RAW)
 _NOT_PROGRAMMED: Final = "a floating address is not programmed"
 _FIRST_RANDOM_PORT: Final = 1024
 _IPIP_PROTOCOL: Final = 4
+_VXLAN_PORT: Final = 4789
 
 
 # --- what it follows from ---------------------------------------------------------------------------------------------
@@ -88,7 +96,7 @@ class NatFacts:
     """What the table follows from.
 
     ``pools`` are all of the datastore, and ``node_addresses`` those of all nodes. ``own_families`` are those in which
-    this node has an address. ``endpoints`` and ``tunnels`` are those of this node, ``settings`` what holds for it.
+    this node has an address. ``endpoints`` are those of this node, ``settings`` what holds for it.
     """
 
     pools: tuple[IPPool, ...] = ()
@@ -96,7 +104,24 @@ class NatFacts:
     own_families: frozenset[Family] = frozenset(Family)
     node_addresses: frozenset[Address] = frozenset()
     endpoints: tuple[WorkloadEndpoint, ...] = ()
-    tunnels: tuple[Tunnel, ...] = ()
+
+
+def find_nat_facts(view: View, node: str, endpoints: Iterable[WorkloadEndpoint] = ()) -> NatFacts:
+    """The facts for a node, by what is stored. Nodes, pools and configurations of nodes have been listed."""
+    nodes = {record.value.metadata.name: record.value for record in view.list(NODE)}
+    addresses = {name: _addresses_of(each) for name, each in nodes.items()}
+    return NatFacts(
+        pools=tuple(record.value for record in view.list(IPPOOL)),
+        settings=effective_settings((record.value for record in view.list(NODE_CONFIGURATION)), node),
+        own_families=frozenset(address.family for address in addresses.get(node, ())),
+        node_addresses=frozenset(address for each in addresses.values() for address in each),
+        endpoints=tuple(endpoints),
+    )
+
+
+def _addresses_of(node: Node) -> tuple[Address, ...]:
+    found = (node.find_address(family) for family in Family)
+    return tuple(held.address for held in found if held is not None)
 
 
 @frozen
@@ -111,7 +136,7 @@ def plan_table(facts: NatFacts) -> TablePlan:
     """The table for some facts."""
     pools = _Pools.of(facts.pools)
     floating, problems = _plan_floating(facts)
-    wrapped = _Wrapped.of(facts.tunnels)
+    wrapped = _Wrapped.of(facts)
     has_floating = facts.settings.floating_ips is Switch.ENABLED
     outgoing = (
         *(_hairpin_rules() if has_floating else ()),
@@ -269,37 +294,46 @@ def _find_missing_addresses(facts: NatFacts, pools: _Pools) -> Iterator[Problem]
 
 @frozen
 class _Wrapped:
-    """What the tunnels of a node mean for packets: their devices, and what their wrapped packets look like."""
+    """What tunnels mean for packets: their devices, and what wrapped packets look like.
+
+    Disabled pools count, since their pods run on. So do settings that ask for tunnels which no pool needs.
+    """
 
     devices: tuple[str, ...]
-    vxlan_ports: tuple[int, ...]
+    vxlan_port: int | None
     has_ipip: bool
 
     @classmethod
-    def of(cls, tunnels: Iterable[Tunnel]) -> _Wrapped:
-        found = tuple(tunnels)
+    def of(cls, facts: NatFacts) -> _Wrapped:
+        settings, specs = facts.settings, [pool.spec for pool in facts.pools]
+        families = {spec.prefix.family for spec in specs if spec.vxlan_mode is not Encapsulation.NEVER}
+        if settings.is_vxlan_enabled is not None:
+            families = set(Family) if settings.is_vxlan_enabled else set()
+        has_ipip = any(spec.ipip_mode is not Encapsulation.NEVER for spec in specs)
+        if settings.is_ipip_enabled is not None:
+            has_ipip = settings.is_ipip_enabled
+        vxlan = tuple(VXLAN_DEVICES[family] for family in Family if family in families)
         return cls(
-            devices=tuple(sorted(each.name for each in found)),
-            vxlan_ports=tuple(sorted({each.port for each in found if each.kind is TunnelKind.VXLAN})),
-            has_ipip=any(each.kind is TunnelKind.IPIP for each in found),
+            devices=(*vxlan, *((IPIP_DEVICE,) if has_ipip else ())),
+            vxlan_port=(settings.vxlan_port or _VXLAN_PORT) if vxlan else None,
+            has_ipip=has_ipip,
         )
 
     def avoid_ports(self, ports: PortRange | None) -> PortRange | None:
-        """The longest part of a range without a port of VXLAN: an answer to such a port would be taken for VXLAN."""
-        for port in self.vxlan_ports:
-            whole = ports or PortRange(_FIRST_RANDOM_PORT, MAX_PORT)
-            if whole.first <= port <= whole.last:
-                parts = (PortRange(whole.first, port - 1), PortRange(port + 1, whole.last))
-                longest = max(parts, key=lambda part: part.last - part.first)
-                ports = longest if longest.first <= longest.last else whole
-        return ports
+        """The longest part of a range without the port of VXLAN: an answer to that port would be taken for VXLAN."""
+        port, whole = self.vxlan_port, ports or PortRange(_FIRST_RANDOM_PORT, MAX_PORT)
+        if port is None or not whole.first <= port <= whole.last:
+            return ports
+        parts = (PortRange(whole.first, port - 1), PortRange(port + 1, whole.last))
+        longest = max(parts, key=lambda part: part.last - part.first)
+        return longest if longest.first <= longest.last else whole
 
 
 def _guard_chains(wrapped: _Wrapped) -> Iterator[Chain]:
     """Wrapped packets come from nodes alone, and connection tracking does not see them: they are many, and are one."""
     if not wrapped.devices:
         return
-    vxlan = [Match(Payload("udp", "dport"), port) for port in wrapped.vxlan_ports]
+    vxlan = [Match(Payload("udp", "dport"), port) for port in (wrapped.vxlan_port,) if port is not None]
     if vxlan:
         for name, hook, address_of in (
             ("untracked-in", Hook.PREROUTING, source_of),

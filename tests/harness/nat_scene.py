@@ -19,7 +19,6 @@ from netplug_backends.linux.netns import entered_namespace
 from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_cli.node.packet_filter import PacketFilter
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.routing import Tunnel
 from netplug_core.reconcile.nat import NatFacts
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec
@@ -126,7 +125,6 @@ class NatScene:
         *pools: IPPool,
         settings: NodeConfigurationSpec | None = None,
         endpoints: tuple[WorkloadEndpoint, ...] = (),
-        tunnels: tuple[Tunnel, ...] = (),
     ) -> None:
         """Let the controller make one pass with these facts; no problem is found."""
         self.facts = NatFacts(
@@ -134,7 +132,6 @@ class NatScene:
             settings=settings or NodeConfigurationSpec(),
             node_addresses=frozenset(map(Address.parse, (self.addresses.node, self.addresses.other_node))),
             endpoints=endpoints,
-            tunnels=tunnels,
         )
         with self.inside():
             outcome = self._filter.controller().reconcile(SystemClock(), lambda: True)

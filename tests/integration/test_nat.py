@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from threading import Event, Thread
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.routing import Tunnel, TunnelKind
 from netplug_core.resources.fields import PortRange
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec, OutgoingExclusions
@@ -22,17 +22,13 @@ pytestmark = [pytest.mark.netns]
 
 NODE = ""
 VXLAN = 4789
+WITH_VXLAN = NodeConfigurationSpec(is_vxlan_enabled=True)
 
 
 @pytest.fixture(params=list(Family), ids=str)
 def scene(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[NatScene]:
     with open_scene(node, request.param) as opened:
         yield opened
-
-
-def tunnel(scene: NatScene) -> Tunnel:
-    local, own = Address.parse(scene.addresses.node), Address.parse(scene.addresses.tunnel)
-    return Tunnel(name="vxlan.netplug", kind=TunnelKind.VXLAN, address=own, local=local, mtu=1450, port=VXLAN)
 
 
 # --- outgoing NAT -----------------------------------------------------------------------------------------------------
@@ -83,8 +79,8 @@ def test_ports_address_and_interface_may_be_configured(scene: NatScene) -> None:
 
 
 def test_with_vxlan_no_answer_can_be_taken_for_a_wrapped_packet(scene: NatScene) -> None:
-    narrow = NodeConfigurationSpec(nat_port_range=PortRange(VXLAN - 1, VXLAN + 2))
-    scene.program(pool(scene.addresses.pods, nat=True), settings=narrow, tunnels=(tunnel(scene),))
+    narrow = evolve(WITH_VXLAN, nat_port_range=PortRange(VXLAN - 1, VXLAN + 2))
+    scene.program(pool(scene.addresses.pods, nat=True), settings=narrow)
     ports = {scene.seen_source(scene.web.name, scene.addresses.outside, WORLD)[1] for _ in range(20)}
     assert ports <= {VXLAN + 1, VXLAN + 2}
 
@@ -124,7 +120,7 @@ def test_one_prefix_of_many_changes_and_nat_is_never_absent(scene: NatScene) -> 
 
 def test_only_nodes_reach_the_port_of_vxlan_and_their_packets_are_not_tracked(scene: NatScene) -> None:
     own = scene.addresses
-    scene.program(tunnels=(tunnel(scene),))
+    scene.program(settings=WITH_VXLAN)
     with scene.socket_at(NODE, own.node, VXLAN) as receiver:
         for source in (own.outside, own.other_node):
             with scene.socket_at(WORLD, source) as sender:
@@ -135,8 +131,8 @@ def test_only_nodes_reach_the_port_of_vxlan_and_their_packets_are_not_tracked(sc
         receiver.sendto(b"wrapped", (own.other_node, VXLAN))
         with scene.inside():
             assert LinuxConnections().forget({Address.parse(own.other_node)}) == 0
-        external = NodeConfigurationSpec(external_nodes=(Prefix.parse(own.outsides),))
-        scene.program(tunnels=(tunnel(scene),), settings=external)
+        external = evolve(WITH_VXLAN, external_nodes=(Prefix.parse(own.outsides),))
+        scene.program(settings=external)
         with scene.socket_at(WORLD, own.outside) as sender:
             sender.sendto(b"external", (own.node, VXLAN))
         assert receiver.recvfrom(100)[0] == b"external"
@@ -144,7 +140,7 @@ def test_only_nodes_reach_the_port_of_vxlan_and_their_packets_are_not_tracked(sc
 
 def test_other_packets_to_that_port_go_through_the_node_as_ever(scene: NatScene) -> None:
     own = scene.addresses
-    scene.program(pool(own.pods, nat=True), tunnels=(tunnel(scene),))
+    scene.program(pool(own.pods, nat=True), settings=WITH_VXLAN)
     with scene.socket_at(WORLD, own.outside, VXLAN) as server, scene.socket_at(scene.web.name) as client:
         client.sendto(b"request", (own.outside, VXLAN))
         _, peer = server.recvfrom(100)
@@ -167,7 +163,7 @@ def test_the_nodes_own_packets_into_a_tunnel_have_its_address(scene: NatScene) -
         f"-n {WORLD} route add {own.tunnel} dev stand-in",
     ):
         node.run("ip", *line.split())
-    scene.program(tunnels=(tunnel(scene),))
+    scene.program(settings=WITH_VXLAN)
     assert scene.seen_source(NODE, own.other_pod, WORLD, source=own.node)[0] == own.tunnel
     assert scene.seen_source(NODE, own.other_pod, WORLD)[0] == own.tunnel
     assert scene.source_of_web(own.other_pod) == own.web

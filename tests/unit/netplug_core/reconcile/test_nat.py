@@ -3,8 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.routing import Tunnel, TunnelKind
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.ruleset import (
     BaseChain,
     ChainOutline,
@@ -17,21 +16,31 @@ from netplug_core.dataplane.ruleset import (
     PacketTable,
     ReplaceTable,
 )
+from netplug_core.datastore.view import View
 from netplug_core.reconcile.nat import (
     FORMER_TABLE,
     NET_TABLE,
     NatFacts,
     TablePlan,
     find_changed_floating,
+    find_nat_facts,
     find_table_change,
     has_former_rule,
     plan_table,
 )
+from netplug_core.records import List, Query, ReadResult, Record, Revision, Snapshot
 from netplug_core.resources.fields import PortRange, Switch
-from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec
+from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.nodeconfiguration import NodeConfigurationSpec, OutgoingExclusions
+from netplug_core.resources.node import NODE, Node, NodeBGP, NodeSpec
+from netplug_core.resources.nodeconfiguration import (
+    NODE_CONFIGURATION,
+    NodeConfiguration,
+    NodeConfigurationSpec,
+    OutgoingExclusions,
+)
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.testing.clock import ManualClock
 from tests.harness.rulesets import elements, rules
 
 LOOPBACK = "loopback: iifname netp* ip daddr 127.0.0.0/8 drop"
@@ -51,17 +60,17 @@ def address_set(*texts: str) -> frozenset[Address]:
     return frozenset(map(Address.parse, texts))
 
 
-def tunnel(kind: TunnelKind = TunnelKind.VXLAN, *, name: str = "vxlan.netplug", port: int = 4789) -> Tunnel:
-    local, own = Address.parse("192.0.2.1"), Address.parse("10.0.0.1")
-    own_port = port if kind is TunnelKind.VXLAN else 0
-    return Tunnel(name=name, kind=kind, address=own, local=local, mtu=1450, port=own_port)
+def wrapped(text: str = "10.9.0.0/16", *, ipip: bool = False) -> IPPool:
+    """A pool whose packets are wrapped."""
+    made = pool(text, is_disabled=True)
+    crossing, never = Encapsulation.CROSS_SUBNET, Encapsulation.NEVER
+    vxlan, ip = (never, crossing) if ipip else (crossing, never)
+    return evolve(made, spec=evolve(made.spec, vxlan_mode=vxlan, ipip_mode=ip))
 
 
-def plan(
-    *pools: IPPool, settings: NodeConfigurationSpec | None = None, tunnels: tuple[Tunnel, ...] = ()
-) -> PacketTable:
+def plan(*pools: IPPool, settings: NodeConfigurationSpec | None = None) -> PacketTable:
     """The table of a node without workloads; no problem is found."""
-    facts = NatFacts(pools=pools, settings=settings or NodeConfigurationSpec(), tunnels=tunnels)
+    facts = NatFacts(pools=pools, settings=settings or NodeConfigurationSpec())
     planned = plan_table(facts)
     assert planned.problems == ()
     return planned.table
@@ -182,7 +191,7 @@ def test_a_node_without_an_address_of_a_family_may_not_translate(
 def test_only_nodes_send_to_the_port_of_vxlan_and_it_is_not_tracked() -> None:
     settings = NodeConfigurationSpec(external_nodes=(Prefix.parse("198.51.100.0/24"), Prefix.parse("198.51.100.7/32")))
     nodes = address_set("192.0.2.1", "2001:db8::1")
-    table = plan_table(NatFacts(settings=settings, node_addresses=nodes, tunnels=(tunnel(),))).table
+    table = plan_table(NatFacts(pools=(wrapped(),), settings=settings, node_addresses=nodes)).table
     saddr = [f"{protocol} saddr @{name}" for protocol, name in (("ip", "nodes4"), ("ip", "external4"))]
     saddr += [f"{protocol} saddr @{name}" for protocol, name in (("ip6", "nodes6"), ("ip6", "external6"))]
     assert rules(table) == [
@@ -204,20 +213,20 @@ def test_only_nodes_send_to_the_port_of_vxlan_and_it_is_not_tracked() -> None:
 
 
 def test_the_nodes_own_packets_into_a_tunnel_get_its_address() -> None:
-    table = plan(tunnels=(tunnel(), tunnel(name="vxlan6.netplug")))
+    table = plan(wrapped(), wrapped("fd09::/64"))
     into = "outgoing: oifname @tunnels fib saddr . oif type != local fib saddr type local"
     assert rules(table, "outgoing") == [f"{into} l4proto udp masquerade to :4790-65535", f"{into} masquerade"]
     assert elements(table, "tunnels") == {"vxlan.netplug", "vxlan6.netplug"}
 
 
 def test_ipip_is_guarded_too_and_has_no_port() -> None:
-    table = plan(tunnels=(tunnel(TunnelKind.IPIP, name="ipip.netplug"),))
+    table = plan(wrapped(ipip=True))
     assert rules(table, "wrapped") == ["wrapped: l4proto 4 goto from-nodes"]
     assert [chain.name for chain in table.chains] == ["loopback", "from-nodes", "wrapped", "outgoing"]
     assert rules(table, "outgoing") == [
         "outgoing: oifname @tunnels fib saddr . oif type != local fib saddr type local masquerade"
     ]
-    both = plan(tunnels=(tunnel(), tunnel(TunnelKind.IPIP, name="ipip.netplug")))
+    both = plan(wrapped(), wrapped(ipip=True))
     assert rules(both, "wrapped") == ["wrapped: udp dport 4789 goto from-nodes", "wrapped: l4proto 4 goto from-nodes"]
 
 
@@ -235,8 +244,8 @@ def test_ipip_is_guarded_too_and_has_no_port() -> None:
     ],
 )
 def test_with_vxlan_udp_leaves_from_other_ports(port: int, configured: PortRange | None, udp: str | None) -> None:
-    settings = NodeConfigurationSpec(nat_port_range=configured)
-    table = plan(pool("10.0.0.0/16", nat=True), settings=settings, tunnels=(tunnel(port=port),))
+    settings = NodeConfigurationSpec(nat_port_range=configured, vxlan_port=port)
+    table = plan(pool("10.0.0.0/16", nat=True), wrapped(), settings=settings)
     found = [rule for rule in rules(table, "outgoing") if "nat_pools4" in rule]
     ports = f" to :{configured.first}-{configured.last}" if configured else ""
     assert found == [
@@ -244,6 +253,19 @@ def test_with_vxlan_udp_leaves_from_other_ports(port: int, configured: PortRange
         *([f"{FROM_POOLS} l4proto tcp masquerade{ports}"] if configured else []),
         f"{FROM_POOLS} masquerade",
     ]
+
+
+@pytest.mark.parametrize(
+    "settings, devices",
+    [
+        (NodeConfigurationSpec(is_vxlan_enabled=True), {"vxlan.netplug", "vxlan6.netplug", "ipip.netplug"}),
+        (NodeConfigurationSpec(is_vxlan_enabled=False), {"ipip.netplug"}),
+        (NodeConfigurationSpec(is_ipip_enabled=False), {"vxlan.netplug"}),
+        (NodeConfigurationSpec(is_ipip_enabled=True), {"vxlan.netplug", "ipip.netplug"}),
+    ],
+)
+def test_settings_of_tunnels_win_over_pools(settings: NodeConfigurationSpec, devices: set[str]) -> None:
+    assert elements(plan(wrapped(), wrapped(ipip=True), settings=settings), "tunnels") == devices
 
 
 # --- floating addresses -----------------------------------------------------------------------------------------------
@@ -341,6 +363,44 @@ def test_a_mapping_that_two_endpoints_name_is_one() -> None:
 def test_a_floating_address_that_is_anothers_is_not_programmed(pair: tuple[str, str], reason: str) -> None:
     web, database = with_nats("web", ("10.0.0.5",), pair), with_nats("db", ("10.0.0.7",))
     assert floating(web, database, nodes=address_set("192.0.2.1")) == (set(), [reason])
+
+
+# --- the facts of a node ----------------------------------------------------------------------------------------------
+
+
+def node(name: str, ipv4: str | None = None, ipv6: str | None = None) -> Node:
+    one, other = (None if text is None else InterfaceAddress.parse(text) for text in (ipv4, ipv6))
+    bgp = NodeBGP(ipv4_address=one, ipv6_address=other)
+    return Node(metadata=Metadata(name=name), spec=NodeSpec(bgp=None if bgp == NodeBGP() else bgp))
+
+
+def view_of(*values: Node | IPPool | NodeConfiguration) -> View:
+    """A view that has listed nodes, pools and configurations."""
+    kinds = {NODE: Node, IPPOOL: IPPool, NODE_CONFIGURATION: NodeConfiguration}
+    view = View(clock=ManualClock(), uncached_kinds=frozenset())
+    results: dict[Query, ReadResult] = {}
+    for kind, cls in kinds.items():
+        found = sorted((each for each in values if isinstance(each, cls)), key=lambda each: each.metadata.name)
+        records = (Record(kind.key(each.metadata.name), each, Revision("1")) for each in found)
+        results[List(kind)] = ReadResult(tuple(records))
+    view.follow_lists(Snapshot(results, dict.fromkeys(kinds, Revision("1"))), now_s=0.0)
+    return view
+
+
+def test_the_facts_of_a_node_are_in_the_datastore() -> None:
+    one = pool("10.0.0.0/16", nat=True)
+    configuration = NodeConfiguration(metadata=Metadata(name="node.n1"), spec=ENABLED)
+    nodes = (node("n1", "192.0.2.1/24"), node("n2", "192.0.2.2/24", "2001:db8::2/64"), node("n3"))
+    view = view_of(*nodes, one, configuration)
+    assert find_nat_facts(view, "n1", [WEB]) == NatFacts(
+        pools=(one,),
+        settings=ENABLED,
+        own_families=frozenset({Family.IPV4}),
+        node_addresses=address_set("192.0.2.1", "192.0.2.2", "2001:db8::2"),
+        endpoints=(WEB,),
+    )
+    assert find_nat_facts(view, "n2").own_families == frozenset(Family)
+    assert find_nat_facts(view, "n9").own_families == frozenset()
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
