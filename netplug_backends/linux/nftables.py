@@ -65,6 +65,7 @@ _NOT_INSTALLED = f"neither {LIBRARY} nor the program {_PROGRAM} is installed; ru
 _FOLDERS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin:/usr/local/bin"
 _READING, _PROGRAMMING = "reading the packet filter", "programming the packet filter"
 _PROGRAM_TIMEOUT_S = 60
+_ATTEMPTS = 5  # a listing fails while another process replaces the table
 
 _NFGENMSG = struct.Struct("!BBH")
 _REQUEST, _GETGEN, _GENERATION = 0x1, 10 << 8 | 16, 1
@@ -211,12 +212,14 @@ class NftablesRuleset:
             raise KernelError(_PROGRAMMING, answer.error)
 
     def _list(self, name: str) -> ObservedTable | None:
-        answer = self._run(({"list": {"table": {"family": "inet", "name": name}}},), _READING)
-        if not answer.error:
-            return read_listing(name, answer.output)
-        tables = self._run(({"list": {"tables": {"family": "inet"}}},), _READING)
-        if not tables.error and all(find_member(each, "table", "name") != name for each in _listed(tables.output)):
-            return None
+        answer = _Answer("")
+        for _ in range(_ATTEMPTS):
+            answer = self._run(({"list": {"table": {"family": "inet", "name": name}}},), _READING)
+            if not answer.error:
+                return read_listing(name, answer.output)
+            tables = self._run(({"list": {"tables": {"family": "inet"}}},), _READING)
+            if not tables.error and all(find_member(each, "table", "name") != name for each in _listed(tables.output)):
+                return None
         raise KernelError(_READING, answer.error)
 
     def _run(self, commands: Sequence[Command], operation: str) -> _Answer:

@@ -130,7 +130,7 @@ def _serve(
     from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
-    from netplug_cli.wiring.node_network import node_network, open_node_datastore
+    from netplug_cli.wiring.node_network import loopback_filter, node_network, open_node_datastore
     from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_registration, node_tasks
     from netplug_core import __version__
 
@@ -155,7 +155,7 @@ def _serve(
         controllers = (
             calls.replay.controller(),
             *node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container),
-            *(() if network is None else network.controllers()),
+            *((loopback_filter(log),) if network is None else network.controllers()),
         )
         tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
         if network is not None:

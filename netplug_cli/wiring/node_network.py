@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from random import random
 from threading import Lock
 
-from attrs import field, frozen
+from attrs import frozen
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
+from netplug_backends.linux.conntrack import LinuxConnections
+from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
+from netplug_cli.node.packet_filter import ENDPOINTS_CHANGED, NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
 from netplug_cli.node.routing import KERNEL_CHANGED, NetworkFeed, NodeRoutes, TunnelAddresses, kernel_events_controller
 from netplug_cli.node.tasks import INTERFACES_CHANGED
 from netplug_cli.runtime.controllers import Reconciler, Runtime
@@ -29,10 +32,11 @@ from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Log
 from netplug_core.netconf.model import BLOCK_IPAM
+from netplug_core.reconcile.controller import Source
 from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["BACKEND_VARIABLE", "NodeNetwork", "node_network", "open_node_datastore"]
+__all__ = ["BACKEND_VARIABLE", "NodeNetwork", "loopback_filter", "node_network", "open_node_datastore"]
 
 BACKEND_VARIABLE = "NETPLUG_NETWORKING_BACKEND"
 """Who makes routes to other nodes. ``none``: another program does, and this process makes none."""
@@ -50,9 +54,10 @@ class NodeNetwork:
     addresses: TunnelAddresses
     routes: NodeRoutes
     events: KernelEvents
+    endpoints: LocalEndpoints
+    packet_filter: PacketFilter
     clock: Clock
-
-    _woken: list[Runtime] = field(factory=list, init=False)
+    woken: list[Runtime]
 
     def controllers(self) -> tuple[Reconciler, ...]:
         """All of them."""
@@ -61,16 +66,18 @@ class NodeNetwork:
             self.addresses.controller(),
             self.routes.controller(),
             kernel_events_controller(self.events, self._note_kernel_change, clock=self.clock),
+            self.endpoints.controller(),
+            self.packet_filter.controller(frozenset((*NAT_KINDS, ENDPOINTS_CHANGED))),
         )
 
     def wake(self, tasks: Runtime) -> None:
         """Let changes of the datastore and of the kernel wake those that they concern."""
         tasks.watch(self.feed.view)
-        self._woken.append(tasks)
+        self.woken.append(tasks)
 
     def _note_kernel_change(self) -> None:
         self.routes.note_kernel_change()
-        for tasks in self._woken:
+        for tasks in self.woken:
             tasks.wake(KERNEL_CHANGED)
             tasks.wake(INTERFACES_CHANGED)
 
@@ -99,7 +106,31 @@ def node_network(
     mtus = MTUSettings.parse(environ)
     with closing(feed), LinuxRouting.open() as kernel, LinuxKernelEvents.open(kernel.port) as events:
         routes = NodeRoutes(view=view, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus)
-        yield NodeNetwork(feed, addresses, routes, events, clock)
+        woken: list[Runtime] = []
+        endpoints = LocalEndpoints(
+            view=view,
+            find_name=find_name,
+            find_datastore=lambda: feed.datastore,
+            note_change=partial(_wake, woken, ENDPOINTS_CHANGED),
+            clock=clock,
+        )
+        packet_filter = PacketFilter(
+            ruleset=NftablesRuleset(),
+            connections=LinuxConnections(),
+            log=log,
+            find_facts=NodeFacts(view=view, find_name=find_name, endpoints=endpoints),
+        )
+        yield NodeNetwork(feed, addresses, routes, events, endpoints, packet_filter, clock, woken)
+
+
+def loopback_filter(log: Log) -> Reconciler:
+    """The packet filter of a node whose network another program makes: it guards the node's loopback alone."""
+    return PacketFilter(ruleset=NftablesRuleset(), connections=LinuxConnections(), log=log).controller()
+
+
+def _wake(runtimes: Iterable[Runtime], source: Source) -> None:
+    for each in runtimes:
+        each.wake(source)
 
 
 def _open_ipam(clock: Clock, log: Log, datastore: Datastore) -> AbstractContextManager[IPAM]:

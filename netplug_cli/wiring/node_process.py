@@ -18,12 +18,9 @@ from netplug_backends.host.placing import RunInContainer, run_here
 from netplug_backends.host.release_records import ReleaseRecordFolder
 from netplug_backends.host.requirements import look_for_plugins
 from netplug_backends.linux.addresses import find_interfaces, find_source_address
-from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_backends.linux.netns import is_own_namespace
-from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_cli.logs import Logger
 from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
-from netplug_cli.node.packet_filter import PacketFilter
 from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
 from netplug_cli.node.tasks import (
     LOOK_EVERY_S,
@@ -347,7 +344,6 @@ def node_tasks(
     in_pod = in_container or run_here
     refresh = find_token_refresh(environ, log, in_pod)
     controllers: tuple[Reconciler, ...] = (
-        PacketFilter(ruleset=NftablesRuleset(), connections=LinuxConnections(), log=log).controller(),
         *registration.controllers(),
         plugins.controller(),
     )

@@ -155,9 +155,7 @@ class NodeOnHost:
             **environ,
         }
         credentials, plugins = KnownCredentials(SystemClock()), helper_plugins({"CNI_NET_DIR": "/nowhere"})
-        _packet_filter, *registration = node_tasks(
-            variables, node_registration(variables, "", self.log), self.log, credentials, plugins
-        )
+        registration = node_tasks(variables, node_registration(variables, "", self.log), self.log, credentials, plugins)
         self.driven = DrivenControllers(registration, clock=self.clock, log=self.log)
         self.pass_time(0.0)
 

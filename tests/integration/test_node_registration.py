@@ -107,7 +107,7 @@ def test_on_etcd_a_node_has_the_labels_of_the_clusters_node(
 def looked(environ: Mapping[str, str]) -> list[str]:
     """The lines of one look at a node whose labels have changed, but for those about its addresses and the release."""
     log = Lines()
-    _packet_filter, *registration = node_tasks(
+    registration = node_tasks(
         environ,
         node_registration(environ, "", log),
         log,

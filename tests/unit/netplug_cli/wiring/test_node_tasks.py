@@ -115,7 +115,7 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
         "ENDPOINT_STATUS_DIR": str(tmp_path / "endpoint-status"),
     }
     log = Lines()
-    _packet_filter, *registration = node_tasks(
+    registration = node_tasks(
         environ,
         node_registration(environ, "", log),
         log,
