@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 __all__ = [
-    "COMPLETE_VARIABLE", "LOG_LEVELS", "OPTIONS_META_KEY", "global_options", "remember_log_level", "remember_option",
+    "COMPLETE_VARIABLE", "LOG_LEVELS", "OPTIONS_META_KEY", "global_options", "log_level_advice", "remember_option",
 ]  # fmt: skip
 
 COMPLETE_VARIABLE = "_NETPLUGCTL_COMPLETE"
@@ -17,6 +17,7 @@ COMPLETE_VARIABLE = "_NETPLUGCTL_COMPLETE"
 OPTIONS_META_KEY = "netplugctl.options"
 """The member of click's ``meta`` with the values of the global options."""
 
+_SHORT = "-l"
 LOG_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug")
 """The words that ``--log-level`` accepts."""
 
@@ -27,9 +28,17 @@ def remember_option(context: click.Context, parameter: click.Parameter, value: o
         context.meta.setdefault(OPTIONS_META_KEY, {})[parameter.name] = value
 
 
-def remember_log_level(context: click.Context, level: str) -> None:
-    """Store a log level that a command was given by an option of its own."""
-    context.meta.setdefault(OPTIONS_META_KEY, {})["log_level"] = level
+def log_level_advice(word: str) -> str:
+    """What to write in place of ``-l`` and the name of a log level, which earlier releases took."""
+    return f"-l selects by labels; the log level is --log-level {word}."
+
+
+def _refuse_short(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        is_level = value.lower() in LOG_LEVELS
+        raise click.UsageError(
+            log_level_advice(value) if is_level else "-l selects by labels, and this takes no selector."
+        )
 
 
 def global_options(*, is_hidden: bool, taken: Collection[str] = ()) -> list[click.Parameter]:
@@ -38,7 +47,7 @@ def global_options(*, is_hidden: bool, taken: Collection[str] = ()) -> list[clic
     ``taken`` are spellings that the command has options of its own for.
     """
     option = partial(click.Option, expose_value=False, callback=remember_option, hidden=is_hidden)
-    return [
+    options: list[click.Parameter] = [
         option(
             ["-c", "--config"],
             type=click.Path(),
@@ -47,10 +56,15 @@ def global_options(*, is_hidden: bool, taken: Collection[str] = ()) -> list[clic
         ),
         option(["--context"], metavar="NAME", help="The context of the kubeconfig, in place of the current one."),
         option(
-            [spelling for spelling in ("-l", "--log-level") if spelling not in taken],
+            ["--log-level"],
             type=click.Choice(LOG_LEVELS, case_sensitive=False),
             help="How much to print: info shows which datastore is used, debug every call to it.  [default: panic]",
             metavar="LEVEL",
         ),
         option(["--allow-version-mismatch"], is_flag=True, help="Continue if the cluster runs a newer release."),
     ]
+    if _SHORT not in taken:
+        # Not an option, but the error about it says what people mean who type it.
+        refused = [_SHORT, "refused_selector"]
+        options.append(click.Option(refused, hidden=True, expose_value=False, callback=_refuse_short))
+    return options

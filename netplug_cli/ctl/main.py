@@ -30,25 +30,34 @@ __all__ = ["run"]
 
 # Each command: its module, its name there, and its line in --help, so that --help imports no command.
 _COMMANDS = {
+    "annotate": ("netplug_cli.ctl.commands.edit", "annotate", "Set or remove annotations of resources."),
+    "api-resources": ("netplug_cli.ctl.commands.describe", "api_resources", "Show the kinds of resources."),
     "apply": ("netplug_cli.ctl.commands.resources", "apply", "Create or change resources from files."),
     "completion": (
         "netplug_cli.ctl.commands.completion",
         "completion",
         "Print the script that completes words in a shell.",
     ),
+    "config": ("netplug_cli.ctl.commands.config", "config", "Show the configuration of this tool."),
     "create": ("netplug_cli.ctl.commands.resources", "create", "Create resources from files."),
     "datastore": ("netplug_cli.ctl.commands.datastore", "datastore", "Lock the datastore; move it into another one."),
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
+    "describe": (
+        "netplug_cli.ctl.commands.describe",
+        "describe",
+        "Show resources with what uses them and what is unusual.",
+    ),
     "diff": ("netplug_cli.ctl.commands.resources", "diff", "Show what apply would change."),
     "edit": ("netplug_cli.ctl.commands.edit", "edit", "Change a resource in an editor."),
+    "explain": ("netplug_cli.ctl.commands.describe", "explain", "Say what the fields of a kind mean."),
     "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
     "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine or into a cluster."),
     "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show, check and configure IP address management."),
-    "label": ("netplug_cli.ctl.commands.resources", "label", "Set or remove a label of a resource."),
+    "label": ("netplug_cli.ctl.commands.edit", "label", "Set or remove labels of resources."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
     "lint": ("netplug_cli.ctl.commands.lint", "lint", "Find what is wrong in configurations and manifests."),
     "node": ("netplug_cli.ctl.commands.node", "node", "Show the node process of this machine."),
-    "patch": ("netplug_cli.ctl.commands.resources", "patch", "Change parts of a resource."),
+    "patch": ("netplug_cli.ctl.commands.edit", "patch", "Change parts of a resource."),
     "pool": ("netplug_cli.ctl.commands.pool", "pool", "Empty a pool and delete it, or replace it by another one."),
     "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
     "simulate": ("netplug_cli.ctl.commands.simulate", "simulate", "Simulate how pools serve generated nodes and pods."),
@@ -59,6 +68,7 @@ _COMMANDS = {
         "validate",
         "Check files, together, against every rule that needs no datastore.",
     ),
+    "wait": ("netplug_cli.ctl.commands.wait", "wait", "Wait until resources exist, are gone or have a value."),
     "version": ("netplug_cli.ctl.commands.version", "version", "Show the versions of this tool and of the cluster."),
 }
 
@@ -148,7 +158,9 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
 
         return answer_shell(partial(netplugctl.main, [], prog_name="netplugctl", obj=make_session))
     try:
-        status = netplugctl.main(list(argv), prog_name="netplugctl", standalone_mode=False, obj=make_session)
+        status = netplugctl.main(
+            _with_flags(list(argv)), prog_name="netplugctl", standalone_mode=False, obj=make_session
+        )
     except click.ClickException as error:
         _print_click_error(error)
         return error.exit_code
@@ -159,6 +171,22 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
         print_error(_error_text(error))
         return 1
     return status if isinstance(status, int) else 0
+
+
+_DRY_RUNS = {"--dry-run=client": ("--dry-run",), "--dry-run=server": ("--dry-run",), "--dry-run=none": ()}
+
+
+def _with_flags(argv: list[str]) -> list[str]:
+    """The words of a command line, with kubectl's forms of ``--dry-run`` as the flag that they stand for.
+
+    ``help COMMAND`` is the same as ``COMMAND --help``.
+    What is stored is read, judged and not changed in both of kubectl's dry runs, so they are the same here.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    if argv[:1] == ["help"] and not any(word.startswith("-") for word in argv[1:]):
+        return [*argv[1:], "--help"]
+    words = [found for word in argv[:end] for found in _DRY_RUNS.get(word, (word,))]
+    return [*words, *argv[end:]]
 
 
 def _print_click_error(error: click.ClickException) -> None:

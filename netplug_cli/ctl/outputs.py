@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OUTPUT", "Columns", "CustomColumns", "Every", "Item", "JSONPath", "Member", "ObjectFormat", "OutputFormat",
     "PathError", "Template", "UnknownColumn", "columns_of_width", "format_value", "parse_columns", "parse_path",
-    "parse_template", "unescape",
+    "parse_template", "unescape", "with_labels",
 ]  # fmt: skip
 
 
@@ -224,6 +224,22 @@ def columns_of_width(kind: ResourceKind, width: Width, leading: Sequence[str] = 
     """The columns of the table of a kind; ``leading`` ones are put in front."""
     headers = (*leading, *table_headers(kind, width))
     return Columns(headers, lambda record: table_row(record.value, headers))
+
+
+def with_labels(columns: Columns, names: Sequence[str], *, shows_all: bool) -> Columns:
+    """The columns with one for each label of a name, and with a last one for all labels."""
+    if not names and not shows_all:
+        return columns
+    own = tuple(name.rpartition("/")[2].upper() for name in names)
+    headers = (*columns.headers, *own, *(("LABELS",) if shows_all else ()))
+
+    def cells(record: Record[Resource]) -> tuple[str, ...]:
+        labels = dict(record.value.metadata.labels)
+        joined = ",".join(f"{name}={text}" for name, text in labels.items()) or _NOTHING
+        named = (labels.get(name, "") for name in names)
+        return (*columns.cells(record), *named, *((joined,) if shows_all else ()))
+
+    return Columns(headers, cells)
 
 
 def parse_columns(text: str) -> CustomColumns:

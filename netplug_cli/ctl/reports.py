@@ -11,13 +11,14 @@ from typing import assert_never
 import click
 from attrs import Factory, define
 
+from netplug_cli.ctl.arguments import format_key
 from netplug_cli.ctl.documents import STDIN, read_text
 from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.formatting import escape_unprintable, print_error
 from netplug_core.encoding.allocation_report import decode_report, encode_report
 from netplug_core.errors import NetplugError
-from netplug_core.flows.resources.outcome import Effect, Outcome
+from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
 from netplug_core.ipam.gc.model import CollectionReport, GCAction
 from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
 from netplug_core.resources.manifest import Manifest
@@ -61,11 +62,14 @@ _CONDITIONALS = {
 class ChangeReport:
     """The results of one run of a verb. Successes are printed at once, failures with the summary.
 
-    ``is_dry_run``: they are what would have happened. ``explain`` may say more of an error.
+    ``is_dry_run``: they are what would have happened. ``output`` is ``name`` if only kinds and names are printed.
+    ``is_absence_ignored``: a resource that does not exist is no failure. ``explain`` may say more of an error.
     """
 
     verb: Verb
     is_dry_run: bool = False
+    output: str | None = None
+    is_absence_ignored: bool = False
     explain: Callable[[NetplugError], NetplugError] = lambda error: error
     _kinds: set[str] = Factory(set)
     _success_count: int = 0
@@ -74,7 +78,9 @@ class ChangeReport:
     def add_success(self, outcome: Outcome) -> None:
         """Print the outcome of a document."""
         self._success_count += 1
-        if self.is_dry_run:
+        if self.output:
+            click.echo(escape_unprintable(format_key(outcome.key)))
+        elif self.is_dry_run:
             click.echo(f"{_CONDITIONALS[outcome.effect]} {outcome.key}")
         else:
             click.echo(f"{outcome.key} {outcome.effect.value}")
@@ -90,8 +96,14 @@ class ChangeReport:
         self._kinds.add(kind)
         try:
             yield
+        except ResourceMissing as error:
+            if not self.is_absence_ignored:
+                self._add_failure(error, manifest)
         except NetplugError as error:
-            self._failures.append((f"{error_place(manifest, error)}: " if manifest else "", self.explain(error)))
+            self._add_failure(error, manifest)
+
+    def _add_failure(self, error: NetplugError, manifest: Manifest | None) -> None:
+        self._failures.append((f"{error_place(manifest, error)}: " if manifest else "", self.explain(error)))
 
     def print_summary(self) -> int:
         """Print the summary; return the exit status."""
@@ -101,7 +113,7 @@ class ChangeReport:
         fail = f"would fail to {verb}" if self.is_dry_run else f"failed to {verb}"
         end = "; nothing was written" if self.is_dry_run else ""
         if not failed:
-            click.echo(f"{'Dry run:' if self.is_dry_run else 'Successfully'} {past} {done} {kind}resource(s){end}")
+            self._say(f"{'Dry run:' if self.is_dry_run else 'Successfully'} {past} {done} {kind}resource(s){end}")
             return 0
         if failed == 1 and not done:
             where, error = self._failures[0]
@@ -110,10 +122,14 @@ class ChangeReport:
         for where, error in self._failures:
             print_error(f"{where}{error}")
         if done:
-            click.echo(f"Partial success: {past} {done} out of {done + failed} {kind}resources{end}")
+            self._say(f"Partial success: {past} {done} out of {done + failed} {kind}resources{end}")
         else:
             print_error(f"{fail} any {kind}resources")
         return 1
+
+    def _say(self, line: str) -> None:
+        if not self.output:
+            click.echo(line)
 
 
 def error_place(manifest: Manifest, error: NetplugError) -> str:

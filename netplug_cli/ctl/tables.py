@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
+import click
 from attrs import frozen
 
 from netplug_cli.ctl.yaml_documents import write_yaml
@@ -35,9 +36,10 @@ from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
-    "Cell", "Column", "Report", "ReportFormat", "Value", "Width", "address_lines", "allocation_line", "attempt_line",
+    "REPORT_OUTPUT", "Cell", "Column", "Report", "ReportFormat", "Value", "Width", "address_lines", "allocation_line",
+    "attempt_line",
     "block_lines", "borrowed_report", "check_lines", "column_names", "configuration_report", "pool_report",
-    "table_headers", "table_row", "usage_lines",
+    "table_headers", "table_row", "text_cell", "usage_lines",
 ]  # fmt: skip
 
 
@@ -328,8 +330,16 @@ def _csv_value(value: Value) -> Value:
             return value
 
 
-def _text(value: str) -> Cell:
+def text_cell(value: str) -> Cell:
+    """A text, which every format shows as it is."""
     return Cell(value, value)
+
+
+REPORT_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice([each.value for each in ReportFormat]), default=ReportFormat.TEXT.value,
+    show_default=True, help="The format.",
+)  # fmt: skip
+"""``-o`` of a command that prints a report."""
 
 
 # --- ipam tables -----------------------------------------------------------------------------------------------------
@@ -369,7 +379,7 @@ def check_lines(report: CheckReport, *, shows_repairs: bool) -> Iterator[str]:
 
 def attempt_line(attempt: RepairAttempt) -> str:
     """What became of one repair."""
-    return escape_unprintable(_attempt_text(attempt))
+    return escape_unprintable(_attempttext_cell(attempt))
 
 
 def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[str]:
@@ -399,8 +409,8 @@ def pool_report(usages: Iterable[PoolUsage]) -> Report:
 def _pool_row(usage: PoolUsage) -> tuple[Cell, ...]:
     counts = (usage.in_use, usage.cooling, usage.reserved, usage.available)
     return (
-        _text(usage.name),
-        _text(str(usage.prefix)),
+        text_cell(usage.name),
+        text_cell(str(usage.prefix)),
         Cell(usage.capacity, format_count(usage.capacity)),
         *map(Cell, counts, _count_columns(usage, usage.capacity)),
     )
@@ -441,7 +451,7 @@ def borrowed_report(borrowed: Iterable[BorrowedAddress]) -> Report:
         )
         for address in borrowed
     )
-    return Report(_BORROWED_COLUMNS, tuple(tuple(map(_text, row)) for row in rows))
+    return Report(_BORROWED_COLUMNS, tuple(tuple(map(text_cell, row)) for row in rows))
 
 
 def configuration_report(spec: IPAMConfigurationSpec) -> Report:
@@ -453,8 +463,8 @@ def configuration_report(spec: IPAMConfigurationSpec) -> Report:
         ("IPCooldownSeconds", Cell(spec.cooldown_s, str(spec.cooldown_s))),
     ]
     if spec.vm_address_persistence:
-        rows.append(("KubeVirtVMAddressPersistence", _text(spec.vm_address_persistence)))
-    return Report(_CONFIGURATION_REPORT_COLUMNS, tuple((_text(name), value) for name, value in rows))
+        rows.append(("KubeVirtVMAddressPersistence", text_cell(spec.vm_address_persistence)))
+    return Report(_CONFIGURATION_REPORT_COLUMNS, tuple((text_cell(name), value) for name, value in rows))
 
 
 def address_lines(state: AddressState) -> list[str]:
@@ -479,7 +489,7 @@ def address_lines(state: AddressState) -> list[str]:
     ]
 
 
-def _attempt_text(attempt: RepairAttempt) -> str:
+def _attempttext_cell(attempt: RepairAttempt) -> str:
     match attempt.result:
         case RepairResult.DONE:
             return f"repaired: {attempt.repair}"

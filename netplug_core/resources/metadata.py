@@ -25,10 +25,10 @@ Labels = tuple[tuple[str, str], ...]
 class OwnerReference:
     """Whose deletion removes the resource too (Kubernetes' ``ownerReferences``)."""
 
-    api_version: str = field(metadata=member("apiVersion", TEXT))
-    kind: str = field(metadata=member("kind", TEXT))
-    name: str = field(metadata=member("name", TEXT))
-    uid: str = field(metadata=member("uid", TEXT))
+    api_version: str = field(metadata=member("apiVersion", TEXT, "the group and version of the owner"))
+    kind: str = field(metadata=member("kind", TEXT, "the kind of the owner"))
+    name: str = field(metadata=member("name", TEXT, "the name of the owner"))
+    uid: str = field(metadata=member("uid", TEXT, "the uid of the owner"))
     unknown_json: str = ""
 
 
@@ -41,17 +41,31 @@ class Metadata:
     it, so that a call whose reply was lost recognises its own resource. It is no field of a document.
     """
 
-    name: str = field(metadata=member("name", NONEMPTY_TEXT))
-    namespace: str = field(default="", metadata=member("namespace", TEXT))
-    generate_name: str = field(default="", metadata=member("generateName", TEXT))
-    uid: str = field(default="", metadata=member("uid", TEXT))
-    creation_time_ns: int | None = field(default=None, metadata=member("creationTimestamp", TIME))
-    deletion_time_ns: int | None = field(default=None, metadata=member("deletionTimestamp", TIME))
-    labels: Labels = field(default=(), metadata=member("labels", TEXT_MAP))
-    annotations: Labels = field(default=(), metadata=member("annotations", TEXT_MAP))
-    finalizers: tuple[str, ...] = field(default=(), metadata=member("finalizers", ListOf(TEXT)))
+    name: str = field(
+        metadata=member(
+            "name", NONEMPTY_TEXT, "the name, unique among those of its kind, in its namespace if the kind has some"
+        )
+    )
+    namespace: str = field(default="", metadata=member("namespace", TEXT, "the namespace, of a kind that has some"))
+    generate_name: str = field(default="", metadata=member("generateName", TEXT, "what a generated name begins with"))
+    uid: str = field(default="", metadata=member("uid", TEXT, "the identity that the datastore gives it"))
+    creation_time_ns: int | None = field(
+        default=None, metadata=member("creationTimestamp", TIME, "when it was created")
+    )
+    deletion_time_ns: int | None = field(
+        default=None, metadata=member("deletionTimestamp", TIME, "when its deletion was asked for")
+    )
+    labels: Labels = field(
+        default=(), metadata=member("labels", TEXT_MAP, "names and texts by which selectors find it")
+    )
+    annotations: Labels = field(
+        default=(), metadata=member("annotations", TEXT_MAP, "names and texts for people and programs")
+    )
+    finalizers: tuple[str, ...] = field(
+        default=(), metadata=member("finalizers", ListOf(TEXT), "what has to be done before it is deleted")
+    )
     owner_references: tuple[OwnerReference, ...] = field(
-        default=(), metadata=member("ownerReferences", ListOf(OwnerReference))
+        default=(), metadata=member("ownerReferences", ListOf(OwnerReference), "whose deletion deletes it too")
     )
     unknown_json: str = ""
     attempt: str = field(default="", eq=False)

@@ -1,4 +1,4 @@
-"""Changes of a stored resource: a label more or less, a merge patch (RFC 7396), a copy for another cluster.
+"""Changes of a stored resource: of labels and annotations, a merge patch (RFC 7396), a copy for another cluster.
 
 ``flows`` applies them to what is stored, and after a lost reply to the result again: each leaves its own result
 unchanged. Nothing here reads or writes a datastore.
@@ -6,6 +6,7 @@ unchanged. Nothing here reads or writes a datastore.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import cast
 
@@ -17,21 +18,38 @@ from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["apply_merge_patch", "strip_cluster_fields", "with_label", "without_label", "without_unknown"]
+__all__ = ["Mark", "apply_merge_patch", "marks_of", "strip_cluster_fields", "with_marks", "without_unknown"]
 
 _PATCH = "patch"
 _PATCHABLE_FIELDS = ("metadata", "spec")
 _PATCHABLE_METADATA = ("annotations", "labels")
 
 
-def with_label(resource: Resource, label: str, text: str) -> Resource:
-    """The resource with a label, which replaces an earlier value."""
-    return _with_labels(resource, dict(resource.metadata.labels) | {label: text})
+class Mark(enum.Enum):
+    """What people put onto a resource by name and text; the value is the member of its metadata."""
+
+    LABEL = "labels"
+    ANNOTATION = "annotations"
+
+    @property
+    def word(self) -> str:
+        """The word for one of them."""
+        return self.name.lower()
 
 
-def without_label(resource: Resource, label: str) -> Resource:
-    """The resource without a label, which it need not have had."""
-    return _with_labels(resource, {name: text for name, text in resource.metadata.labels if name != label})
+def marks_of(resource: Resource, mark: Mark) -> dict[str, str]:
+    """The labels or the annotations of a resource."""
+    metadata = resource.metadata
+    return dict(metadata.labels if mark is Mark.LABEL else metadata.annotations)
+
+
+def with_marks(resource: Resource, mark: Mark, changes: Mapping[str, str | None]) -> Resource:
+    """The resource with other labels or annotations: each name gets its text; None removes it, if it is there."""
+    texts = {**marks_of(resource, mark), **changes}
+    pairs = tuple(sorted((name, text) for name, text in texts.items() if text is not None))
+    metadata = resource.metadata
+    changed = evolve(metadata, labels=pairs) if mark is Mark.LABEL else evolve(metadata, annotations=pairs)
+    return _with_metadata(resource, changed)
 
 
 def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resource:
@@ -69,10 +87,6 @@ def strip_cluster_fields(resource: Resource) -> Resource:
     """The resource without what belongs to one cluster: namespace, uid and creation time."""
     metadata = evolve(resource.metadata, namespace="", uid="", creation_time_ns=None)
     return _with_metadata(resource, metadata)
-
-
-def _with_labels(resource: Resource, labels: Mapping[str, str]) -> Resource:
-    return _with_metadata(resource, evolve(resource.metadata, labels=tuple(sorted(labels.items()))))
 
 
 def _with_metadata(resource: Resource, metadata: Metadata) -> Resource:

@@ -17,7 +17,7 @@ from attrs import field, fields, frozen
 
 from netplug_core.decoding.codecs import STRING, STRING_MAP, Codec, Refused, checked, exactly, number_in
 from netplug_core.decoding.tables import Field, Finish, Table
-from netplug_core.errors import ConfigurationError, redact_url_credentials, redacted_repr
+from netplug_core.errors import REDACTED, ConfigurationError, redact_url_credentials, redacted_repr
 from netplug_core.names import RESOURCE_DOMAIN, is_dns_subdomain
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "KUBERNETES_DATASTORE", "KUBERNETES_NETCONF_KEYS", "LOCATION_VARIABLES", "MAX_REQUEST_RATE", "MEMORY_DATASTORE",
     "SECRET_SETTINGS", "SETTING_VARIABLES", "SQLITE_DATASTORE", "DatastoreSettings", "KubernetesAccess",
     "MissingFile", "Setting", "SettingType", "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv",
-    "settings_tables", "with_endpoints",
+    "settings_tables", "shown_settings", "with_endpoints",
 ]  # fmt: skip
 
 
@@ -278,6 +278,23 @@ SECRET_SETTINGS: Final = frozenset(
     for name in _names_of(settings[attribute.name])
 )
 """The names, in every source, of the settings whose values are never shown."""
+
+
+def shown_settings(settings: DatastoreSettings) -> tuple[tuple[str, str], ...]:
+    """The type of the datastore and all settings that are no defaults, by their names in the file.
+
+    A value that is never shown is ``REDACTED``.
+    """
+    found = [("datastoreType", settings.type)]
+    for holder, names in ((settings, _SETTINGS), (settings.kubernetes, _KUBERNETES_SETTINGS)):
+        for attribute in fields(type(holder)):
+            setting, value = names.get(attribute.name), getattr(holder, attribute.name)
+            if setting is None or not setting.file or attribute.name == "type" or value in (attribute.default, {}):
+                continue
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            shown = REDACTED if attribute.repr is False else str(redact_url_credentials(text))
+            found.append((setting.file, shown))
+    return tuple(found)
 
 
 def netconf_path(variable: str) -> tuple[str, ...]:

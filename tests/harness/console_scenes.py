@@ -153,6 +153,14 @@ def mistakes(scene: Scene) -> None:
     scene.write("pool.yaml", _QUOTED)
 
 
+def a_used_pool(scene: Scene) -> None:
+    """A labelled pool with a block of which two addresses are held."""
+    document = pool("main", "10.65.0.0/16").replace("{name: main}", "{name: main, labels: {rack: r1}}")
+    scene.create(document)
+    empty = Block.new(Prefix.parse("10.65.0.0/26"), owner="host:node-a", now_ns=1)
+    scene.store([held(empty, (1, 2), "node-a", ("web-0", "web-1"))])
+
+
 def nothing(_scene: Scene) -> None:
     """No datastore and no file."""
 
@@ -381,13 +389,14 @@ _LINT = "docs/lint.md: netplugctl lint -f net.d"
 
 SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} get ippols": mistakes,
+    f"{_TOOL} describe pool main": a_used_pool,
     f"{_TOOL} get pools": a_damaged_pool,
     f"{_TOOL} ipam check": damaged_handles,
     f"{_TOOL} ipam collect": damaged_handles,
     f"{_TOOL} datastore migrate lock": a_leak_to_report,
     f"{_TOOL} ipam check --show-problem-ips": a_leak_to_report,
     f"{_TOOL} ipam release --ip 10.65.0.9 --ip 10.65.0.4 --ip 10.65.0.5": a_leaked_address,
-    f"{_TOOL} get pools -l debug": one_pool,
+    f"{_TOOL} get pools --log-level debug": one_pool,
     f"{_TOOL} get pools (2)": a_newer_cluster,
     f"{_TOOL} datastore migrate lock (2)": one_pool,
     f"{_TOOL} datastore migrate lock (3)": a_datastore_to_move,

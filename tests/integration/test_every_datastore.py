@@ -45,7 +45,7 @@ from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, key_of, kind_of
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata, OwnerReference
-from netplug_core.resources.patch import with_label
+from netplug_core.resources.patch import Mark, with_marks
 from netplug_core.testing.strategies import affinities, blocks, configurations, handles, names, pools, reservations
 from tests.harness.datastores import STORES, open_empty_store
 from tests.harness.example_counts import APISERVER_EXAMPLES
@@ -251,7 +251,9 @@ def test_d6_a_users_change_keeps_uid_creation_time_finalizers_and_owners(store: 
 def test_the_kinds_of_the_nodes_network_are_created_and_replaced(store: Datastore, resource: Resource) -> None:
     pace = Pace(clock=SystemClock(), deadline=deadline_in(), chance=lambda: 0.5)
     apply(store, Manifest(resource=resource), pace=pace, new_uid=lambda: "one")
-    replace(store, Manifest(resource=with_label(resource, "c", "d")), pace=pace, new_uid=lambda: "another")
+    replace(
+        store, Manifest(resource=with_marks(resource, Mark.LABEL, {"c": "d"})), pace=pace, new_uid=lambda: "another"
+    )
     stored = read(store, key_of(resource))
     assert stored is not None
     assert (stored.value.spec, stored.value.metadata.labels) == (resource.spec, (("c", "d"),))

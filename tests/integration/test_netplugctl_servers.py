@@ -23,11 +23,12 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.flows.resources.cluster import ensure_initialized
-from netplug_core.flows.resources.write import Overwriting, set_label
+from netplug_core.flows.resources.write import Overwriting, change_marks
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import ABSENT, Create, Delete, Get
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
+from netplug_core.resources.patch import Mark
 from netplug_core.testing.clock import ManualClock
 from tests.harness.servers.etcd import EtcdCluster, make_client, read_all_entries
 from tests.harness.servers.kube_apiserver import ApiServer
@@ -219,7 +220,8 @@ def test_changes_at_the_same_time_all_happen(user: ToolUser) -> None:
         try:
             with session.open_datastore() as store:
                 key = ippool_key("main")
-                set_label(store, key, f"l{number}", "x", overwriting=Overwriting.REFUSED, pace=user.pace)
+                changes = {f"l{number}": "x"}
+                change_marks(store, key, Mark.LABEL, changes, overwriting=Overwriting.REFUSED, pace=user.pace)
         except BaseException as error:  # noqa: BLE001 - told by the test below
             problems.append(error)
 
@@ -356,7 +358,7 @@ def test_the_environment_leads_to_the_same_store(user: ToolUser) -> None:
     }
     environ = environment_without("ETCD_", "NETPLUG_", "KUBE", "K8S_", "DATASTORE_")
     environ |= {names[key]: str(value) for key, value in user.spec.items()}
-    command = (sys.executable, "-m", "netplug_cli.wiring.ctl", "get", "pools", "-l", "debug")
+    command = (sys.executable, "-m", "netplug_cli.wiring.ctl", "get", "pools", "--log-level", "debug")
     done = subprocess.run(command, capture_output=True, text=True, cwd=_ROOT, env=environ, check=False)
     assert done.returncode == 0, done
     assert "main   10.68.0.0/16" in done.stdout

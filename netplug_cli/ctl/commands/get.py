@@ -12,24 +12,30 @@ from typing import TypedDict, Unpack, assert_never, cast
 import click
 from attrs import define, evolve, field, frozen
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, format_key, key_of_document, parse_keys, parse_kind
-from netplug_cli.ctl.commands.resources import FILES, RESOURCES, SELECTOR, Selected, selected_of
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR, format_key, key_of_document, parse_keys, parse_kind
+from netplug_cli.ctl.commands.resources import FILES, IGNORE_NOT_FOUND, RESOURCES, SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_json_line, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.outputs import (
     OUTPUT,
     Columns,
     CustomColumns,
+    JSONPath,
     ObjectFormat,
     OutputFormat,
+    PathError,
     Template,
     UnknownColumn,
     columns_of_width,
+    format_value,
+    parse_path,
+    with_labels,
 )
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import Width
 from netplug_cli.formatting import column_widths, escape_cells, escape_unprintable, format_row, print_error
 from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.read import (
@@ -47,12 +53,12 @@ from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Record
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind
+from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, ResourceScope, get_kind
 from netplug_core.resources.patch import strip_cluster_fields
 from netplug_core.resources.unprogrammed import pools_warning
 
 __all__ = [
-    "get", "watch_resources",
+    "WatchLook", "get", "watch_resources",
 ]  # fmt: skip
 
 
@@ -72,24 +78,72 @@ class _GetOptions(TypedDict):
     namespace: str | None
     is_export: bool
     is_watch: bool
+    is_watch_only: bool
+    has_no_headers: bool
+    shows_labels: bool
+    label_columns: tuple[str, ...]
+    sorted_by: JSONPath | None
+    is_absence_ignored: bool
+
+
+@frozen(kw_only=True)
+class _Look:
+    """What a person asks of tables besides the output; ``sorted_by`` orders every output.
+
+    ``is_absence_ignored``: a resource that does not exist is no failure.
+    """
+
+    has_headers: bool = True
+    shows_labels: bool = False
+    label_columns: tuple[str, ...] = ()
+    sorted_by: JSONPath | None = None
+    is_absence_ignored: bool = False
+
+    @classmethod
+    def of(cls, options: _GetOptions) -> _Look:
+        """What the options of a command line ask for."""
+        names = (name.strip() for words in options["label_columns"] for name in words.split(","))
+        return cls(
+            has_headers=not options["has_no_headers"],
+            shows_labels=options["shows_labels"],
+            label_columns=tuple(name for name in names if name),
+            sorted_by=options["sorted_by"],
+            is_absence_ignored=options["is_absence_ignored"],
+        )
 
 
 @frozen(kw_only=True)
 class _GetRequest:
     """What to show.
 
-    ``kind`` is the one kind that was named, None for files and for several. ``keys`` are the resources that were named,
-    None for all of the kind: in one ``namespace``, or in every one if that is empty, and of these the ``selected``.
+    ``kinds`` are those that were named, none for files. ``keys`` are the resources that were named, None for all of
+    the kinds: in one ``namespace``, or in every one if that is empty, and of these the ``selected``.
     ``list_kind`` is the kind of the object that several are the items of; empty for a list without one.
-    ``is_export`` leaves out what belongs to this cluster.
+    ``is_export`` leaves out what belongs to this cluster. ``look`` is how tables look and in which order they are.
     """
 
-    kind: ResourceKind | None
+    kinds: tuple[ResourceKind, ...]
     keys: tuple[Key[Resource], ...] | None
     list_kind: str
     namespace: str = ""
     selected: Selected = field(factory=Selected)
     is_export: bool = False
+    look: _Look = field(factory=_Look)
+
+    @property
+    def kind(self) -> ResourceKind | None:
+        """The one kind; None for files and for several."""
+        return self.kinds[0] if len(self.kinds) == 1 else None
+
+
+def _parse_sorting(_context: click.Context, _parameter: click.Parameter, value: str | None) -> JSONPath | None:
+    if value is None:
+        return None
+    path = value[1:-1] if value.startswith("{") and value.endswith("}") else value
+    try:
+        return parse_path(path if path[:1] in (".", "[", "$", "@") else f".{path}")
+    except PathError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -111,57 +165,86 @@ class _GetRequest:
     is_flag=True,
     help="Go on with every change, in any output, until Ctrl-C.",
 )
+@click.option("--watch-only", "is_watch_only", is_flag=True, help="The same without what is stored now.")
+@click.option("--no-headers", "has_no_headers", is_flag=True, help="Leave out the first line of tables.")
+@click.option("--show-labels", "shows_labels", is_flag=True, help="Show all labels in a last column of tables.")
+@click.option(
+    "-L", "--label-columns", "label_columns", multiple=True, metavar="LABEL,...",
+    help="Show these labels in columns of their own.",
+)  # fmt: skip
+@click.option(
+    "--sort-by", "sorted_by", metavar="PATH", callback=_parse_sorting,
+    help="Order what is shown by the value at a path, such as .metadata.creationTimestamp.",
+)  # fmt: skip
+@IGNORE_NOT_FOUND
 @click.option("--output-watch-events", is_flag=True, expose_value=False, hidden=True)  # kubectl's; here it is usual
 @SELECTOR
 @click.pass_context
 def get(context: click.Context, words: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
     """Show resources: all of a KIND, those with some NAMEs, or those of some files.
 
-    KIND/NAME names one too, as -o name prints it. Several of these may be of different kinds.
+    Several kinds are named with commas between, and all of them by all. KIND/NAME names one too, as -o name prints it.
+    Several of these may be of different kinds.
     """
     files, output, selected = options["files"], options["output"], selected_of(context)
     if bool(words) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
-    if options["is_watch"] and (files or options["is_export"]):
-        raise click.UsageError("--watch follows resources of one KIND; leave out files and --export.")
+    is_watch = options["is_watch"] or options["is_watch_only"]
+    if is_watch and (files or options["is_export"] or options["sorted_by"]):
+        raise click.UsageError("--watch follows resources of one KIND; leave out files, --export and --sort-by.")
     session = session_of(context)
     if files:
         request = _make_file_request(files, options["namespace"], selected)
     else:
         request = _make_get_request(words, options["namespace"], selected, is_export=options["is_export"])
-    if options["is_watch"]:
-        return _watch(session, request, output)
+    request = evolve(request, look=_Look.of(options))
+    if is_watch:
+        return _watch(session, request, output, is_first_list_shown=not options["is_watch_only"])
     if request.keys is None:
         return _list(session, request, output)
     return _show_named(session, request, request.keys, output)
 
 
-def _watch(session: Session, request: _GetRequest, output: OutputFormat) -> int:
+def _watch(session: Session, request: _GetRequest, output: OutputFormat, *, is_first_list_shown: bool) -> int:
     if request.kind is None:
         raise click.UsageError("--watch follows resources of one KIND; several are named.")
     keys = None if request.keys is None else frozenset(request.keys)
-    selection = Selection(kind=request.kind, keys=keys, namespace=request.namespace, selector=request.selected.selector)
+    within = request.namespace if request.kind.scope is ResourceScope.NAMESPACED else ""
+    selection = Selection(kind=request.kind, keys=keys, namespace=within, selector=request.selected.selector)
     columns = _columns_of(request.kind, request, output)
-    return watch_resources(session, selection, output, columns, clause=request.selected.clause)
+    look = WatchLook(has_headers=request.look.has_headers, is_first_list_shown=is_first_list_shown)
+    return watch_resources(session, selection, output, columns, clause=request.selected.clause, look=look)
 
 
 def _make_get_request(
     words: Sequence[str], namespace: str | None, selected: Selected, *, is_export: bool
 ) -> _GetRequest:
-    keys = parse_keys(words, "get", namespace or DEFAULT_NAMESPACE)
-    kinds = tuple(_kinds_of(keys).values()) or (parse_kind(words[0], "get"),)
-    if namespace is not None and all(kind.scope is ResourceScope.CLUSTER for kind in kinds):
+    listed = _parse_kinds(words)
+    keys = () if listed else parse_keys(words, "get", namespace or DEFAULT_NAMESPACE)
+    kinds = listed or tuple(_kinds_of(keys).values())
+    has_namespaces = any(kind.scope is ResourceScope.NAMESPACED for kind in kinds)
+    if namespace not in (None, _ALL_NAMESPACES) and not has_namespaces:
         raise InputError("failed to get resources", namespace, f"{kinds[0].name} is not namespaced")
-    kind = kinds[0] if len(kinds) == 1 else None
-    list_kind = f"{kind.name if kind else ''}List"
+    list_kind = f"{kinds[0].name if len(kinds) == 1 else ''}List"
     if keys:
         _refuse_selector(selected)
-        if namespace == _ALL_NAMESPACES:
+        if namespace == _ALL_NAMESPACES and has_namespaces:
             raise click.UsageError("A NAME is looked for in one namespace.")
-        return _GetRequest(kind=kind, keys=keys, list_kind=list_kind, is_export=is_export)
+        return _GetRequest(kinds=kinds, keys=keys, list_kind=list_kind, is_export=is_export)
     within = "" if namespace == _ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
-    request = _GetRequest(kind=kind, keys=None, list_kind=list_kind, selected=selected)
-    return evolve(request, namespace=within) if kinds[0].scope is ResourceScope.NAMESPACED else request
+    return _GetRequest(kinds=kinds, keys=None, list_kind=list_kind, selected=selected, namespace=within)
+
+
+_ALL_KINDS = "all"
+
+
+def _parse_kinds(words: Sequence[str]) -> tuple[ResourceKind, ...]:
+    """The kinds that a command line lists without a name: one word, with commas between; none for anything else."""
+    if len(words) != 1 or SEPARATOR in words[0]:
+        return ()
+    if words[0].lower() == _ALL_KINDS:
+        return KINDS
+    return tuple(dict.fromkeys(parse_kind(word, "get") for word in words[0].split(",")))
 
 
 def _make_file_request(files: Sequence[str], namespace: str | None, selected: Selected) -> _GetRequest:
@@ -170,7 +253,7 @@ def _make_file_request(files: Sequence[str], namespace: str | None, selected: Se
         raise click.UsageError("A resource of a file is looked for in one namespace.")
     manifests = require_manifests(files)
     keys = tuple(key_of_document(manifest.resource, namespace or DEFAULT_NAMESPACE) for manifest in manifests)
-    return _GetRequest(kind=None, keys=keys, list_kind="")
+    return _GetRequest(kinds=(), keys=keys, list_kind="")
 
 
 def _refuse_selector(selected: Selected) -> None:
@@ -187,6 +270,8 @@ def _show_named(session: Session, request: _GetRequest, keys: Sequence[Key[Resou
     columns = {kind: _columns_of(row, request, output) for kind, row in _kinds_of(keys).items()}
     found, missing = _find(session, keys)
     _print_named(request, found, output, columns)
+    if request.look.is_absence_ignored:
+        return 0
     for error in missing:
         print_error(str(error))
     return 1 if missing else 0
@@ -205,37 +290,102 @@ def _find(session: Session, keys: Sequence[Key[Resource]]) -> tuple[list[Record[
 
 
 def _list(session: Session, request: _GetRequest, output: OutputFormat) -> int:
-    """Print every resource of a kind; a table begins with its first rows, however many there are."""
-    row = cast("ResourceKind", request.kind)
-    columns = _columns_of(row, request, output)
+    """Print every resource of some kinds; a table begins with its first rows, however many there are."""
+    columns = {kind: _columns_of(kind, request, output) for kind in request.kinds}
     with session.open_datastore() as store:
-        found = list_in_pages(
-            store,
-            row,
-            namespace=request.namespace,
-            selector=request.selected.selector,
-            deadline=Deadline.after(session.clock, _LIST_TIMEOUT_S),
-        )
-        if columns is not None:
-            pools = list[Record[Resource]]()
-            is_empty = _print_rows(columns, _collecting(found, pools) if row.name == IPPOOL.name else found)
-            _warn_of_pools(pools, output)
-        elif output is ObjectFormat.NAME:
-            is_empty = _print_names(found)
-        else:
-            _print_objects(request, list(found), output)
+        if isinstance(output, (ObjectFormat, Template)) and output is not ObjectFormat.NAME:
+            everything = [record for kind in request.kinds for record in _stored(store, session, kind, request)]
+            _print_objects(request, _in_order(everything, request), output)
             return 0
+        if len(request.kinds) > 1:
+            _print_kinds(store, session, request, columns)
+            return 0
+        kind = request.kinds[0]
+        is_empty = _print_kind(_stored(store, session, kind, request), kind, request, columns[kind], output)
     if is_empty:
-        within = f" in namespace {request.namespace}; -A shows all namespaces" if request.namespace else ""
-        print_error(f"no {row.name}{request.selected.clause} found{within}")
+        is_narrow = kind.scope is ResourceScope.NAMESPACED and request.namespace
+        within = f" in namespace {request.namespace}; -A shows all namespaces" if is_narrow else ""
+        print_error(f"no {kind.name}{request.selected.clause} found{within}")
     return 0
+
+
+def _stored(store: Datastore, session: Session, kind: ResourceKind, request: _GetRequest) -> Iterator[Record[Resource]]:
+    """The stored resources of a kind that are asked for, in pages."""
+    return list_in_pages(
+        store,
+        kind,
+        namespace=request.namespace if kind.scope is ResourceScope.NAMESPACED else "",
+        selector=request.selected.selector,
+        deadline=Deadline.after(session.clock, _LIST_TIMEOUT_S),
+    )
+
+
+def _print_kind(
+    found: Iterator[Record[Resource]],
+    kind: ResourceKind,
+    request: _GetRequest,
+    columns: Columns | None,
+    output: OutputFormat,
+) -> bool:
+    """Print the resources of one kind as a table or as names, and return whether there is none."""
+    ordered = found if request.look.sorted_by is None else iter(_in_order(list(found), request))
+    if columns is None:
+        return _print_names(ordered)
+    pools = list[Record[Resource]]()
+    is_empty = _print_rows(columns, _collecting(ordered, pools) if kind.name == IPPOOL.name else ordered, request.look)
+    _warn_of_pools(pools, output)
+    return is_empty
+
+
+def _print_kinds(
+    store: Datastore, session: Session, request: _GetRequest, columns: Mapping[ResourceKind, Columns | None]
+) -> None:
+    """Print a table for each kind of which something is stored, with the kind in front of the name."""
+    is_first = True
+    for kind in request.kinds:
+        found = _in_order(list(_stored(store, session, kind, request)), request)
+        own = columns[kind]
+        if own is None:
+            is_first &= _print_names(found)
+        elif found:
+            if not is_first:
+                click.echo()
+            _print_rows(_with_kinds(own), iter(found), request.look)
+            is_first = False
+    if is_first:
+        print_error(f"nothing{request.selected.clause} found")
+
+
+def _with_kinds(columns: Columns) -> Columns:
+    """The columns with the kind in front of each name, as one word that commands take."""
+
+    def cells(record: Record[Resource]) -> tuple[str, ...]:
+        pairs = zip(columns.headers, columns.cells(record), strict=True)
+        return tuple(format_key(record.key) if header == "NAME" else cell for header, cell in pairs)
+
+    return Columns(columns.headers, cells)
+
+
+def _in_order(found: Sequence[Record[Resource]], request: _GetRequest) -> Sequence[Record[Resource]]:
+    """The resources in the order that is asked for: numbers before texts, and first what has no such value."""
+    path = request.look.sorted_by
+    if path is None:
+        return found
+
+    def rank(record: Record[Resource]) -> tuple[bool, bool, float, str]:
+        value = next(iter(path.select(to_mapping(record.value))), None)
+        number = value if isinstance(value, int | float) else None
+        return value is not None, number is None, number or 0, format_value(value)
+
+    return sorted(found, key=rank)
 
 
 def _columns_of(row: ResourceKind, request: _GetRequest, output: OutputFormat) -> Columns | None:
     """The columns of a table of a kind; None if the output is none."""
     if isinstance(output, Width):
         is_everywhere = request.keys is None and row.scope is ResourceScope.NAMESPACED and not request.namespace
-        return columns_of_width(row, output, ("NAMESPACE",) if is_everywhere else ())
+        own = columns_of_width(row, output, ("NAMESPACE",) if is_everywhere else ())
+        return with_labels(own, request.look.label_columns, shows_all=request.look.shows_labels)
     if not isinstance(output, CustomColumns):
         return None
     try:
@@ -244,9 +394,10 @@ def _columns_of(row: ResourceKind, request: _GetRequest, output: OutputFormat) -
         raise click.BadParameter(str(error), param_hint="'-o' / '--output'") from None
 
 
-def _print_rows(columns: Columns, found: Iterator[Record[Resource]]) -> bool:
+def _print_rows(columns: Columns, found: Iterator[Record[Resource]], look: _Look) -> bool:
     """Print a table in parts, and return whether it has no row. A wider row widens the columns from its part on."""
-    lines, widths, is_empty = [columns.headers], column_widths([columns.headers]), True
+    lines = [columns.headers] if look.has_headers else []
+    widths, is_empty = column_widths(lines) or (0,) * len(columns.headers), True
     while part := list(islice(found, _ROWS_AT_ONCE)):
         lines.extend(escape_cells(columns.cells(record)) for record in part)
         widths = tuple(map(max, widths, column_widths(lines)))
@@ -286,6 +437,7 @@ def _print_named(
     columns: Mapping[Kind[Resource], Columns | None],
 ) -> None:
     """Print the resources that were named; of tables, whose columns each kind has, a new one where the kind changes."""
+    found = _in_order(found, request)
     if output is ObjectFormat.NAME:
         _print_names(found)
         return
@@ -295,7 +447,7 @@ def _print_named(
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         if position:
             click.echo()
-        _print_rows(cast("Columns", columns[kind]), records)
+        _print_rows(cast("Columns", columns[kind]), records, request.look)
     _warn_of_pools(found, output)
 
 
@@ -332,14 +484,28 @@ def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], outp
 _TYPE_HEADER = "EVENT"
 
 
+@frozen(kw_only=True)
+class WatchLook:
+    """Whether a watch prints headers, and what is stored when it begins."""
+
+    has_headers: bool = True
+    is_first_list_shown: bool = True
+
+
 def watch_resources(
-    session: Session, selection: Selection, output: OutputFormat, columns: Columns | None, *, clause: str = ""
+    session: Session,
+    selection: Selection,
+    output: OutputFormat,
+    columns: Columns | None,
+    *,
+    clause: str = "",
+    look: WatchLook | None = None,
 ) -> int:
     """Print what is stored of a selection, then every change, until the person interrupts it; the exit status.
 
     ``columns`` are those of an output that is a table. ``clause`` is what the message about an empty selection adds.
     """
-    printer = _Printer(selection, output, columns, clause)
+    printer = _Printer(selection, output, columns, clause, look or WatchLook())
     # An interruption is the usual end of a watch, so it is no failure.
     with suppress(KeyboardInterrupt), session.open_datastore() as store:
         for item in watch(store, selection, clock=session.clock, chance=session.chance):
@@ -363,6 +529,7 @@ class _Printer:
     output: OutputFormat
     columns: Columns | None
     clause: str
+    look: WatchLook
     _has_begun: bool = False
     _widths: tuple[int, ...] = ()
 
@@ -371,6 +538,7 @@ class _Printer:
         if not self._has_begun:
             self._has_begun = True
             self._print_missing({event.record.key for event in events})
+            events = events if self.look.is_first_list_shown else ()
         if self.columns is not None:
             self._print_rows(self.columns, events)
             return
@@ -386,9 +554,10 @@ class _Printer:
         if not self._widths:
             types = column_widths((event.value,) for event in EventType) if has_type else ()
             self._widths = (*types, *(0 for _ in columns.headers))
-            rows.insert(0, (*((_TYPE_HEADER,) if has_type else ()), *columns.headers))
+            if self.look.has_headers:
+                rows.insert(0, (*((_TYPE_HEADER,) if has_type else ()), *columns.headers))
         # A later row may be wider than the rows before it: then the columns grow from there on.
-        self._widths = tuple(map(max, self._widths, column_widths(rows)))
+        self._widths = tuple(map(max, self._widths, column_widths(rows))) if rows else self._widths
         for row in rows:
             click.echo(format_row(row, self._widths))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from difflib import unified_diff
 from functools import partial
@@ -12,15 +11,16 @@ from typing import Any, TypedDict, Unpack
 import click
 from attrs import define, field, frozen
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, key_of_document, parse_key, parse_keys
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR, key_of_document, parse_keys, parse_kind
 from netplug_cli.ctl.commands.completion import complete_one_resource, complete_resources
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.global_options import LOG_LEVELS, remember_log_level
+from netplug_cli.ctl.global_options import LOG_LEVELS, log_level_advice
 from netplug_cli.ctl.reports import ChangeReport, Verb, error_place
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import print_error
 from netplug_core.addressing import Prefix, PrefixIndex
+from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.resources.cluster import ensure_initialized
@@ -28,23 +28,44 @@ from netplug_core.flows.resources.damaged import Risk
 from netplug_core.flows.resources.delete import delete as delete_resource
 from netplug_core.flows.resources.outcome import Effect, Outcome
 from netplug_core.flows.resources.pools import PoolNeighbours
-from netplug_core.flows.resources.write import LabelEffect, Overwriting, Preview, edit, preview, remove_label, set_label
+from netplug_core.flows.resources.read import list_in_pages
+from netplug_core.flows.resources.write import Preview, preview
 from netplug_core.flows.resources.write import apply as apply_resource
 from netplug_core.flows.resources.write import create as create_resource
 from netplug_core.flows.resources.write import replace as replace_resource
 from netplug_core.flows.resources.write import validate as validate_resource
 from netplug_core.installation.settings import find_service_overlaps
+from netplug_core.records import Key
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.kinds import Resource, kind_of
+from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind, kind_of
 from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.patch import apply_merge_patch
 from netplug_core.selectors.grammar import And, Everything, Selector, SelectorError
 from netplug_core.selectors.requirements import parse_either
 
 __all__ = [
-    "DRY_RUN", "FILES", "FORCE", "NAMESPACE", "ONE_RESOURCE", "RESOURCES", "SELECTOR", "Selected", "apply", "create",
-    "delete", "diff", "files_with", "label", "parse_cidr", "patch", "replace", "selected_of", "validate",
+    "ALL",
+    "DRY_RUN",
+    "FILES",
+    "FORCE",
+    "IGNORE_NOT_FOUND",
+    "NAMESPACE",
+    "NAME_OUTPUT",
+    "ONE_RESOURCE",
+    "RESOURCES",
+    "SELECTOR",
+    "Named",
+    "Selected",
+    "apply",
+    "create",
+    "delete",
+    "diff",
+    "files_with",
+    "find_keys",
+    "parse_cidr",
+    "replace",
+    "selected_of",
+    "validate",
 ]  # fmt: skip
 
 
@@ -69,10 +90,10 @@ class Selected:
 
 
 def SELECTOR(command: _Command) -> _Command:  # noqa: N802 - beside the other options, which are values
-    """``--selector``, and ``-l``: as in kubectl, unless what follows is a log level, as after every command."""
+    """``-l`` and ``--selector``, as in kubectl. The bare name of a log level after ``-l`` is refused."""
     short = click.option(
         "-l", "short_selectors", multiple=True, metavar="SELECTOR", expose_value=False, callback=_take_short,
-        help="The same; but the name of a log level (info, debug) is that of --log-level.",
+        help="The same as --selector.",
     )  # fmt: skip
     long = click.option(
         "--selector", "long_selectors", multiple=True, metavar="SELECTOR", expose_value=False, callback=_take,
@@ -101,9 +122,46 @@ def _take(context: click.Context, _parameter: click.Parameter, values: tuple[str
 def _take_short(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> None:
     for value in values:
         if value.lower() in LOG_LEVELS:
-            remember_log_level(context, value)
-        else:
-            _take(context, parameter, (value,))
+            raise click.UsageError(f"{log_level_advice(value)} A label of that name is selected by --selector {value}.")
+    _take(context, parameter, values)
+
+
+def find_keys(store: Datastore, named: Named, selected: Selected, *, deadline: Deadline) -> tuple[Key[Resource], ...]:
+    """The keys that were named, or those of all resources of the kind that are selected.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    if named.keys:
+        return named.keys
+    found = list_in_pages(store, named.kind, namespace=named.within, selector=selected.selector, deadline=deadline)
+    return tuple(record.key for record in found)
+
+
+@frozen(kw_only=True)
+class Named:
+    """The resources of a command line: some ``keys``, or those of a ``kind`` in a namespace if there are none."""
+
+    kind: ResourceKind
+    keys: tuple[Key[Resource], ...]
+    within: str = ""
+
+    @classmethod
+    def of(cls, words: Sequence[str], verb: str, namespace: str, selected: Selected, *, is_all: bool = False) -> Named:
+        """What the words of a command line name.
+
+        Raises:
+            InputError: there is no such kind.
+            click.UsageError: no name is given, and neither a selector nor all are asked for; or both are.
+        """
+        keys = parse_keys(words, verb, namespace) if words else ()
+        has_names = bool(keys)
+        if not words or has_names is (bool(selected.texts) or is_all):
+            raise click.UsageError(
+                f"{verb} takes a KIND and NAMEs, or KIND{SEPARATOR}NAME; or a KIND with -l SELECTOR or --all."
+            )
+        kind = get_kind(keys[0].kind.name) if keys else parse_kind(words[0], verb)
+        return cls(kind=kind, keys=keys, within=namespace if kind.scope is ResourceScope.NAMESPACED else "")
 
 
 def _parse(text: str) -> Selector:
@@ -156,9 +214,32 @@ def _add_files(command: _Command, find: Callable[..., tuple[str, ...]]) -> _Comm
         "-f", "--filename", "files", type=click.Path(), multiple=True, metavar="FILE", callback=find,
         help="A file of YAML or JSON, or a folder with such files; - is standard input.",
     )  # fmt: skip
-    return files(recursive(command))
+    kustomization = click.option(
+        "-k",
+        "--kustomize",
+        "kustomization",
+        metavar="DIR",
+        hidden=True,
+        expose_value=False,
+        callback=_refuse_kustomization,
+    )
+    return files(recursive(kustomization(command)))
 
 
+def _refuse_kustomization(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(f"-k is not offered; pipe it: kubectl kustomize {value} | netplugctl … -f -")
+
+
+ALL = click.option(
+    "--all", "is_all", is_flag=True, help="Every one of the KIND; of one with namespaces, in that of -n."
+)
+IGNORE_NOT_FOUND = click.option(
+    "--ignore-not-found", "is_absence_ignored", is_flag=True, help="A resource that does not exist is no failure."
+)
+NAME_OUTPUT = click.option(
+    "-o", "--output", "output", type=click.Choice(["name"]), help="Print only kind and name of what was done."
+)
 DRY_RUN = click.option(
     "--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and write nothing to the datastore."
 )
@@ -186,81 +267,92 @@ class _DeleteOptions(TypedDict):
     namespace: str
     is_forced: bool
     is_dry_run: bool
+    is_all: bool
+    is_absence_ignored: bool
+    output: str | None
 
 
 @click.command()
 @FILES
 @DRY_RUN
+@NAME_OUTPUT
 @click.pass_context
-def create(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool) -> int:
+def create(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool, output: str | None) -> int:
     """Create the resources of some files, each in turn."""
     session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest, run: PoolNeighbours) -> Outcome:
         return create_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid, run=run)
 
-    return _run_on_files(session, Verb.CREATE, files, operation)
+    return _run_on_files(session, ChangeReport(Verb.CREATE, session.is_dry_run, output), files, operation)
 
 
 @click.command()
 @FILES
 @DRY_RUN
+@NAME_OUTPUT
 @click.pass_context
-def apply(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool) -> int:
+def apply(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool, output: str | None) -> int:
     """Create the resources of some files, or change the labels, annotations and specs of stored ones."""
     session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest, run: PoolNeighbours) -> Outcome:
         return apply_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid, run=run)
 
-    return _run_on_files(session, Verb.APPLY, files, operation)
+    return _run_on_files(session, ChangeReport(Verb.APPLY, session.is_dry_run, output), files, operation)
 
 
 @click.command()
 @FILES
 @DRY_RUN
+@NAME_OUTPUT
 @click.pass_context
-def replace(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool) -> int:
+def replace(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool, output: str | None) -> int:
     """Change the labels, annotations and specs of stored resources to those of some files; create none."""
     session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest, run: PoolNeighbours) -> Outcome:
         return replace_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid, run=run)
 
-    return _run_on_files(session, Verb.REPLACE, files, operation)
+    return _run_on_files(session, ChangeReport(Verb.REPLACE, session.is_dry_run, output), files, operation)
 
 
 @click.command()
 @RESOURCES
 @FILES
 @NAMESPACE
+@SELECTOR
+@ALL
 @FORCE
+@IGNORE_NOT_FOUND
 @DRY_RUN
+@NAME_OUTPUT
 @click.pass_context
 def delete(context: click.Context, words: tuple[str, ...], **options: Unpack[_DeleteOptions]) -> int:
-    """Delete resources: those of a KIND with some NAMEs, or those of some files.
+    """Delete resources: those of a KIND with some NAMEs, those with some labels, or those of some files.
 
     KIND/NAME names one too, as get -o name prints it. Several of these may be of different kinds.
 
     A damaged resource of any kind can be deleted by its name. With --force also a damaged pool that may hold addresses.
     """
-    files = options["files"]
-    keys = parse_keys(words, "delete", options["namespace"]) if words else ()
-    if bool(keys) == bool(files) or (words and files):
+    files, selected = options["files"], selected_of(context)
+    if files and (words or selected.texts or options["is_all"]):
         raise click.UsageError("Give either a KIND and at least one NAME, or files.")
     session = session_of(context, is_dry_run=options["is_dry_run"])
     risk = Risk.ACCEPTED if options["is_forced"] else Risk.REFUSED
+    report = ChangeReport(Verb.DELETE, session.is_dry_run, options["output"])
+    report.is_absence_ignored = options["is_absence_ignored"]
 
     def operation(store: Datastore, manifest: Manifest, _run: PoolNeighbours) -> Outcome:
         key = key_of_document(manifest.resource, options["namespace"])
         return delete_resource(store, key, revision=manifest.revision, risk=risk, pace=session.pace())
 
     if files:
-        return _run_on_files(session, Verb.DELETE, files, operation)
-    report = ChangeReport(Verb.DELETE, session.is_dry_run)
+        return _run_on_files(session, report, files, operation)
+    named = Named.of(words, "delete", options["namespace"], selected, is_all=options["is_all"])
     with session.open_datastore() as store:
         report.explain = partial(session.explain, store)
-        for key in keys:
+        for key in find_keys(store, named, selected, deadline=session.deadline()):
             with report.collect_errors(key.kind.name):
                 report.add_success(delete_resource(store, key, risk=risk, pace=session.pace()))
     return report.print_summary()
@@ -287,15 +379,14 @@ def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
 
 def _run_on_files(
     session: Session,
-    verb: Verb,
+    report: ChangeReport,
     files: Sequence[str],
     operation: Callable[[Datastore, Manifest, PoolNeighbours], Outcome],
 ) -> int:
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = require_manifests(files)
-    report = ChangeReport(verb, session.is_dry_run)
-    makes_file = verb in (Verb.CREATE, Verb.APPLY)
+    makes_file = report.verb in (Verb.CREATE, Verb.APPLY)
     with (session.for_creation() if makes_file else session).open_datastore() as store:
         if makes_file:
             ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
@@ -349,99 +440,6 @@ class _Confirmed:
                 self.report.add_success(outcome)
                 if outcome.effect is Effect.CREATED and isinstance(manifest.resource, IPPool):
                     self.pools.append(manifest.resource)
-
-
-# --- edits -----------------------------------------------------------------------------------------------------------
-
-
-_IMPERATIVES = {LabelEffect.SET: "set", LabelEffect.UPDATED: "update", LabelEffect.REMOVED: "remove"}
-
-
-class _PatchOptions(TypedDict):
-    """The options of ``patch`` as click hands them over."""
-
-    changes: Mapping[str, object]
-    namespace: str
-    is_dry_run: bool
-
-
-class _LabelOptions(TypedDict):
-    """The options of ``label`` as click hands them over."""
-
-    namespace: str
-    may_overwrite: bool
-    is_removal: bool
-    is_dry_run: bool
-
-
-@click.command()
-@click.argument(
-    "words",
-    nargs=-1,
-    required=True,
-    metavar="(KIND NAME | KIND/NAME) (LABEL=TEXT | LABEL)",
-    shell_complete=complete_one_resource,
-)
-@NAMESPACE
-@click.option("--overwrite", "may_overwrite", is_flag=True, help="Change the text of an existing label.")
-@click.option("--remove", "is_removal", is_flag=True, help="Remove the LABEL.")
-@DRY_RUN
-@click.pass_context
-def label(context: click.Context, words: tuple[str, ...], **options: Unpack[_LabelOptions]) -> int:
-    """Set a label of the resource with a KIND and a NAME, or remove one."""
-    *named, assignment = words
-    is_removal = options["is_removal"]
-    label_name, equals, text = assignment.partition("=")
-    if not label_name or bool(equals) is is_removal:
-        raise click.UsageError("Give LABEL=TEXT to set a label, and LABEL with --remove to remove one.")
-    key = parse_key(named, "label", options["namespace"])
-    session = session_of(context, is_dry_run=options["is_dry_run"])
-    overwriting = Overwriting.ALLOWED if options["may_overwrite"] else Overwriting.REFUSED
-    with session.open_datastore() as store:
-        if is_removal:
-            effect = remove_label(store, key, label_name, pace=session.pace())
-        else:
-            effect = set_label(store, key, label_name, text, overwriting=overwriting, pace=session.pace())
-    place = f"{'from' if is_removal else 'on'} {key.kind.name} {key.name}"
-    if session.is_dry_run:
-        click.echo(f"would {_IMPERATIVES[effect]} label {label_name} {place}; nothing was written")
-    else:
-        click.echo(f"Successfully {effect.value} label {label_name} {place}")
-    return 0
-
-
-def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: str) -> Mapping[str, object]:
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"not JSON: {error}") from None
-    if not isinstance(parsed, dict):
-        raise click.BadParameter("a JSON object is expected")
-    return parsed
-
-
-@click.command()
-@ONE_RESOURCE
-@click.option("-p", "--patch", "changes", required=True, metavar="JSON", callback=_parse_patch, help="The merge patch.")
-@click.option(
-    "-t", "--type", type=click.Choice(["strategic", "merge"]), default="merge", expose_value=False,
-    help="Both types replace lists as a whole.",
-)  # fmt: skip
-@NAMESPACE
-@DRY_RUN
-@click.pass_context
-def patch(context: click.Context, words: tuple[str, ...], **options: Unpack[_PatchOptions]) -> int:
-    """Change parts of the resource with a KIND and a NAME by a merge patch (RFC 7396).
-
-    The patch may have labels, annotations and parts of the spec; everything else stays as it is.
-    """
-    key = parse_key(words, "patch", options["namespace"])
-    session = session_of(context, is_dry_run=options["is_dry_run"])
-    report, change = ChangeReport(Verb.PATCH, session.is_dry_run), partial(apply_merge_patch, patch=options["changes"])
-    with session.open_datastore() as store, report.collect_errors(key.kind.name):
-        report.explain = partial(session.explain, store)
-        report.add_success(edit(store, key, change, pace=session.pace()))
-    return report.print_summary()
 
 
 # --- diff ------------------------------------------------------------------------------------------------------------

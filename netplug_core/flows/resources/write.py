@@ -7,8 +7,7 @@ what another writer changed meanwhile is never overwritten.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, cast
 
 from attrs import evolve, frozen
@@ -44,7 +43,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
-from netplug_core.resources.patch import with_label, without_label
+from netplug_core.resources.patch import Mark, marks_of, with_marks
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
 from netplug_core.resources.validation import (
     FieldError,
@@ -56,9 +55,9 @@ from netplug_core.resources.validation import (
 )
 
 __all__ = [
-    "LabelEffect", "LabelMissing", "LabelPresent", "Overwriting", "Preview", "ResourceChange", "Writable", "apply",
+    "MarkEffect", "MarkPresent", "Overwriting", "Preview", "ResourceChange", "Writable", "apply", "change_marks",
     "commit_change", "create", "decide_creation", "decide_repair", "decide_replacement", "edit", "preview",
-    "remove_label", "replace", "require_writable", "set_label", "validate",
+    "replace", "require_writable", "validate",
 ]  # fmt: skip
 
 
@@ -351,79 +350,71 @@ def _require_removed(store: Datastore, key: Key[Resource], labels: Iterable[str]
             raise LabelKept(str(key), name, "it is the orchestrator's own label of the node; remove it there")
 
 
-# --- labels -----------------------------------------------------------------------------------------------------------
+# --- marks ------------------------------------------------------------------------------------------------------------
 
 
-class LabelEffect(enum.Enum):
-    """The effect on a label."""
+class MarkEffect(enum.Enum):
+    """The effect on a label or an annotation."""
 
     SET = "set"
     UPDATED = "updated"
     REMOVED = "removed"
+    ABSENT = "absent"
 
 
 class Overwriting(enum.Enum):
-    """Whether the text of an existing label may be changed."""
+    """Whether the text of an existing label or annotation may be changed."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
 
 
-class LabelPresent(ConfigurationError):
-    """A label that exists with another text; ``value`` is its name."""
+class MarkPresent(ConfigurationError):
+    """A label or an annotation that exists with another text; ``value`` is its name."""
 
     def __str__(self) -> str:
         return f"key {excerpt(self.value)} is already present on {excerpt(self.where)}: {self.accepted}"
 
 
-class LabelMissing(ConfigurationError):
-    """A label to be removed that does not exist; ``value`` is its name."""
+def change_marks(
+    store: Datastore,
+    key: Key[Resource],
+    mark: Mark,
+    changes: Mapping[str, str | None],
+    *,
+    overwriting: Overwriting,
+    pace: Pace,
+) -> dict[str, MarkEffect]:
+    """Set and remove labels or annotations of a stored resource, all at once; the effect on each of them.
 
-    def __str__(self) -> str:
-        return f"cannot remove label {excerpt(self.value)} from {excerpt(self.where)}: {self.accepted}"
-
-
-def set_label(
-    store: Datastore, key: Key[Resource], label: str, text: str, *, overwriting: Overwriting, pace: Pace
-) -> LabelEffect:
-    """Set a label of a stored resource.
-
-    Raises:
-        LabelPresent: it has that label with another text, and overwriting is refused.
-        InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``edit``.
-    """
-    before = _labels(store, key, pace)
-
-    def change(resource: Resource) -> Resource:
-        current = dict(resource.metadata.labels).get(label, text)
-        if current != text and overwriting is Overwriting.REFUSED:
-            raise LabelPresent(str(key), label, f"its text is {quote(current)}; --overwrite gives it another")
-        return with_label(resource, label, text)
-
-    edit(store, key, change, pace=pace)
-    return LabelEffect.UPDATED if label in before else LabelEffect.SET
-
-
-def remove_label(store: Datastore, key: Key[Resource], label: str, *, pace: Pace) -> LabelEffect:
-    """Remove a label of a stored resource.
+    ``changes`` has the text of each name, None to remove it.
 
     Raises:
-        LabelMissing: it has no such label.
+        MarkPresent: it has one of them with another text, and overwriting is refused; nothing is changed.
         InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``edit``.
     """
-    # It exists when this call begins. If it is gone later, it was removed, perhaps by an attempt whose reply was lost.
-    before = _labels(store, key, pace)
-    if label not in before:
-        raise LabelMissing(str(key), label, f"it has {', '.join(before) or 'no label'}")
-    edit(store, key, partial(without_label, label=label), pace=pace)
-    return LabelEffect.REMOVED
-
-
-def _labels(store: Datastore, key: Key[Resource], pace: Pace) -> dict[str, str]:
+    # What exists when this call begins and is gone later was removed, perhaps by an attempt whose reply was lost.
     (record,) = find(store, [key], deadline=pace.deadline)
     if record is None:
         raise ResourceMissing.of(key)
-    return dict(record.value.metadata.labels)
+    before = marks_of(record.value, mark)
+
+    def change(resource: Resource) -> Resource:
+        current = marks_of(resource, mark)
+        for name, text in changes.items():
+            if text is not None and current.get(name, text) != text and overwriting is Overwriting.REFUSED:
+                accepted = f"its text is {quote(current[name])}; --overwrite gives it another"
+                raise MarkPresent(str(key), name, accepted)
+        return with_marks(resource, mark, changes)
+
+    edit(store, key, change, pace=pace)
+    return {name: _effect_on(name in before, text) for name, text in changes.items()}
+
+
+def _effect_on(was_there: bool, text: str | None) -> MarkEffect:  # noqa: FBT001 - of a private function of two
+    if text is None:
+        return MarkEffect.REMOVED if was_there else MarkEffect.ABSENT
+    return MarkEffect.UPDATED if was_there else MarkEffect.SET
 
 
 # --- replace ----------------------------------------------------------------------------------------------------------

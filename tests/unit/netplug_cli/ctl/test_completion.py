@@ -48,7 +48,7 @@ def store_pools(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_commands_are_offered_and_none_is_loaded(completing: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert complete(completing, monkeypatch, "de") == ["delete"]
+    assert complete(completing, monkeypatch, "de") == ["delete", "describe"]
     assert {"get", "apply", "completion"} <= set(complete(completing, monkeypatch, ""))
     assert complete(completing, monkeypatch, "ipam", "sh") == ["show"]
     assert complete(completing, monkeypatch, "--ver") == ["--version"]
@@ -56,7 +56,7 @@ def test_commands_are_offered_and_none_is_loaded(completing: ToolHarness, monkey
 
 
 def test_options_and_their_words_are_offered(completing: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert complete(completing, monkeypatch, "get", "--wat") == ["--watch"]
+    assert complete(completing, monkeypatch, "get", "--watch-") == ["--watch-only"]
     assert complete(completing, monkeypatch, "get", "-o", "y") == ["yaml"]
     assert complete(completing, monkeypatch, "completion", "") == ["bash", "zsh", "fish"]
 
@@ -98,9 +98,9 @@ def test_kind_and_name_in_one_word_are_offered_where_they_are_begun(
         (("get", "pool", "pool/"), []),
         (("get", "bogus/"), []),
         (("label", "pool/"), ["pool/main", "pool/six"]),
-        (("label", "pool/main", ""), []),
+        (("label", "pool/main", ""), ["pool/six"]),
         (("label", "pool", ""), ["main", "six"]),
-        (("label", "pool", "main", ""), []),
+        (("label", "pool", "main", ""), ["six"]),
         (("edit", "pool/main", ""), []),
         (("patch", "pool", "main", ""), []),
     ):
@@ -233,7 +233,7 @@ def test_bash_completes(folder: Path) -> None:
         "node-a",
         "node/node-a",
         "diff",
-        "--watch",
+        "--watch --watch-only",
         "",
     ]
 

@@ -153,7 +153,7 @@ def test_a_configuration_that_cannot_be_used_is_one_line_and_nothing_is_opened(h
 
 
 def test_the_log_level_sets_how_much_is_logged(harness: ToolHarness) -> None:
-    assert harness.run_command("-l", "debug", "get", "pools") == 0
+    assert harness.run_command("--log-level", "debug", "get", "pools") == 0
     assert harness.err.splitlines() == [
         "netplugctl: datastore memory: this process",
         "netplugctl: read ClusterInformation(default) in 0.0 ms",
@@ -162,7 +162,7 @@ def test_the_log_level_sets_how_much_is_logged(harness: ToolHarness) -> None:
     ]
     assert harness.run_command("get", "pools", "--log-level", "INFO") == 0
     assert harness.err.splitlines() == ["netplugctl: datastore memory: this process", "netplugctl: no IPPool found"]
-    assert harness.run_command("ipam", "show", "-l", "loud") == 2
+    assert harness.run_command("ipam", "show", "--log-level", "loud") == 2
 
 
 def test_no_command_has_an_option_that_a_global_one_takes_away() -> None:

@@ -8,7 +8,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.patch import apply_merge_patch, strip_cluster_fields, with_label, without_label
+from netplug_core.resources.patch import Mark, apply_merge_patch, strip_cluster_fields, with_marks
 
 POOL = IPPool(
     metadata=Metadata(
@@ -21,10 +21,12 @@ POOL = IPPool(
 
 
 def test_labels_stay_sorted() -> None:
-    assert with_label(POOL, "a", "0").metadata.labels == (("a", "0"), ("b", "1"), ("c", "2"))
-    assert with_label(POOL, "b", "9") == evolve(POOL, metadata=evolve(POOL.metadata, labels=(("b", "9"), ("c", "2"))))
-    assert without_label(POOL, "b").metadata.labels == (("c", "2"),)
-    assert without_label(POOL, "none") == POOL
+    assert with_marks(POOL, Mark.LABEL, {"a": "0"}).metadata.labels == (("a", "0"), ("b", "1"), ("c", "2"))
+    assert with_marks(POOL, Mark.LABEL, {"b": "9"}) == evolve(
+        POOL, metadata=evolve(POOL.metadata, labels=(("b", "9"), ("c", "2")))
+    )
+    assert with_marks(POOL, Mark.LABEL, {"b": None}).metadata.labels == (("c", "2"),)
+    assert with_marks(POOL, Mark.LABEL, {"none": None}) == POOL
 
 
 def test_a_patch_changes_what_it_names_and_null_takes_away() -> None:

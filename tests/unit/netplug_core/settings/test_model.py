@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess, shown_settings
 
 SAME = (
     (
@@ -43,3 +43,25 @@ def test_the_same_datastore_has_one_fingerprint(one: DatastoreSettings, other: D
 def test_any_other_has_another() -> None:
     assert len({settings.fingerprint for settings in OTHER}) == len(OTHER)
     assert evolve(OTHER[1]).fingerprint == OTHER[1].fingerprint
+
+
+def test_settings_are_shown_by_their_names_and_secrets_are_not() -> None:
+    assert shown_settings(DatastoreSettings()) == (("datastoreType", "etcdv3"),)
+    settings = DatastoreSettings(
+        type="kubernetes",
+        etcd_endpoints=("https://a:2379", "https://u:pw@b:2379"),
+        etcd_password="pw",  # noqa: S106 - planted
+        kubernetes=KubernetesAccess(kubeconfig="/kc", token="t", uses_pod_cidr=True, node_name="n"),  # noqa: S106
+        qps=5,
+        options={"a": "b"},
+    )
+    assert shown_settings(settings) == (
+        ("datastoreType", "kubernetes"),
+        ("etcdEndpoints", "…"),
+        ("etcdPassword", "…"),
+        ("k8sClientQPS", "5"),
+        ("datastoreOptions", "…"),
+        ("kubeconfig", "/kc"),
+        ("k8sAPIToken", "…"),
+        ("usePodCIDR", "True"),
+    )

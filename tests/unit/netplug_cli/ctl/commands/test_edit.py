@@ -10,8 +10,9 @@ from attrs import define, field
 
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.delete import delete
-from netplug_core.flows.resources.write import Overwriting, set_label
+from netplug_core.flows.resources.write import Overwriting, change_marks
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.resources.patch import Mark
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.ctl import ToolHarness
 
@@ -149,11 +150,11 @@ def test_a_resource_that_another_writer_changed_meanwhile_is_a_conflict(pool: Ed
     set_editor(pool, DISABLE)
 
     def change() -> None:
-        set_label(
+        change_marks(
             pool.store,
             ippool_key("main"),
-            "tier",
-            "gold",
+            Mark.LABEL,
+            {"tier": "gold"},
             overwriting=Overwriting.REFUSED,
             pace=pool.make_session().pace(),
         )

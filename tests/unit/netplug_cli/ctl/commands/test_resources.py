@@ -416,7 +416,7 @@ def test_an_endpoint_that_names_no_workload_has_a_row(harness: ToolHarness) -> N
     assert harness.out.splitlines()[1:] == ["w1"]
 
 
-@pytest.mark.parametrize("option", [["-A"], ["-a"], ["-n", "default"]])
+@pytest.mark.parametrize("option", [["-n", "default"], ["a", "-n", "default"]])
 def test_a_pool_has_no_namespace(harness: ToolHarness, option: list[str]) -> None:
     """S-42 of the catalogue."""
     assert harness.run_command("get", "ippool", *option) == 1

@@ -221,8 +221,8 @@ def test_a_damaged_record_is_an_error(watched: WatchHarness) -> None:
 @pytest.mark.parametrize(
     "argv, problem",
     [
-        (["pool", "a", "--export"], "--watch follows resources of one KIND; leave out files and --export."),
-        (["-f", "pool.yaml"], "--watch follows resources of one KIND; leave out files and --export."),
+        (["pool", "a", "--export"], "--watch follows resources of one KIND; leave out files, --export and --sort-by."),
+        (["-f", "pool.yaml"], "--watch follows resources of one KIND; leave out files, --export and --sort-by."),
         (["pool/a", "node/n"], "--watch follows resources of one KIND; several are named."),
         (["pools", "-o", "custom-columns=NODE"], "IPPool has no column 'NODE'"),
     ],

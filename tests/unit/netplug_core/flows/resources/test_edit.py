@@ -18,7 +18,7 @@ from netplug_core.records import Create, Delete, Query, ReadResult, Record, Revi
 from netplug_core.resources.ippool import IPPool, ippool_key
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.node import Node, node_key
-from netplug_core.resources.patch import without_label
+from netplug_core.resources.patch import Mark, with_marks
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.testing.faults import FaultyDatastore, RunBefore
 from tests.harness.resources import NODE, ResourceHarness, make_pool
@@ -72,12 +72,14 @@ def test_a_label_of_a_node_that_is_still_there_was_not_removed(harness: Resource
     harness.put(Create(node_key("node-a"), NODE))
     store = ClusterNodes(harness.store, {})
     with pytest.raises(LabelKept) as refusal:
-        edit(store, node_key("node-a"), partial(without_label, label="zone"), pace=harness.pace)
+        edit(store, node_key("node-a"), partial(with_marks, mark=Mark.LABEL, changes={"zone": None}), pace=harness.pace)
     assert (refusal.value.code, str(refusal.value)) == (
         7,
         "cannot remove label zone from Node(node-a): it is the orchestrator's own label of the node; remove it there",
     )
-    removed = edit(store, node_key("node-a"), partial(without_label, label="rack"), pace=harness.pace)
+    removed = edit(
+        store, node_key("node-a"), partial(with_marks, mark=Mark.LABEL, changes={"rack": None}), pace=harness.pace
+    )
     assert removed.effect is Effect.UPDATED
 
 
@@ -96,5 +98,5 @@ def test_a_node_that_went_with_its_label_has_it_no_more(harness: ResourceHarness
             return revisions
 
     store = GoneAfterwards(harness.store, {})
-    change = partial(without_label, label="rack")
+    change = partial(with_marks, mark=Mark.LABEL, changes={"rack": None})
     assert edit(store, node_key("node-a"), change, pace=harness.pace).effect is Effect.UPDATED
