@@ -10,7 +10,7 @@ Source: rtnetlink(7); the numbers are those of the kernel's ``linux/rtnetlink.h`
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, assert_never
 
@@ -80,6 +80,9 @@ _SCOPE_GLOBAL, _SCOPE_LINK, _SCOPE_NOWHERE = 0, 253, 255
 _LAST_SHORT_TABLE = 255
 
 _HEADER = struct.Struct("=IHHII")
+_START = struct.Struct("=IHH")
+_STATE = struct.Struct("=HBB")
+_ATTRIBUTE = struct.Struct("=HH")
 _U32_ATTRIBUTE = struct.Struct("=HHI")
 _U32 = struct.Struct("=I")
 _PORT = struct.Struct("!H")
@@ -88,103 +91,69 @@ _IFADDRMSG = struct.Struct("=BBBBI")
 _NDMSG = struct.Struct("=B3xiHBB")
 _NHMSG = struct.Struct("=BBBxI")
 _RTMSG = struct.Struct("=BBBBBBBBI")
-# Whole messages, in one step each: 0.5 us instead of 3.
-_FDB = {
-    Family.IPV4: struct.Struct("=IHHII B3xiHBB HH6s2x HH4s"),
-    Family.IPV6: struct.Struct("=IHHII B3xiHBB HH6s2x HH16s"),
-}
-_NEIGHBOUR = {
-    Family.IPV4: struct.Struct("=IHHII B3xiHBB HH4s HH6s2x"),
-    Family.IPV6: struct.Struct("=IHHII B3xiHBB HH16s HH6s2x"),
-}
-_NEXTHOP = {
-    Family.IPV4: struct.Struct("=IHHII BBBxI HHI HHI HH4s"),
-    Family.IPV6: struct.Struct("=IHHII BBBxI HHI HHI HH16s"),
-}
-_ROUTE_BY_NEXTHOP = {
-    Family.IPV4: struct.Struct("=IHHII BBBBBBBBI HH4s HHI HHI"),
-    Family.IPV6: struct.Struct("=IHHII BBBBBBBBI HH16s HHI HHI"),
-}
-_SIZE = {Family.IPV4: 4, Family.IPV6: 16}
 
 
 # --- requests: entries ----------------------------------------------------------------------------------------------
 
 
+@frozen
+class _Form:
+    """How a message about addresses of one family is packed in one step: 0.6 us instead of 3.
+
+    ``pack`` takes the start of the message, its number, and what is different in each. ``size`` is that of an address.
+    """
+
+    pack: Callable[..., bytes]
+    start: bytes
+    size: int
+    address: bytes
+    """The header of the attribute with the address."""
+    family: int
+
+    @classmethod
+    def of(cls, kind: int, layout: str, family: Family, attribute: int, metrics: bytes = b"") -> _Form:
+        """The form of a message of that kind. In the layout A is an address; the message header is left out."""
+        size = family.width // 8
+        form = struct.Struct("=8sI4x" + layout.replace("A", f"{size}s"))
+        start = _START.pack(form.size + len(metrics), kind, _PUT)
+        return cls(form.pack, start, size, _ATTRIBUTE.pack(4 + size, attribute), _AF[family])
+
+
+_FDB_FORMS = {family: _Form.of(_NEWNEIGH, "B3xi 8s 6s2x 4s A", family, _NDA_DST) for family in Family}
+_NEIGHBOUR_FORMS = {family: _Form.of(_NEWNEIGH, "B3xi 4s 4s A 4s 6s2x", family, _NDA_DST) for family in Family}
+_NEXTHOP_FORMS = {family: _Form.of(_NEWNEXTHOP, "BBBxI 4sI 4sI 4s A", family, _NHA_GATEWAY) for family in Family}
+_MAC_HEADER, _ID_HEADER, _OIF_HEADER = (
+    _ATTRIBUTE.pack(size, kind) for size, kind in ((10, _NDA_LLADDR), (8, _NHA_ID), (8, _NHA_OIF))
+)
+_FDB_MIDDLE = _STATE.pack(_PERMANENT | _NOARP, _SELF, 0) + _MAC_HEADER
+_NEIGHBOUR_STATE = _STATE.pack(_PERMANENT, 0, 0)
+
+
 def put_fdb(entry: FdbEntry, index: int, number: int) -> bytes:
     """Make an FDB entry of the device with that index, or replace the one of its MAC."""
     address = entry.node_address
-    form, size, mac = _FDB[address.family], _SIZE[address.family], bytes.fromhex(entry.mac.replace(":", ""))
-    packed = address.value.to_bytes(size, "big")
-    state, length = _PERMANENT | _NOARP, form.size
-    return form.pack(
-        length,
-        _NEWNEIGH,
-        _PUT,
-        number,
-        0,
-        BRIDGE,
-        index,
-        state,
-        _SELF,
-        0,
-        10,
-        _NDA_LLADDR,
-        mac,
-        4 + size,
-        _NDA_DST,
-        packed,
-    )
+    form, mac = _FDB_FORMS[address.family], bytes.fromhex(entry.mac.replace(":", ""))
+    packed = address.value.to_bytes(form.size, "big")
+    return form.pack(form.start, number, BRIDGE, index, _FDB_MIDDLE, mac, form.address, packed)
 
 
 def put_neighbour(entry: TunnelNeighbour, index: int, number: int) -> bytes:
     """Make a permanent neighbour on the device with that index, or replace the one of its address."""
     address = entry.address
-    family, mac = address.family, bytes.fromhex(entry.mac.replace(":", ""))
-    form, size = _NEIGHBOUR[family], _SIZE[family]
-    packed, number_of = address.value.to_bytes(size, "big"), _AF[family]
-    return form.pack(
-        form.size,
-        _NEWNEIGH,
-        _PUT,
-        number,
-        0,
-        number_of,
-        index,
-        _PERMANENT,
-        0,
-        0,
-        4 + size,
-        _NDA_DST,
-        packed,
-        10,
-        _NDA_LLADDR,
-        mac,
-    )
+    form, mac = _NEIGHBOUR_FORMS[address.family], bytes.fromhex(entry.mac.replace(":", ""))
+    packed, state = address.value.to_bytes(form.size, "big"), _NEIGHBOUR_STATE
+    return form.pack(form.start, number, form.family, index, state, form.address, packed, _MAC_HEADER, mac)
 
 
 def put_nexthop(entry: Nexthop, index: int, number: int) -> bytes:
     """Make a nexthop over the device with that index, or replace the one with its id."""
     gateway = entry.gateway
-    family = gateway.family
-    form, size, flags = _NEXTHOP[family], _SIZE[family], _ONLINK if entry.is_onlink else 0
-    packed, head = gateway.value.to_bytes(size, "big"), (form.size, _NEWNEXTHOP, _PUT, number, 0)
-    return form.pack(
-        *head,
-        _AF[family],
-        _SCOPE_GLOBAL,
-        _OWN,
-        flags,
-        8,
-        _NHA_ID,
-        entry.id,
-        8,
-        _NHA_OIF,
-        index,
-        4 + size,
-        _NHA_GATEWAY,
-        packed,
+    form, flags = _NEXTHOP_FORMS[gateway.family], _ONLINK if entry.is_onlink else 0
+    packed, head = (
+        gateway.value.to_bytes(form.size, "big"),
+        (form.start, number, form.family, _SCOPE_GLOBAL, _OWN, flags),
     )
+    return form.pack(*head, _ID_HEADER, entry.id, _OIF_HEADER, index, form.address, packed)
 
 
 def put_route(route: Route, index: int, number: int) -> bytes:
@@ -192,17 +161,22 @@ def put_route(route: Route, index: int, number: int) -> bytes:
 
     ``index`` is that of its device, if it names one.
     """
-    destination, metrics = route.destination, _metrics(route.mtu)
+    destination = route.destination
     is_usual = route.source is None and destination.length and route.table == MAIN_TABLE
     if route.nexthop is None or not is_usual:
-        return _message(_NEWROUTE, _PUT, number, _route(route, index) + metrics)
-    family = destination.family
-    form, size = _ROUTE_BY_NEXTHOP[family], _SIZE[family]
-    head = (form.size + len(metrics), _NEWROUTE, _PUT, number, 0)
-    key = (_AF[family], destination.length, 0, 0, MAIN_TABLE, _OWN, _SCOPE_GLOBAL, _UNICAST, 0)
-    packed = destination.base.to_bytes(size, "big")
-    to = (4 + size, _RTA_DST, packed, 8, _RTA_PRIORITY, route.metric, 8, _RTA_NH_ID, route.nexthop)
-    return form.pack(*head, *key, *to) + metrics
+        return _message(_NEWROUTE, _PUT, number, _route(route, index) + _metrics(route.mtu))
+    form, key, place, metrics = _route_form(destination.family, destination.length, route.metric, route.mtu)
+    packed = destination.base.to_bytes(form.size, "big")
+    return form.pack(form.start, number, key, form.address, packed, place, route.nexthop) + metrics
+
+
+@cache  # there are few lengths, metrics and MTUs
+def _route_form(family: Family, length: int, metric: int, mtu: int) -> tuple[_Form, bytes, bytes, bytes]:
+    """How a route by nexthop is packed: the form, the header of the route, its metric, and what follows."""
+    metrics = _metrics(mtu)
+    form = _Form.of(_NEWROUTE, "12s 4s A 12s I", family, _RTA_DST, metrics)
+    key = _RTMSG.pack(_AF[family], length, 0, 0, MAIN_TABLE, _OWN, _SCOPE_GLOBAL, _UNICAST, 0)
+    return form, key, _u32(_RTA_PRIORITY, metric) + _ATTRIBUTE.pack(8, _RTA_NH_ID), metrics
 
 
 def remove_entry(entry: FdbEntry | TunnelNeighbour | Nexthop | Route, index: int, number: int) -> bytes:

@@ -1,0 +1,222 @@
+"""What leads to other nodes: programmed from empty beside ``ip`` and ``bridge``, and compared again beside pyroute2.
+
+Each other node has an FDB entry, a neighbour, a nexthop and a route. They are programmed into a new network namespace,
+in turns with ``bridge -batch`` and ``ip -batch``. A resync reads all of it and finds nothing to do; beside it pyroute2
+lists the same, except the nexthops, which it does not know. The resync is repeated among 50,000 routes of others.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from statistics import median
+
+from attrs import frozen
+from pyroute2 import IPRoute
+
+from netplug_backends.linux.netns import in_new_namespace
+from netplug_backends.linux.routing import LinuxRouting
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.routing import (
+    NEXTHOP_BASE,
+    VXLAN_DEVICES,
+    Entry,
+    FdbEntry,
+    Nexthop,
+    Put,
+    Route,
+    Tunnel,
+    TunnelKind,
+    TunnelNeighbour,
+)
+from netplug_core.dataplane.tracker import DeltaTracker
+
+_GOALS = {1_000: 0.35, 5_000: 0.25}
+_RESYNC_GOAL, _FOREIGN_GOAL = 0.05, 1.5
+_FOREIGN_ROUTES = 50_000
+_PYROUTE2_ROUNDS = 3
+_DEVICE = VXLAN_DEVICES[Family.IPV4]
+_PODS, _NODES = 10 << 24 | 65 << 16, 10 << 24 | 240 << 16
+_TUNNEL = Tunnel(
+    name=_DEVICE,
+    kind=TunnelKind.VXLAN,
+    address=Address(Family.IPV4, _PODS),
+    local=Address(Family.IPV4, _NODES + 11),
+    mtu=1450,
+    parent="parent0",
+    mac="66:01:02:03:04:05",
+    vni=4096,
+    port=4789,
+)
+
+
+def measure(rounds: int) -> None:
+    """Measure that many rounds and print."""
+    if os.geteuid() != 0:
+        raise SystemExit("only root may make network namespaces")
+    print(f"{rounds} rounds in turns; medians\n")
+    for count, goal in _GOALS.items():
+        entries = _entries(count)
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours.append(in_new_namespace(partial(_program, entries)))
+            theirs.append(in_new_namespace(partial(_batch, entries)))
+        own, other = _median(ours), _median(theirs)
+        print(f"{count:5} nodes from empty    {own}    ip and bridge {other}", end="    ")
+        print(f"{_ratio(own, other)}  R1: <= {goal}", flush=True)
+    first, resync, among, listed = in_new_namespace(lambda: _measure_resync(rounds))
+    print(f"\nresync of 5,000 nodes with nothing wrong, 0 messages: {resync}; pyroute2's lists: {listed}")
+    print(f"  times pyroute2's lists                     {_ratio(resync, listed)}  R3: <= {_RESYNC_GOAL}")
+    print(f"  the first time, at a start, likewise       {_ratio(first, listed)}")
+    print(f"  times itself among 50,000 routes of others {_ratio(among, resync)}  R3: <= {_FOREIGN_GOAL}")
+
+
+def _entries(count: int) -> list[Entry]:
+    """The entries for so many nodes, in the order in which they are made."""
+    sorts = zip(*(_entries_of(number) for number in range(count)), strict=True)
+    return [entry for sort in sorts for entry in sort]
+
+
+def _entries_of(number: int) -> tuple[FdbEntry, TunnelNeighbour, Nexthop, Route]:
+    mac = f"66:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+    block = Prefix(Family.IPV4, _PODS + (number + 1 << 6), 26)
+    return (
+        FdbEntry(_DEVICE, mac, Address(Family.IPV4, _NODES + 20 + number)),
+        TunnelNeighbour(_DEVICE, block.first, mac),
+        Nexthop(NEXTHOP_BASE + number, _DEVICE, block.first, is_onlink=True),
+        Route(destination=block, nexthop=NEXTHOP_BASE + number, mtu=_TUNNEL.mtu),
+    )
+
+
+@frozen
+class _Cost:
+    """Seconds of the wall clock, and of CPU of this process and its children. The second depends less on other work."""
+
+    wall_s: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        return f"{self.wall_s * 1e3:6.1f} ms (CPU {self.cpu_s * 1e3:5.1f})"
+
+
+def _median(costs: Sequence[_Cost]) -> _Cost:
+    return _Cost(median(cost.wall_s for cost in costs), median(cost.cpu_s for cost in costs))
+
+
+def _cost_of(work: Callable[[], None]) -> _Cost:
+    began, used_s = time.perf_counter(), _used_s()
+    work()
+    return _Cost(time.perf_counter() - began, _used_s() - used_s)
+
+
+def _ratio(cost: _Cost, reference: _Cost) -> str:
+    return f"{cost.wall_s / reference.wall_s:.3f} (CPU {cost.cpu_s / reference.cpu_s:.3f})"
+
+
+def _used_s() -> float:
+    usages = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _program(entries: Sequence[Entry]) -> _Cost:
+    _make_parent()
+    with LinuxRouting.open() as routing:
+        changes = [Put(entry) for entry in entries]
+        _require(not routing.apply([Put(_TUNNEL)]))
+        cost = _cost_of(lambda: _require(not routing.apply(changes)))
+        _require(set(entries) == set(_observed(routing).values()) - {_TUNNEL})
+    return cost
+
+
+def _batch(entries: Sequence[Entry]) -> _Cost:
+    """The same by ``bridge -batch`` and ``ip -batch``, which is how a shell would do it."""
+    _make_parent()
+    with LinuxRouting.open() as routing:
+        _require(not routing.apply([Put(_TUNNEL)]))
+    bridge = "".join(f"{line}\n" for line in _bridge_lines(entries))
+    ip = "".join(f"{line}\n" for line in _ip_lines(entries))
+
+    def run() -> None:
+        _run("bridge", "-batch", "-", text=bridge)
+        _run("ip", "-batch", "-", text=ip)
+
+    return _cost_of(run)
+
+
+def _bridge_lines(entries: Sequence[Entry]) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, FdbEntry):
+            yield f"fdb replace {entry.mac} dev {entry.device} dst {entry.node_address} self permanent"
+
+
+def _ip_lines(entries: Sequence[Entry]) -> Iterator[str]:
+    for entry in entries:
+        match entry:
+            case TunnelNeighbour(device, address, mac):
+                yield f"neigh replace {address} lladdr {mac} dev {device} nud permanent"
+            case Nexthop():
+                yield f"nexthop replace id {entry.id} via {entry.gateway} dev {entry.device} onlink proto 78"
+            case Route():
+                yield f"route replace {entry.destination} nhid {entry.nexthop} proto 78 metric 20 mtu {entry.mtu}"
+            case _:
+                pass
+
+
+def _measure_resync(rounds: int) -> tuple[_Cost, _Cost, _Cost, _Cost]:
+    """The cost of the first resync, of later ones, of those among routes of others, and of pyroute2's lists."""
+    _make_parent()
+    entries = [_TUNNEL, *_entries(5_000)]
+    tracker: DeltaTracker[object, Entry] = DeltaTracker()
+    tracker.desire_all({(type(entry), entry.key): entry for entry in entries})
+    with LinuxRouting.open() as routing:
+        _require(not routing.apply([Put(entry) for entry in entries]))
+        before = routing.messages_sent
+
+        def resync() -> None:
+            tracker.observe_all(_observed(routing))
+            _require(tracker.is_settled and not routing.apply(()))
+
+        first = _cost_of(resync)
+        later = _median([_cost_of(resync) for _ in range(rounds)])
+        listed = _median([_cost_of(_list_with_pyroute2) for _ in range(_PYROUTE2_ROUNDS)])
+        foreign = (
+            f"route add 10.{128 + (number >> 16)}.{number >> 8 & 255}.{number & 255}/32 dev parent0 proto static\n"
+            for number in range(_FOREIGN_ROUTES)
+        )
+        _run("ip", "-batch", "-", text="".join(foreign))
+        among = _median([_cost_of(resync) for _ in range(rounds)])
+        _require(routing.messages_sent == before)
+    return first, later, among, listed
+
+
+def _observed(routing: LinuxRouting) -> dict[object, Entry]:
+    found = routing.read()
+    entries: tuple[Entry, ...] = (*found.tunnels, *found.fdb, *found.neighbours, *found.nexthops, *found.routes)
+    return {(type(entry), entry.key): entry for entry in entries}
+
+
+def _list_with_pyroute2() -> None:
+    with IPRoute() as kernel:
+        kernel.get_routes(family=2, table=254)
+        kernel.get_neighbours(family=7)
+        kernel.get_neighbours(family=2)
+
+
+def _make_parent() -> None:
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "link", "add", "parent0", "type", "bridge")
+    _run("ip", "address", "add", f"{_TUNNEL.local}/16", "dev", "parent0")
+    _run("ip", "link", "set", "parent0", "up")
+
+
+def _run(*command: str, text: str = "") -> None:
+    subprocess.run(command, input=text, text=True, check=True, stdout=subprocess.DEVNULL)
+
+
+def _require(condition: bool) -> None:  # noqa: FBT001  the condition itself, as in an assertion
+    if not condition:
+        raise SystemExit("the kernel does not have what was programmed")
