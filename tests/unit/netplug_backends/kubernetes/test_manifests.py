@@ -38,7 +38,7 @@ def test_the_shipped_roles_match_the_tables() -> None:
         assert list(yaml.safe_load_all((MANIFESTS / "rbac" / f"{name}.yaml").read_text())) == list(role)
 
 
-def test_the_node_process_renews_a_token_and_stores_release_and_addresses_and_may_do_nothing_else() -> None:
+def test_the_node_process_may_do_what_its_node_and_its_network_need_and_nothing_else() -> None:
     _, role, _, cluster_role, _ = node_role()
     assert role["rules"] == [
         {
@@ -62,6 +62,21 @@ def test_the_node_process_renews_a_token_and_stores_release_and_addresses_and_ma
             "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
             "resources": ["bgpconfigurations", "bgpfilters", "bgppeers", "ippools", "nodeconfigurations"],
             "verbs": ["get", "list", "watch"],
+        },
+        {
+            "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
+            "resources": ["blockaffinities", "ipamblocks"],
+            "verbs": ["create", "delete", "get", "list", "update", "watch"],
+        },
+        {
+            "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
+            "resources": ["ipamhandles"],
+            "verbs": ["create", "delete", "get", "update"],
+        },
+        {
+            "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
+            "resources": ["ipamconfigs", "ipamconfigurations", "ipreservations"],
+            "verbs": ["get", "list"],
         },
     ]
 
