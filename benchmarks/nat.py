@@ -1,12 +1,14 @@
 """The packet filter with 10,000 prefixes and with 10,000 floating addresses, beside one of each, in a namespace.
 
-What is measured is what the node process does: it plans the table, and libnftables makes the change in the process. The
-memory is that of a process of its own for each row: before the first table, and after it.
+What is measured is what the node process does: it plans the table, and libnftables makes the change in the process. In
+the same rounds the program ``nft`` loads the two sets alone. The memory is that of a process of its own for each row:
+before the first table, and after it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
@@ -75,7 +77,19 @@ def _round(ruleset: NftablesRuleset, count: int) -> dict[str, float]:
         change = find_change(changed, observed)
         if change is not None:
             found[f"{what}: add it"] = _time(partial(ruleset.apply, change))
+    found["prefix: load it by nft -f -"] = _time(partial(_load_by_program, _as_text(count)))
     return found
+
+
+def _as_text(count: int) -> str:
+    """The two sets of prefixes in the language of nft."""
+    prefixes = ", ".join(str(pool.spec.prefix) for pool in _facts(pools=count).pools)
+    sets = (f"set {name} {{ type ipv4_addr; flags interval; elements = {{ {prefixes} }} }}" for name in "ab")
+    return f"table inet other\ndelete table inet other\ntable inet other {{\n{chr(10).join(sets)}\n}}\n"
+
+
+def _load_by_program(text: str) -> None:
+    subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
 
 
 def _facts(*, pools: int = 0, floating: int = 0) -> NatFacts:

@@ -143,7 +143,7 @@ def test_floating_ips_are_stored_and_logged_once(cluster: PodCluster) -> None:
     """Check 85."""
     pod = cluster.make_pod(floatingIPs='["198.51.100.1", "198.51.100.1"]')
     added = cluster.add(pod, feature_control=FEATURES)
-    assert added.stderr.count("floating IPs are stored, but not programmed by this release") == 1
+    assert added.stderr.count("floating IPs are programmed only where NodeConfiguration has floatingIPs Enabled") == 1
     # On a shared API server, other tests have left pods with containers of that name in other namespaces.
     stored = [
         one

@@ -205,9 +205,14 @@ def _require_families(pod: AnnotatedPod, annotations: PodAnnotations, families: 
 
 
 def _log_limits(world: CNIWorld, call: AttachmentCall, options: EndpointOptions) -> None:
-    """Log what the annotations ask for and this release does not do, or not alone."""
+    """Log what the annotations ask for and an ADD does not do, or not alone."""
     if options.floating_ips:
-        _warn(world, call, "floating IPs are stored, but not programmed by this release", options.floating_ips)
+        _warn(
+            world,
+            call,
+            "floating IPs are programmed only where NodeConfiguration has floatingIPs Enabled",
+            options.floating_ips,
+        )
     if options.allowed_source_prefixes:
         text = "the pod may send from any IPv4 address: packet filters for its prefixes are not programmed yet"
         _warn(world, call, text, options.allowed_source_prefixes)

@@ -349,7 +349,7 @@ def test_check_85_floating_ips_are_stored_and_logged_once(
         IPNAT(internal=four, external=Address.parse("1.1.1.1")),
         IPNAT(internal=six, external=Address.parse("2001:647f::21")),
     )
-    assert warnings(harness) == ["floating IPs are stored, but not programmed by this release"]
+    assert warnings(harness) == ["floating IPs are programmed only where NodeConfiguration has floatingIPs Enabled"]
     harness.dataplane.remove_namespace(WEB.netns)
     added(harness, AGAIN, feature_control=FEATURES, ipam=DUAL_STACK)
     assert len(harness.stored_endpoint().value.spec.ip_nats) == 2
