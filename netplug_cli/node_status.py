@@ -13,8 +13,8 @@ from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, NONN
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error, fields_of
 
 __all__ = [
-    "STATUS_PATH", "AddressStatus", "CallFigures", "NetworkStatus", "NodeDatastore", "NodeStatus", "RegistrationStatus",
-    "RouteStatus", "decode_status", "encode_status", "status_socket_of",
+    "STATUS_PATH", "AddressStatus", "CallFigures", "NetworkStatus", "NodeDatastore", "NodeStatus", "PeerStatus",
+    "RegistrationStatus", "RouteStatus", "decode_status", "encode_status", "status_socket_of",
 ]  # fmt: skip
 
 STATUS_PATH = "/status"
@@ -76,16 +76,30 @@ class RouteStatus:
 
 
 @frozen(kw_only=True)
+class PeerStatus:
+    """A BGP session: with whom, whether it is established, since when it is as it is, and the daemon's word for it."""
+
+    peer: str
+    address: str
+    as_number: int
+    is_established: bool
+    since: str = ""
+    state: str = ""
+
+
+@frozen(kw_only=True)
 class NetworkStatus:
     """How a node is connected with the others.
 
-    ``nodes`` are known, this one included; ``tunnels`` are its devices with their addresses. ``obstacle`` says why
-    nothing is programmed yet; ``problems``, what keeps some nodes from being reached.
+    ``nodes`` are known, this one included; ``tunnels`` are its devices with their addresses; ``peers`` those that it
+    speaks BGP with. ``obstacle`` says why nothing is programmed yet; ``problems``, what keeps some nodes from being
+    reached.
     """
 
     nodes: int = 0
     tunnels: tuple[str, ...] = ()
     routes: tuple[RouteStatus, ...] = ()
+    peers: tuple[PeerStatus, ...] = ()
     obstacle: str = ""
     problems: tuple[str, ...] = ()
 
@@ -199,6 +213,7 @@ def _network_tables() -> tuple[Table[object], ...]:
         "nodes": Field("nodes", NONNEGATIVE_INTEGER),
         "tunnels": Field("tunnels", ListOf(STRING), is_always_written=True),
         "routes": Field("routes", ListOf(RouteStatus), is_always_written=True),
+        "peers": Field("peers", ListOf(PeerStatus)),
         "obstacle": Field("obstacle", STRING),
         "problems": Field("problems", ListOf(STRING), is_always_written=True),
     }
@@ -207,4 +222,14 @@ def _network_tables() -> tuple[Table[object], ...]:
         "reason": Field("reason", STRING),
         "is_programmed": Field("programmed", BOOLEAN, is_always_written=True),
     }
-    return Table(cls=NetworkStatus, fields=network), Table(cls=RouteStatus, fields=route)
+    peer = {
+        **fields_of(NONEMPTY_STRING, peer="peer", address="address"),
+        "as_number": Field("asNumber", NONNEGATIVE_INTEGER),
+        "is_established": Field("established", BOOLEAN, is_always_written=True),
+        **fields_of(STRING, since="since", state="state"),
+    }
+    return (
+        Table(cls=NetworkStatus, fields=network),
+        Table(cls=RouteStatus, fields=route),
+        Table(cls=PeerStatus, fields=peer),
+    )

@@ -13,8 +13,10 @@ from typing import Final, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
+from netplug_cli.node_status import PeerStatus
+from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
-from netplug_core.dataplane.bgp import BgpDaemon, BgpPlan, BgpStatus, BgpUse
+from netplug_core.dataplane.bgp import BgpDaemon, BgpPlan, BgpSession, BgpStatus, BgpUse, SessionStatus
 from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing
@@ -93,6 +95,7 @@ class NodeBgp:
     use: BgpUse | None = field(default=None, init=False)
     status: BgpStatus | None = field(default=None, init=False)
     peering: Peering = field(default=Peering(outcome=None), init=False)
+    problems: tuple[Problem, ...] = field(default=(), init=False)
     _facts: PeerFacts | None = field(default=None, init=False)
     _given: BgpPlan | None = field(default=None, init=False)
     _history: SessionHistory = field(default=SessionHistory(), init=False)
@@ -123,6 +126,14 @@ class NodeBgp:
         pending = self._history.pending(self.clock.monotonic())
         return f"BGP sessions come up: {', '.join(pending)}" if pending else None
 
+    def find_peers(self) -> tuple[PeerStatus, ...]:
+        """The sessions that are planned, and how they do."""
+        plan, status = self.peering.outcome, self.status
+        if not isinstance(plan, BgpPlan):
+            return ()
+        found = {one.name: one for one in (() if status is None else status.sessions)}
+        return tuple(_peer_status(session, found.get(session.name)) for session in plan.sessions)
+
     def _observe(self, deadline: Deadline) -> _Look | None:
         name = self.find_name()
         if name is None or not self.view.has_listed(BGP_KINDS):
@@ -145,6 +156,7 @@ class NodeBgp:
             if self.status is not None and self._given == plan:
                 problems = (*problems, *self._history.problems(plan, self.status, now))
                 is_pending = is_pending or self.status.is_recovering
+        self.problems = problems
         return _Look(self.peering, self.status, self._given, problems, is_pending)
 
     def _read_facts(self, name: str) -> PeerFacts:
@@ -185,9 +197,21 @@ class NodeBgp:
             self._given = action
 
 
+def _peer_status(session: BgpSession, found: SessionStatus | None) -> PeerStatus:
+    host = f"[{session.address}]" if session.family is Family.IPV6 else str(session.address)
+    return PeerStatus(
+        peer=session.peer,
+        address=f"{host}:{session.port}",
+        as_number=session.peer_as,
+        is_established=found is not None and found.is_established,
+        since="" if found is None else found.since,
+        state="" if found is None else f"{found.state} {found.error}".strip(),
+    )
+
+
 def _plan_action(look: _Look | None) -> Plan[_Action]:
-    if look is None:
-        return Plan()
+    if look is None:  # the name of the node is no input: nothing wakes the controller when it is known
+        return Plan(look_again_s=POLL_EVERY_S)
     outcome = look.peering.outcome
     match outcome:
         case None:

@@ -130,6 +130,7 @@ def _serve(
     from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
+    from netplug_cli.wiring.node_bgp import NodeContainer
     from netplug_cli.wiring.node_network import loopback_filter, node_network, open_node_datastore
     from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_registration, node_tasks
     from netplug_core import __version__
@@ -138,11 +139,12 @@ def _serve(
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     registration = node_registration(os.environ, options.config, log, in_container)
+    container = NodeContainer(run=in_container or run_here, host_root=options.host_root or "")
     open_datastore = partial(open_node_datastore, os.environ, in_container or run_here, clock)
     with (
         closing(NodeCalls(log, datastores)) as calls,
         node_network(
-            os.environ, registration.read_datastore, lambda: registration.name, open_datastore, log
+            os.environ, registration.read_datastore, lambda: registration.name, open_datastore, log, container
         ) as network,
     ):
         plugins = helper_plugins(os.environ, in_container)
@@ -150,7 +152,7 @@ def _serve(
             _operations(options, sockets, metrics, datastores, calls.replay.count, log),
             missing_plugins=lambda: tuple(map(str, plugins.missing)),
             registration=registration.status,
-            network=(lambda: None) if network is None else network.routes.status,
+            network=(lambda: None) if network is None else network.status,
         )
         controllers = (
             calls.replay.controller(),

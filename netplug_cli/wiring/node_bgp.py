@@ -57,7 +57,6 @@ def node_bgp(
     view: View,
     find_name: Callable[[], str | None],
     log: Log,
-    on_use_change: Callable[[], None],
     container: NodeContainer,
 ) -> Iterator[NodeBgp]:
     """What speaks BGP for this node, as long as the context lasts; the daemon goes on.
@@ -79,7 +78,6 @@ def node_bgp(
             read_password=partial(_read_password, environ, container),
             clock=clock,
             router_id=environ.get(ROUTER_ID_VARIABLE, ""),
-            on_use_change=on_use_change,
         )
 
 

@@ -12,18 +12,21 @@ from functools import partial
 from random import random
 from threading import Lock
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
 from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
+from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
 from netplug_cli.node.packet_filter import ENDPOINTS_CHANGED, NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
 from netplug_cli.node.routing import KERNEL_CHANGED, NetworkFeed, NodeRoutes, TunnelAddresses, kernel_events_controller
 from netplug_cli.node.tasks import INTERFACES_CHANGED
+from netplug_cli.node_status import NetworkStatus
 from netplug_cli.runtime.controllers import Reconciler, Runtime
 from netplug_cli.wiring.backends import open_registry
+from netplug_cli.wiring.node_bgp import NodeContainer, node_bgp
 from netplug_core.clock import Clock
 from netplug_core.dataplane.routing import KernelEvents
 from netplug_core.datastore.protocol import Datastore
@@ -39,9 +42,11 @@ from netplug_core.settings.model import DatastoreSettings
 __all__ = ["BACKEND_VARIABLE", "NodeNetwork", "loopback_filter", "node_network", "open_node_datastore"]
 
 BACKEND_VARIABLE = "NETPLUG_NETWORKING_BACKEND"
-"""Who makes routes to other nodes. ``none``: another program does, and this process makes none."""
+"""Who makes routes to other nodes. ``none``: another program does, and this process makes none. ``vxlan``: this process
+alone does, without BGP.
+"""
 
-_NONE = "none"
+_NONE, _VXLAN = "none", "vxlan"
 
 OpenDatastore = Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
 
@@ -58,6 +63,7 @@ class NodeNetwork:
     packet_filter: PacketFilter
     clock: Clock
     woken: list[Runtime]
+    bgp: NodeBgp | None = None
 
     def controllers(self) -> tuple[Reconciler, ...]:
         """All of them."""
@@ -68,7 +74,17 @@ class NodeNetwork:
             kernel_events_controller(self.events, self._note_kernel_change, clock=self.clock),
             self.endpoints.controller(),
             self.packet_filter.controller(frozenset((*NAT_KINDS, ENDPOINTS_CHANGED))),
+            *(() if self.bgp is None else (self.bgp.controller(),)),
         )
+
+    def status(self) -> NetworkStatus | None:
+        """How the node is connected with the others; None where it is not registered anywhere."""
+        found, bgp = self.routes.status(), self.bgp
+        if found is None or bgp is None:
+            return found
+        texts = (f"{one.message}: {one.cause}" for one in bgp.problems)
+        obstacle = found.obstacle or bgp.find_pending() or ""
+        return evolve(found, obstacle=obstacle, peers=bgp.find_peers(), problems=(*found.problems, *texts))
 
     def wake(self, tasks: Runtime) -> None:
         """Let changes of the datastore and of the kernel wake those that they concern."""
@@ -89,6 +105,7 @@ def node_network(
     find_name: Callable[[], str | None],
     open_datastore: OpenDatastore,
     log: Log,
+    container: NodeContainer,
 ) -> Iterator[NodeNetwork | None]:
     """The network of this node, as long as the context lasts; None where another program makes the routes.
 
@@ -120,7 +137,14 @@ def node_network(
             log=log,
             find_facts=NodeFacts(view=view, find_name=find_name, endpoints=endpoints),
         )
-        yield NodeNetwork(feed, addresses, routes, events, endpoints, packet_filter, clock, woken)
+        parts = (feed, addresses, routes, events, endpoints, packet_filter, clock, woken)
+        if environ.get(BACKEND_VARIABLE) == _VXLAN:
+            yield NodeNetwork(*parts)
+            return
+        with node_bgp(environ, view, find_name, log, container) as bgp:
+            routes.find_bgp_use = lambda: bgp.use
+            bgp.on_use_change = partial(_wake, woken, BGP_USE_CHANGED)
+            yield NodeNetwork(*parts, bgp)
 
 
 def loopback_filter(log: Log) -> Reconciler:

@@ -104,7 +104,7 @@ class PeerFacts:
 
 @frozen
 class NoBgp:
-    """No pool and no BGPPeer needs a BGP daemon on this node."""
+    """No pool and no BGPPeer needs a BGP daemon on this node, or there is no node to speak with."""
 
 
 @frozen(kw_only=True)
@@ -569,7 +569,7 @@ def plan_peers(facts: PeerFacts) -> Peering:
         cause = "it is not registered" if own is None else "no address of it is registered"
         return Peering(outcome=None, problems=(Problem(message=f"no BGP on the node {facts.node}", cause=cause),))
     pools = _Pools.of(facts.pools, routing_mode(facts.configurations))
-    if not pools.needs_bgp and not drafted.has_peer:
+    if not drafted.has_peer and not (pools.needs_bgp and drafted.drafts):
         return Peering(outcome=NoBgp(), problems=drafted.problems)
     problems = [*drafted.problems, *_configuration_problems(facts)]
     filters = _filters(facts, problems)

@@ -172,6 +172,11 @@ class BGPConfigurationSpec:
     # fmt: on
     unknown_json: str = ""
 
+    @property
+    def has_service_ranges(self) -> bool:
+        """Whether ranges of Services' addresses are given."""
+        return bool(self.service_cluster_ips or self.service_external_ips or self.service_load_balancer_ips)
+
 
 @json_object(ignored=ENVELOPE)
 @frozen(kw_only=True)

@@ -366,8 +366,9 @@ class NetnsNode:
         return self.run_unchecked("ping", "-n", "-c", "1", "-W", "2", target, inside=inside).returncode == 0
 
     def close(self) -> None:
-        """End whatever was started on the node, and the node."""
+        """End whatever was started on the node, and the node. A BGP daemon outlives who has started it."""
         self._children.close()
+        self.run_unchecked("sh", "-c", "kill -9 $(cat /run/netplug/bird/bird.pid) 2>/dev/null")
         _kill_and_wait(self._holder)
 
     def entering(self, inside: str, argv: tuple[str, ...]) -> list[str]:

@@ -210,7 +210,7 @@ def bgp_configuration_schema(mode: CrdMode) -> Schema:
         (f"self.metadata.name == 'default' || !has(self.spec.{member})", f"Cannot set {title} on a non default one")
         for member, title in DEFAULT_ONLY.items()
     )
-    what = "How nodes exchange routes by BGP. No program of this release reads it."
+    what = "How nodes exchange routes by BGP."
     return resource(what, spec, rules=[NAME_IS_DEFAULT_OR_OF_NODE, *rules])
 
 
@@ -246,7 +246,7 @@ def bgp_peer_schema(mode: CrdMode) -> Schema:
     fields["reachableBy"].update(_ADDRESS)
     for name in ("nodeSelector", "peerSelector", "localWorkloadSelector"):
         fields[name].update(selector())
-    return resource("With whom nodes exchange routes by BGP. No program of this release reads it.", spec)
+    return resource("With whom nodes exchange routes by BGP.", spec)
 
 
 _MAX_RULES: Final = 64  # of each family and direction, so that the server reckons the rules on them as cheap enough
@@ -287,7 +287,7 @@ def bgp_filter_schema(mode: CrdMode) -> Schema:
         operation = _items(fields[f"{name}[].operations"])
         given = " + ".join(f"(has(self.{one}) ? 1 : 0)" for one in ("addCommunity", "prependASPath", "setPriority"))
         operation |= validations((f"{given} == 1", "exactly one operation is expected"))
-    return resource("Which routes nodes exchange with a peer. No program of this release reads it.", fields[""])
+    return resource("Which routes nodes exchange with a peer.", fields[""])
 
 
 def node_configuration_schema(mode: CrdMode) -> Schema:

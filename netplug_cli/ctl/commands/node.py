@@ -20,6 +20,7 @@ from netplug_cli.node_status import (
     NetworkStatus,
     NodeDatastore,
     NodeStatus,
+    PeerStatus,
     RegistrationStatus,
     RouteStatus,
     decode_status,
@@ -267,6 +268,10 @@ def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
     ]
     width = max(len(name) for name, _value in rows) + 1
     yield from (f"{name:{width}}{value}" for name, value in rows)
+    if status.network is not None and status.network.peers:
+        yield ""
+        headers = ("PEER", "ADDRESS", "AS", "ESTABLISHED", "SINCE", "STATE")
+        yield from format_columns(headers, map(_peer_cells, status.network.peers))
     if status.datastores:
         yield ""
         yield from format_columns(("DATASTORE", "LOCATION", "ANSWERED"), map(_datastore_cells, status.datastores))
@@ -283,6 +288,11 @@ def _network_rows(network: NetworkStatus | None) -> Iterator[tuple[str, str]]:
     yield from (("Problem:", each) for each in shown)
     if len(network.problems) > len(shown):
         yield "Problem:", f"{len(network.problems) - len(shown)} more; netplugctl node routes shows all"
+
+
+def _peer_cells(peer: PeerStatus) -> tuple[str, ...]:
+    established = "yes" if peer.is_established else "no"
+    return peer.peer, peer.address, str(peer.as_number), established, peer.since, peer.state
 
 
 def _records_text(status: NodeStatus) -> str:

@@ -9,6 +9,7 @@ from attrs import define, evolve, field
 
 from netplug_backends.memory.bgp import MemoryBgp, MemoryBgpNetwork
 from netplug_cli.node.bgp import CHECK_EVERY_S, POLL_EVERY_S, SECRETS_EVERY_S
+from netplug_cli.node_status import PeerStatus
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.bgp import BgpPlan, BgpRefused, BgpSession, BgpStatus, BgpUse
@@ -105,6 +106,7 @@ def test_only_vxlan_starts_no_daemon(scene: Scene) -> None:
     assert scene.node.bgp.use == BgpUse()
     assert scene.announced() == set()
     assert scene.node.bgp.find_pending() is None
+    assert scene.node.bgp.find_peers() == ()
     assert scene.node.log.texts == []
 
 
@@ -138,6 +140,9 @@ def test_nothing_is_done_before_everything_is_known(scene: Scene) -> None:
     assert not scene.is_running()
     assert scene.node.bgp.use is None
     assert scene.node.kernel.messages == 0
+    scene.node.name = "a"  # which no change of the datastore tells
+    scene.node.pass_time(5)
+    assert scene.is_running()
 
 
 def test_a_node_without_an_address_waits_for_one(scene: Scene) -> None:
@@ -158,10 +163,15 @@ def test_the_daemon_is_asked_every_second_while_a_session_comes_up(scene: Scene)
     assert scene.node.bgp.find_pending() == "the BGP daemon does not run"
     assert scene.look().look_again_s == POLL_EVERY_S
     assert scene.node.bgp.find_pending() == "BGP sessions come up: Mesh4_192_0_2_2"
+    waiting = PeerStatus(
+        peer="b", address="192.0.2.2:179", as_number=64512, is_established=False, since="1", state="Active"
+    )
+    assert scene.node.bgp.find_peers() == (waiting,)
     scene.start_other()
     outcome = scene.look()
     assert (outcome.look_again_s, outcome.problems) == (CHECK_EVERY_S, ())
     assert scene.node.bgp.find_pending() is None
+    assert scene.node.bgp.find_peers() == (evolve(waiting, is_established=True, state="Established"),)
 
 
 def test_a_session_that_does_not_come_up_is_named_and_waited_for_no_longer(scene: Scene) -> None:

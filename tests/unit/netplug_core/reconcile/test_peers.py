@@ -127,6 +127,9 @@ def planned(known: PeerFacts) -> BgpPlan:
 
 
 def sessions_of(known: PeerFacts) -> dict[str, BgpSession]:
+    """The sessions by their names, without a problem."""
+    if plan_peers(known).outcome == NoBgp():
+        return {}
     return {one.name: one for one in planned(known).sessions}
 
 
@@ -157,6 +160,11 @@ def test_a_pool_without_vxlan_needs_a_daemon(
     peering = plan_peers(facts(node(1), node(2), pools=pools, configurations=[configuration(**settings)]))
     assert isinstance(peering.outcome, BgpPlan if is_needed else NoBgp)
     assert peering.problems == ()
+
+
+def test_a_node_that_has_no_other_one_to_speak_with_needs_none() -> None:
+    assert plan_peers(facts(node(1), pools=[PLAIN])).outcome == NoBgp()
+    assert plan_peers(facts(node(1), node(2), pools=[PLAIN], configurations=[NO_MESH])).outcome == NoBgp()
 
 
 def test_a_peer_of_the_node_needs_a_daemon() -> None:
@@ -365,7 +373,7 @@ def test_a_node_has_no_session_with_itself() -> None:
 
 def test_a_node_without_an_address_of_the_family_has_no_session() -> None:
     peering = plan_peers(facts(node(1), peers=[peer(peerIP="[fd00::1]:1790", asNumber=65001)]))
-    assert plan_of(peering).sessions == ()
+    assert peering.outcome == NoBgp()
     cause = "n1 has no address of the family of [fd00::1]:1790"
     assert said(peering) == [("BGPPeer(router): no session", cause)]
 
@@ -535,7 +543,7 @@ def test_rules_are_values() -> None:
 
 def test_pools_say_which_routes_the_node_process_writes_and_what_is_announced() -> None:
     silent = pool("10.95.0.0/16", disableBGPExport=True)
-    plan = planned(facts(node(1), pools=[silent, IPIP, VXLAN, PLAIN]))
+    plan = planned(facts(node(1), node(2), pools=[silent, IPIP, VXLAN, PLAIN]))
     assert plan.pools == tuple(one.spec.prefix for one in (PLAIN, VXLAN, IPIP, silent))
     assert plan.node_written == (VXLAN.spec.prefix, IPIP.spec.prefix)
     assert plan.tunnelled == (IPIP.spec.prefix,)
@@ -561,7 +569,7 @@ def test_the_settings_of_the_node_come_first() -> None:
             prefixAdvertisements=[{"cidr": "10.91.0.0/16", "communities": ["edge", "1:2:3"]}],
         )
     ]
-    plan = planned(facts(node(1), configurations=settings))
+    plan = planned(facts(node(1), node(2), configurations=settings))
     assert (plan.bind_mode, plan.log_severity) == (BindMode.NODE_IP, LogSeverity.DEBUG)
     assert plan.ignored_interfaces == ("br-*", "docker0")
     assert plan.communities == ((Prefix.parse("10.91.0.0/16"), ((1, 2, 3), (65001, 100))),)
@@ -574,7 +582,7 @@ def test_the_settings_of_the_node_come_first() -> None:
             prefixAdvertisements=[{"cidr": "10.91.0.0/16", "communities": ["7:7"]}],
         )
     )
-    plan = planned(facts(node(1), configurations=settings))
+    plan = planned(facts(node(1), node(2), configurations=settings))
     assert (plan.bind_mode, plan.log_severity) == (BindMode.ALL, LogSeverity.ERROR)
     assert plan.ignored_interfaces == ("tap*",)
     assert plan.communities == ((Prefix.parse("10.91.0.0/16"), ((7, 7),)),)
@@ -588,7 +596,7 @@ def test_what_of_the_settings_breaks_a_rule_is_passed_over_and_named() -> None:
         ),
         configuration("node.n2", ignoredInterfaces=["c d"]),
     ]
-    peering = plan_peers(facts(node(1), configurations=settings))
+    peering = plan_peers(facts(node(1), node(2), configurations=settings))
     plan = plan_of(peering)
     assert plan.ignored_interfaces == ("docker0",)
     assert plan.communities == ((Prefix.parse("10.91.0.0/16"), ((7, 7),)),)
@@ -621,13 +629,13 @@ def test_a_damaged_peer_harms_no_other_one() -> None:
     ],
 )
 def test_the_router_id(known: Node, given: str, expected: str) -> None:
-    plan = planned(evolve(facts(known), router_id=given))
+    plan = planned(evolve(facts(known, node(2, six=True)), router_id=given))
     assert str(plan.router_id) == expected
 
 
 @pytest.mark.parametrize("text", ["fd10::1", "0.0.0.0", "router"])
 def test_what_is_no_router_id_is_passed_over(text: str) -> None:
-    peering = plan_peers(evolve(facts(node(1)), router_id=text))
+    peering = plan_peers(evolve(facts(node(1), node(2)), router_id=text))
     assert plan_of(peering).router_id == Address.parse("10.240.0.11")
     cause = f"{text} is neither an IPv4 address nor the word hash"
     assert said(peering) == [("NETPLUG_ROUTER_ID is passed over", cause)]
@@ -640,10 +648,10 @@ def test_what_bgp_does_for_routes() -> None:
     settings = [configuration(clusterRoutingMode="Node")]
     assert find_use(plan_peers(facts(node(2))), []) is None
     assert find_use(plan_peers(facts(node(1), pools=[VXLAN])), []) == BgpUse()
-    use = find_use(plan_peers(facts(node(1), pools=[PLAIN])), [])
+    use = find_use(plan_peers(facts(node(1), node(2), pools=[PLAIN])), [])
     assert use == BgpUse(is_enabled=True)
     assert use.makes_plain_routes
-    use = find_use(plan_peers(facts(node(1), pools=[IPIP], configurations=settings)), settings)
+    use = find_use(plan_peers(facts(node(1), node(2), pools=[IPIP], configurations=settings)), settings)
     assert use == BgpUse(is_enabled=True, mode=ClusterRoutingMode.NODE)
     assert not use.makes_plain_routes
     assert not BgpUse().makes_plain_routes

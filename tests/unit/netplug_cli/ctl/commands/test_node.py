@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from attrs import evolve
 
-from netplug_cli.node_status import NetworkStatus, NodeDatastore, RouteStatus, encode_status
+from netplug_cli.node_status import NetworkStatus, NodeDatastore, PeerStatus, RouteStatus, encode_status
 from tests.harness.ctl import ToolHarness
 from tests.harness.node_status import NODE_STATUS, REGISTRATION, node_process_with_status
 
@@ -129,6 +129,27 @@ def test_the_routes_of_the_node_are_shown_with_what_they_follow_from(harness: To
         ]
         assert harness.run_command("node", "status", "--socket", path) == 0
     assert "Network:         3 nodes, 2 routes; vxlan.netplug 10.0.0.1\n" in harness.out
+
+
+def test_the_sessions_of_bgp_are_shown(harness: ToolHarness, tmp_path: Path) -> None:
+    peers = (
+        PeerStatus(
+            peer="node-b", address="192.0.2.2:179", as_number=64512, is_established=True, since="2026-11-28 11:54:29",
+            state="Established",
+        ),
+        PeerStatus(peer="router", address="[fd00::1]:1790", as_number=65001, is_established=False, state="Active"),
+    )  # fmt: skip
+    network = evolve(NETWORK, peers=peers)
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, network=network)) as path:
+        assert harness.run_command("node", "status", "--socket", path) == 0
+        shown = [line.split() for line in harness.out.splitlines() if "179" in line or "PEER" in line]
+        assert shown == [
+            ["PEER", "ADDRESS", "AS", "ESTABLISHED", "SINCE", "STATE"],
+            ["node-b", "192.0.2.2:179", "64512", "yes", "2026-11-28", "11:54:29", "Established"],
+            ["router", "[fd00::1]:1790", "65001", "no", "Active"],
+        ]
+        assert harness.run_command("node", "status", "--socket", path, "-o", "json") == 0
+        assert json.loads(harness.out)["network"]["peers"][1]["established"] is False
 
 
 def test_one_route_is_asked_for_by_an_address(harness: ToolHarness, tmp_path: Path) -> None:

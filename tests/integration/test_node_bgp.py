@@ -1,0 +1,116 @@
+"""Node processes that speak BGP: pods of all nodes reach each other over pools without encapsulation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netplug_cli.ctl.commands.node import ask_node
+from netplug_core.addressing import Prefix
+from netplug_core.resources.kinds import key_of
+from tests.harness.bird import find_bird
+from tests.harness.node_cluster import Cluster, ClusterNode, open_cluster
+from tests.harness.resources import resource_of
+from tests.harness.servers.etcd import EtcdCluster
+from tests.harness.waiting import wait_until
+
+pytestmark = [pytest.mark.netns, pytest.mark.etcd]
+
+V4, V6 = "10.65.0.0/16", "fd65::/64"
+FOLDER = "/run/netplug/bird"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, bin_dir: str, etcd: EtcdCluster) -> Iterator[Cluster]:
+    """Three nodes."""
+    find_bird()
+    with open_cluster(tmp_path, bin_dir, etcd, 3) as cluster:
+        yield cluster
+
+
+def start(cluster: Cluster) -> None:
+    """Plain pools of both families, node processes, and a pod on each node."""
+    for prefix in (V4, V6):
+        cluster.put_pool(prefix)
+    for node in cluster.nodes:
+        node.start()
+    for node in cluster.nodes:
+        node.attach()
+    wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
+
+
+def learned(node: ClusterNode) -> dict[Prefix, dict[str, object]]:
+    """The routes of its main table that BIRD has made."""
+    found: dict[Prefix, dict[str, object]] = {}
+    for family in ("-4", "-6"):
+        text = node.node.run("ip", "-j", family, "route", "show", "proto", "bird")
+        found |= {Prefix.parse(one["dst"]): one for one in json.loads(text or "[]")}
+    return found
+
+
+def bird_pid(node: ClusterNode) -> str:
+    return node.node.run("cat", f"{FOLDER}/bird.pid").strip()
+
+
+def put(cluster: Cluster, kind: str, name: str, /, **spec: object) -> None:
+    """Store a resource of a user."""
+    resource = resource_of(kind, name, spec)
+    cluster.put(key_of(resource), resource)
+
+
+def test_rt10_rt18_pods_reach_each_other_over_bgp(cluster: Cluster) -> None:
+    start(cluster)
+    first, second, _third = cluster.nodes
+    blocks = [block.prefix for block in cluster.store.blocks() if block.owner == f"host:{first.name}"]
+    assert len(blocks) == 2
+    for block in blocks:
+        route = learned(second)[block]
+        assert route["gateway"] == first.port.address(str(block))
+        assert route["prefsrc"] == second.port.address(str(block))
+
+
+def test_rt21_rt24_processes_that_are_killed_change_nothing(cluster: Cluster) -> None:
+    start(cluster)
+    first, second, _third = cluster.nodes
+    routes, pid = learned(second), bird_pid(first)
+    assert first.process is not None
+    first.process.child.kill()
+    first.process.wait()
+    assert bird_pid(first) == pid
+    first.node.run("test", "-d", f"/proc/{pid}")
+    first.node.run("kill", "-9", pid)
+    assert learned(second) == routes
+    first.start()
+    wait_until(lambda: bird_pid(first) != pid, "another BIRD runs")
+    wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
+    assert learned(second) == routes
+
+
+def test_in_mode_node_the_node_processes_make_the_routes(cluster: Cluster) -> None:
+    put(cluster, "BGPConfiguration", "default", clusterRoutingMode="Node")
+    start(cluster)
+    assert [learned(node) for node in cluster.nodes] == [{}, {}, {}]
+    put(cluster, "BGPConfiguration", "default", clusterRoutingMode="BGP")
+    wait_until(lambda: all(len(learned(node)) == 4 for node in cluster.nodes), "BIRD has made the routes")
+    wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
+    put(cluster, "BGPConfiguration", "default", clusterRoutingMode="Node")
+    wait_until(lambda: not any(map(learned, cluster.nodes)), "BIRD has taken its routes back")
+    wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
+
+
+def test_the_tool_shows_the_sessions(cluster: Cluster) -> None:
+    start(cluster)
+    first = cluster.nodes[0]
+    assert first.process is not None
+    status = ask_node(first.process.socket)
+    assert status.network is not None
+    assert [(one.peer, one.is_established) for one in status.network.peers] == [
+        ("node-2", True),
+        ("node-3", True),
+        ("node-2", True),
+        ("node-3", True),
+    ]
+    assert status.problems == ()
