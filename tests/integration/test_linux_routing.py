@@ -225,7 +225,7 @@ def test_the_state_of_others_stays_as_it_is() -> None:
 
 
 def test_what_the_tools_of_a_host_show() -> None:
-    """The documentation has these lines."""
+    """docs/routing.md has such lines."""
 
     def check(harness: LinuxRoutingHarness) -> None:
         harness.make_link(PARENT, "10.240.0.11/24", "fd10::11/64")
