@@ -162,6 +162,7 @@ def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True)
             # The addresses are annotations of the node; another node may have one of them already.
             _rule([""], ["nodes"], ["get", "list", "watch"]),
             _rule([""], ["nodes/status"], ["patch", "update"]),
+            _rule([""], ["pods"], ["list", "watch"]),  # of the node itself: floating addresses are annotations of pods
             _rule(_groups(), _plurals(*_FOLLOWED), ["get", "list", "watch"]),
             # Routes follow from the blocks of all nodes, and the addresses of the node's tunnels come from its own.
             _rule(

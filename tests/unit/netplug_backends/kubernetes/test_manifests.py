@@ -58,6 +58,7 @@ def test_the_node_process_may_do_what_its_node_and_its_network_need_and_nothing_
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "update"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch", "update"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
         {
             "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
             "resources": ["bgpconfigurations", "bgpfilters", "bgppeers", "ippools", "nodeconfigurations"],
