@@ -91,10 +91,10 @@ def test_rt25_a_daemon_that_is_replaced_is_not_noticed_and_one_that_is_terminate
 
 
 def test_rt21_the_daemon_outlives_who_started_it_and_takes_no_signal_of_its_group(stack: ExitStack) -> None:
-    (node,) = stack.enter_context(open_bird_nodes(1))
-    cluster = BirdCluster((node,))
+    node, other = stack.enter_context(open_bird_nodes(2))
+    cluster = BirdCluster((node, other))
     cluster.put("IPPool", "four", cidr="10.91.0.0/16")
-    cluster.apply()
+    cluster.apply(node)
     pid = node.pid()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     assert fields[3] == str(pid), "it leads a session of its own"
@@ -270,8 +270,9 @@ def test_rt32_another_bird_on_the_host_is_left_alone(stack: ExitStack) -> None:
 
 
 def test_rt32_a_bird_that_neither_listens_nor_has_routes_is_found_too(stack: ExitStack) -> None:
-    cluster, _router = with_router(stack, 1)
+    cluster, router = with_router(stack, 1)
     (host,) = cluster.nodes
+    cluster.put("BGPPeer", "router", peerIP=f"{router.at.address(Family.IPV4)}:1790", asNumber=65001)
     Router(host).start(router_of(host))
     with pytest.raises(ForeignBgpDaemon, match=f"another BIRD runs here, process {host.pid()}; stop it"):
         cluster.apply(host)
