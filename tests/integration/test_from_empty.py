@@ -27,7 +27,7 @@ from tests.harness.runtimes.flannel import (
     make_flannel_image,
     remove_flannel_plugin,
 )
-from tests.harness.runtimes.from_empty import BIN, NAMESPACE, EmptyCluster, open_empty_cluster
+from tests.harness.runtimes.from_empty import BIN, NAMESPACE, EmptyCluster, Routes, open_empty_cluster
 from tests.harness.runtimes.kubernetes import POD_CIDR
 from tests.harness.servers.binaries import find_helm
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
@@ -112,7 +112,7 @@ def reachable_etcd(etcd_of_nodes: EtcdCluster) -> Iterator[EtcdCluster]:
     delete_all_entries(etcd_of_nodes)
 
 
-def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL) -> None:
+def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL, routes: Routes = Routes.OF_NETPLUG) -> None:
     """Pods on both nodes ping each other, the node processes have served them, and nothing is left of them.
 
     The release of the cluster is that of the nodes.
@@ -121,7 +121,7 @@ def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL) -> None:
     release = f"Cluster Version: v{__version__}\n"
     wait_until(lambda: release in tool.run_command("version").out, "a node process has stored its release")
     before = empty.adds_of_node_processes()
-    pods = empty.start_pods(REPLICAS)
+    pods = empty.start_pods(REPLICAS, routes)
     assert all(Address.parse(pod.address) in Prefix.parse(addresses) for pod in pods)
     empty.check_pings(pods)
     assert empty.adds_of_node_processes() - before == REPLICAS
@@ -195,7 +195,10 @@ def test_a_published_manifest(nothing: EmptyCluster, tool: ToolUser, method: Met
         nothing.wait_for_nodes()
     if method.has_own_network:
         assert tool.run_command("apply", "-f", tool.file(POOL)).status == 0
-    use(nothing, tool, OWN_POOL if method.has_own_network else POD_CIDR)
+    if method.has_own_network:
+        use(nothing, tool)
+    else:
+        use(nothing, tool, POD_CIDR, Routes.BY_HAND)
 
     nothing.cluster.run_kubectl("delete", "-f", manifest, "--timeout=290s")
     take_off_nodes(nothing)
@@ -248,7 +251,10 @@ def test_a_manifest_for_etcd(
         nothing.wait_for_nodes()
     if method.has_own_network:
         assert tool.run_command("apply", "-f", tool.file(POOL)).status == 0
-    use(nothing, tool, OWN_POOL if method.has_own_network else FLANNELS)
+    if method.has_own_network:
+        use(nothing, tool)
+    else:
+        use(nothing, tool, FLANNELS, Routes.BY_HAND)
 
     store = StoreInspector(lambda: closing(EtcdDatastore(make_client(reachable_etcd, clock=SystemClock()))))
     assert store.is_empty

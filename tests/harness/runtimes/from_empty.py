@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -55,6 +56,13 @@ nft delete table inet netplug 2>/dev/null || true
 """
 
 
+class Routes(Enum):
+    """Who makes routes between the nodes."""
+
+    OF_NETPLUG = "netplug"
+    BY_HAND = "by hand"
+
+
 @frozen
 class EmptyCluster:
     """A cluster, on which netplug is installed, used and taken away."""
@@ -66,18 +74,18 @@ class EmptyCluster:
         """Its nodes by name."""
         return self.cluster.nodes
 
-    def start_pods(self, replicas: int) -> list[ClusterPod]:
-        """So many pods, shared among the nodes, all of them ready; nodes have routes to them."""
+    def start_pods(self, replicas: int, routes: Routes = Routes.OF_NETPLUG) -> list[ClusterPod]:
+        """So many pods, shared among the nodes, all of them ready."""
         self.cluster.run_kubectl("create", "namespace", NAMESPACE)
         self.cluster.deploy(NAMESPACE, _APP, IMAGE, replicas=replicas)
         pods = self.cluster.pods(NAMESPACE, f"app={_APP}")
         assert {pod.node for pod in pods} == set(self.nodes)
-        for pod in pods:
+        for pod in pods if routes is Routes.BY_HAND else ():
             self.add_routes(pod)
         return pods
 
     def add_routes(self, pod: ClusterPod) -> None:
-        """What nothing programs yet: other nodes reach the pod through its node."""
+        """What another program does where netplug makes no routes: other nodes reach the pod through its node."""
         for name, node in self.nodes.items():
             if name != pod.node:
                 node.run("ip", "route", "replace", pod.address, "via", self._address_of(pod.node), "proto", "static")
