@@ -222,7 +222,8 @@ class _Found:
 class Installer:
     """``token`` is None outside a pod. ``find_text`` is the content of a file, None if it does not exist.
 
-    ``pod_token_file`` is the file with the pod's own token, and ``host_name`` the machine's name.
+    ``pod_token_file`` is the file with the pod's own token, and ``host_name`` the machine's name. ``remove_network``
+    removes routes and tunnels between nodes.
     """
 
     arguments: InstallArguments
@@ -235,6 +236,7 @@ class Installer:
     pod_token_file: str
     clock: Clock
     log: Log
+    remove_network: Callable[[], None] = lambda: None
 
     def run(self, wakeup: socket.socket) -> int:
         """Install or uninstall, and stay until ``wakeup`` is readable if the settings say so; the exit status."""
@@ -354,6 +356,7 @@ class Installer:
             for step in plan_removal(settings, conf):
                 self._do(step)
             gone = [self.host.remove_programs(bin_dir) for bin_dir in self.arguments.bin_dirs]
+            self.remove_network()
         if all(gone):
             self.log(Level.INFO, "netplug is uninstalled")
             return OK

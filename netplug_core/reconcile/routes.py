@@ -57,7 +57,7 @@ from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effecti
 
 __all__ = [
     "BlockRoutes", "RouteEngine", "RouteReason", "RouteSettings", "find_block_routes",
-    "find_route_settings", "update_routes", "vxlan_mac",
+    "find_route_settings", "plan_removal", "update_routes", "vxlan_mac",
 ]  # fmt: skip
 
 _MAC_START: Final = 0x66
@@ -216,6 +216,12 @@ _EntryKey: TypeAlias = tuple[int, object]
 
 def _key_of(entry: Entry) -> _EntryKey:
     return _PHASES[type(entry)], entry.key
+
+
+def plan_removal(state: RoutingState) -> tuple[Change, ...]:
+    """The changes after which nothing of what exists is left, as an uninstallation makes them."""
+    entries: tuple[Entry, ...] = (*state.routes, *state.nexthops, *state.neighbours, *state.fdb, *state.tunnels)
+    return tuple(Remove(each) for each in entries)
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ _LEFT_SCRIPT = f"""
 find {_FOLDERS} ! -type d 2>/dev/null
 nft list tables | grep netplug
 ip -4 route show table all proto 78; ip -6 route show table all proto 78
+ip -o link | grep -o '[a-z0-9]*[.]netplug'; ip nexthop show proto 78
 true
 """
 _FORGET_SCRIPT = f"""
@@ -242,7 +243,7 @@ def _has_working_plugin(node: NetnsNode) -> bool:
 
 
 def _has_no_pod(node: NetnsNode) -> bool:
-    return set(node.links()) == _OWN_LINKS
+    return {name for name in node.links() if not name.endswith(".netplug")} == _OWN_LINKS
 
 
 @contextmanager

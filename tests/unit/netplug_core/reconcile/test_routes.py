@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.routing import MemoryRouting
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.dataplane.bgp import BgpUse
 from netplug_core.dataplane.protocol import KernelError
@@ -39,6 +40,7 @@ from netplug_core.reconcile.routes import (
     RouteEngine,
     find_block_routes,
     find_route_settings,
+    plan_removal,
     update_routes,
     vxlan_mac,
 )
@@ -429,6 +431,16 @@ def test_ids_begin_again_when_all_were_given(monkeypatch: pytest.MonkeyPatch) ->
     found.set_node("d", make_node("d", "192.0.2.4/24", tunnel="10.0.0.193"))
     found.set_block(Prefix.parse("10.0.0.192/26"), BlockRoutes("d"))
     assert {each.id for each in found.desired() if isinstance(each, Nexthop)} == ids
+
+
+def test_an_uninstallation_removes_everything_in_an_order_in_which_nothing_is_refused() -> None:
+    found, kernel = engine(ALWAYS), MemoryRouting()
+    kernel.add_interface("eth0", "192.0.2.1/24")
+    assert kernel.apply(found.changes()) == ()
+    removal = plan_removal(kernel.read())
+    assert kernel.apply(removal) == ()
+    assert kernel.read() == RoutingState()
+    assert plan_removal(kernel.read()) == ()
 
 
 def test_what_is_repeated_changes_nothing() -> None:
