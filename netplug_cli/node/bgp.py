@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
+from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_cli.node_status import PeerStatus
 from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
@@ -110,7 +111,7 @@ class NodeBgp:
             act=self._act,
             failure="BGP sessions are not as they should be; those that there are go on",
             recovered="all BGP sessions are as they should be",
-            inputs=frozenset(BGP_KINDS),
+            inputs=frozenset((*BGP_KINDS, NODE_REGISTERED)),
             timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0), jitter=0.0),
         )
 

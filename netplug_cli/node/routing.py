@@ -19,6 +19,7 @@ from attrs import define, field, frozen
 
 from netplug_cli.node.bgp import BGP_USE_CHANGED
 from netplug_cli.node.stores import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
+from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_cli.node_status import NetworkStatus, RouteStatus
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.dataplane.bgp import NO_BGP, BgpUse
@@ -189,7 +190,7 @@ class TunnelAddresses:
             plan=lambda due: Plan(actions=due, look_again_s=CHECK_ADDRESSES_EVERY_S),
             act=self._settle,
             failure="the node has no address for a tunnel: pods of other nodes are not reached through it",
-            inputs=frozenset((NODE, IPPOOL)),
+            inputs=frozenset((NODE, IPPOOL, NODE_REGISTERED)),
             timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0)),
         )
 
@@ -262,7 +263,7 @@ class NodeRoutes:
             act=self._apply,
             failure="routes to pods of other nodes cannot be programmed",
             recovered="routes to pods of all other nodes are programmed",
-            inputs=frozenset((*NETWORK_KINDS, KERNEL_CHANGED, BGP_USE_CHANGED)),
+            inputs=frozenset((*NETWORK_KINDS, KERNEL_CHANGED, BGP_USE_CHANGED, NODE_REGISTERED)),
             timing=Timing(backoff=Backoff(first_s=0.1, longest_s=10.0)),
         )
 

@@ -53,9 +53,22 @@ from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "CREDENTIALS_EVERY_S", "HOUSEKEEPING_S", "INTERFACES_CHANGED", "LONGEST_PAUSE_S", "LOOK_EVERY_S",
-    "MAX_CONFIGURATIONS", "PLUGINS_EVERY_S", "RELEASE_EVERY_S", "REPLAY_EVERY_S", "TRY_AGAIN_S", "HelperPlugins",
-    "NodeRegistration", "RecordReplay", "RunWithOwnRights", "TokenRefresh",
+    "CREDENTIALS_EVERY_S",
+    "HOUSEKEEPING_S",
+    "INTERFACES_CHANGED",
+    "LONGEST_PAUSE_S",
+    "LOOK_EVERY_S",
+    "MAX_CONFIGURATIONS",
+    "NODE_REGISTERED",
+    "PLUGINS_EVERY_S",
+    "RELEASE_EVERY_S",
+    "REPLAY_EVERY_S",
+    "TRY_AGAIN_S",
+    "HelperPlugins",
+    "NodeRegistration",
+    "RecordReplay",
+    "RunWithOwnRights",
+    "TokenRefresh",
 ]  # fmt: skip
 
 
@@ -133,6 +146,9 @@ TRY_AGAIN_S = 5.0
 INTERFACES_CHANGED = Source("interfaces")
 """Interfaces or addresses of the node have changed: what is registered may have to follow."""
 
+NODE_REGISTERED = Source("registered node")
+"""The node is registered, by a name that is known from now on."""
+
 _FOLLOWED: tuple[Kind[object], ...] = (IPPOOL, NODE_CONFIGURATION)
 _GATHER_CHANGES_S = 2.0  # an interface that comes up has its addresses a little later
 _REPORT_S = 1.0  # what a pass has found to be wrong is reported by the next one
@@ -166,6 +182,10 @@ class _Look:
     problems: tuple[Problem, ...] = ()
 
 
+def _do_nothing() -> None:
+    pass
+
+
 @define(kw_only=True)
 class NodeRegistration:
     """Keeps the node registered: its Node in the datastore, with addresses and labels, and the files beside it.
@@ -190,6 +210,8 @@ class NodeRegistration:
     log: Log
     poll_s: float = LOOK_EVERY_S
     view: View | None = None
+    on_registered: Callable[[], None] = field(default=_do_nothing, init=False)
+    """Called when the name of the node is known, or is another one."""
     name: str | None = field(default=None, init=False)
     """The name by which the node is registered; None: not yet."""
     addresses: SettledAddresses | None = field(default=None, init=False)
@@ -283,7 +305,9 @@ class NodeRegistration:
             name = register_node(world, netconf)
             problems = self._settle_addresses(world, netconf, look, name)
             publish_node_name(world, netconf, name)
-            self.name, self._registered = name, (name, settings.type)
+            is_new, self.name, self._registered = name != self.name, name, (name, settings.type)
+            if is_new:
+                self.on_registered()
             if self._registered != before:
                 self.log(Level.INFO, "the node is registered", node=name, datastore=settings.type)
             steps = (

@@ -128,6 +128,7 @@ def _serve(
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.process import NodeProcess
     from netplug_cli.node.stores import OpenDatastores
+    from netplug_cli.node.tasks import NODE_REGISTERED
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_bgp import NodeContainer
@@ -163,6 +164,7 @@ def _serve(
         if network is not None:
             registration.view = network.feed.view
             network.wake(tasks)
+            registration.on_registered = partial(tasks.wake, NODE_REGISTERED)
         metrics.expect_tasks(tasks.names)
         process = NodeProcess(
             answer=metrics.measured(calls.answer),

@@ -10,6 +10,7 @@ import pytest
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.routing import MemoryKernelEvents
 from netplug_cli.node.routing import KERNEL_CHANGED, NETWORK_KINDS, kernel_events_controller
+from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.protocol import KernelError
@@ -236,6 +237,17 @@ def test_nothing_is_done_before_the_node_is_registered(what: str) -> None:
     harness.pass_time(100)
     assert harness.kernel.messages == 0
     assert harness.times_opened == (0 if what == "datastore" else 1)
+
+
+def test_a_node_that_is_registered_late_is_connected_at_once() -> None:
+    """The Node was there before, so that no change of the datastore says that the name is known now."""
+    harness = cluster()
+    harness.name = None
+    harness.pass_time(100)
+    harness.name = "a"
+    harness.wake(NODE_REGISTERED)
+    harness.pass_time(35)
+    assert [type(each) for each in harness.kernel.read().tunnels] == [Tunnel]
 
 
 def test_a_name_that_changes_begins_anew() -> None:
