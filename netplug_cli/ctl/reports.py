@@ -15,6 +15,7 @@ from netplug_cli.ctl.arguments import format_key
 from netplug_cli.ctl.documents import STDIN, read_text
 from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.tables import Cell, Column, Report, text_cell
 from netplug_cli.formatting import escape_unprintable, print_error
 from netplug_core.encoding.allocation_report import decode_report, encode_report
 from netplug_core.errors import NetplugError
@@ -25,8 +26,8 @@ from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
-    "ChangeReport", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_document",
-    "collection_lines", "error_place", "read_leaks", "report_lines", "require_report_file", "write_report",
+    "ChangeReport", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",
+    "error_place", "read_leaks", "report_lines", "require_report_file", "write_report",
 ]  # fmt: skip
 
 
@@ -253,12 +254,6 @@ _CHANGED = "its record was written meanwhile"
 _USED = "a direct look says that it is in use"
 
 
-def collection_lines(report: CollectionReport, *, is_applied: bool) -> Iterator[str]:
-    """What was done or would be, what waits, and what is not known."""
-    for line in _lines(report, is_applied=is_applied):
-        yield escape_unprintable(line)
-
-
 def _lines(report: CollectionReport, *, is_applied: bool) -> Iterator[str]:
     for action in report.done:
         yield f"done: {action}" if is_applied else f"would {action}"
@@ -281,15 +276,23 @@ def _lines(report: CollectionReport, *, is_applied: bool) -> Iterator[str]:
     )
 
 
-def collection_document(report: CollectionReport, *, is_applied: bool) -> Mapping[str, object]:
-    """The same as an object for JSON."""
+_ACTION_COLUMNS = tuple(Column("", name) for name in ("subject", "text", "result", "cause"))
+
+
+def collection_report(report: CollectionReport, *, is_applied: bool) -> Report:
+    """What was done or would be, what waits, and what is not known; the actions are the rows."""
+    actions = (
+        *(_action(action, "done" if is_applied else "would be done") for action in report.done),
+        *(_action(action, "left alone", reason) for action, reason in _kept(report)),
+        *(_action(failure.action, "failed", failure.cause) for failure in report.failures),
+    )
+    shown = tuple(map(escape_unprintable, _lines(report, is_applied=is_applied)))
+    return Report(_ACTION_COLUMNS, actions, name="actions", facts=_facts(report, is_applied=is_applied), shown=shown)
+
+
+def _facts(report: CollectionReport, *, is_applied: bool) -> Mapping[str, object]:
     return {
         "applied": is_applied,
-        "actions": [
-            *(_action(action, "done" if is_applied else "would be done") for action in report.done),
-            *(_action(action, "left alone", reason) for action, reason in _kept(report)),
-            *(_action(failure.action, "failed", failure.cause) for failure in report.failures),
-        ],
         "freed": [
             {
                 "ip": str(leak.owner.address),
@@ -317,5 +320,5 @@ def _kept(report: CollectionReport) -> Iterator[tuple[GCAction, str]]:
     yield from ((action, _USED) for action in report.in_use)
 
 
-def _action(action: GCAction, result: str, cause: str = "") -> Mapping[str, str]:
-    return {"subject": action.subject, "text": str(action), "result": result, "cause": cause}
+def _action(action: GCAction, result: str, cause: str = "") -> tuple[Cell, ...]:
+    return tuple(map(text_cell, (action.subject, str(action), result, cause)))

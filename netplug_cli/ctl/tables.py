@@ -6,11 +6,11 @@ import csv
 import enum
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 import click
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_cli.ctl.yaml_documents import write_yaml
 from netplug_cli.formatting import escape_unprintable, format_bool, format_columns, format_count, format_json, truncate
@@ -18,7 +18,7 @@ from netplug_core.addressing import Family
 from netplug_core.clock import format_time
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
 from netplug_core.flows.resources.read import AddressState
-from netplug_core.ipam.model.block import Allocation, Attribute, Pairs
+from netplug_core.ipam.model.block import Allocation, Attribute, Block, Pairs
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.ipam.reporting.usage import BlockUsage, BorrowedAddress, PoolUsage
 from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
@@ -36,10 +36,31 @@ from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
-    "REPORT_OUTPUT", "Cell", "Column", "Report", "ReportFormat", "Value", "Width", "address_lines", "allocation_line",
+    "REPORT_OUTPUT",
+    "TABLE_OUTPUT",
+    "Cell",
+    "Column",
+    "Report",
+    "ReportFormat",
+    "Value",
+    "Width",
+    "address_lines",
+    "address_report",
+    "allocation_line",
     "attempt_line",
-    "block_lines", "borrowed_report", "check_lines", "column_names", "configuration_report", "pool_report",
-    "table_headers", "table_row", "text_cell", "usage_lines",
+    "block_report",
+    "borrowed_report",
+    "check_lines",
+    "column_names",
+    "configuration_report",
+    "pool_report",
+    "print_report",
+    "report_format",
+    "table_headers",
+    "table_row",
+    "text_cell",
+    "usage_lines",
+    "usage_report",
 ]  # fmt: skip
 
 
@@ -252,7 +273,8 @@ def _format_labels(labels: Labels) -> str:
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
-Value = str | int | bool | None
+Value = str | float | bool | Mapping[str, str] | None
+"""A value of a cell; a mapping is an object in JSON and YAML, and ``name=value`` words elsewhere."""
 
 
 class ReportFormat(enum.Enum):
@@ -282,12 +304,19 @@ class Cell:
 
 @frozen
 class Report:
-    """Rows below columns. Totals are shown in the text only: among the rows they would count twice."""
+    """Rows below columns. Totals are shown in the text only: among the rows they would count twice.
+
+    ``name`` is the member of the rows in JSON and YAML, ``facts`` are other members there: what is known besides the
+    rows. ``shown`` are the lines of the text where that is more, or something else, than a table; None for a table.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
     totals: tuple[tuple[str, ...], ...] = ()
+    name: str = "rows"
+    facts: Mapping[str, object] = field(factory=dict, hash=False)
+    shown: tuple[str, ...] | None = None
 
     def render(self, output: ReportFormat) -> str:
         """The report in a format, without a line break at its end. CSV has no notes."""
@@ -295,22 +324,29 @@ class Report:
             case ReportFormat.TEXT:
                 return "\n".join(self.lines())
             case ReportFormat.JSON:
-                return format_json(self._document(), indent=2)
+                return format_json(self.document(), indent=2)
             case ReportFormat.YAML:
-                return write_yaml(self._document()).rstrip("\n")
+                return write_yaml(self.document()).rstrip("\n")
             case ReportFormat.CSV:
                 return self._csv()
 
     def lines(self) -> list[str]:
         """The lines of the text: the table, then the notes."""
+        if self.shown is not None:
+            return [*self.shown]
         cells = [tuple(cell.text for cell in row) for row in self.rows]
         headers = tuple(column.header for column in self.columns)
         return [*format_columns(headers, [*cells, *self.totals]), *map(escape_unprintable, self.notes)]
 
-    def _document(self) -> dict[str, object]:
+    def document(self) -> dict[str, object]:
+        """The object that JSON and YAML show."""
+        notes = {} if self.shown is not None else {"notes": list(self.notes)}
+        return {self.name: self.objects(), **self.facts, **notes}
+
+    def objects(self) -> list[dict[str, Value]]:
+        """Each row as an object."""
         names = [column.member for column in self.columns]
-        rows = [dict(zip(names, (cell.value for cell in row), strict=True)) for row in self.rows]
-        return {"rows": rows, "notes": list(self.notes)}
+        return [dict(zip(names, (cell.value for cell in row), strict=True)) for row in self.rows]
 
     def _csv(self) -> str:
         text = io.StringIO()
@@ -320,8 +356,10 @@ class Report:
         return text.getvalue().rstrip("\n")
 
 
-def _csv_value(value: Value) -> Value:
+def _csv_value(value: Value) -> object:
     match value:
+        case Mapping():
+            return escape_unprintable(_words(value.items()))
         case bool():
             return format_bool(value)
         case str():
@@ -342,6 +380,25 @@ REPORT_OUTPUT = click.option(
 """``-o`` of a command that prints a report."""
 
 
+TABLE_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(["table", *(each.value for each in ReportFormat if each.value != "text")]),
+    default="table", show_default=True, help="The format.",
+)  # fmt: skip
+"""The same where the text has always been called ``table``."""
+
+
+def report_format(word: str) -> ReportFormat:
+    """The format that a word of ``-o`` names."""
+    return ReportFormat.TEXT if word == "table" else ReportFormat(word)
+
+
+def print_report(report: Report, output: str) -> None:
+    """Print a report in the format that a word of ``-o`` names; a text without lines is not printed."""
+    text = report.render(report_format(output))
+    if text or report_format(output) is not ReportFormat.TEXT:
+        click.echo(text)
+
+
 # --- ipam tables -----------------------------------------------------------------------------------------------------
 
 
@@ -354,6 +411,14 @@ _POOL_COLUMNS = (
 _BORROWED_COLUMNS = (
     Column("IP", "ip"), Column("BORROWING-NODE", "borrowingNode"), Column("BLOCK", "block"),
     Column("BLOCK OWNER", "blockOwner"), Column("TYPE", "type"), Column("ALLOCATED-TO", "allocatedTo"),
+)  # fmt: skip
+_BLOCK_COLUMNS = (Column("BLOCK", "block"), Column("NODE", "node"), *map(Column, _COUNTS, _COUNT_MEMBERS))
+_HELD_COLUMNS = tuple(Column("", name) for name in ("ip", "block", "node", "handle", "owner", "releasedAt"))
+_ADDRESS_COLUMNS = tuple(
+    Column("", name)
+    for name in (
+        "ip", "state", "handle", "owner", "alternateOwner", "releasedAt", "givenAgainFrom", "reservedBy", "isInPool",
+    )
 )  # fmt: skip
 _CONFIGURATION_REPORT_COLUMNS = (Column("PROPERTY", "property"), Column("VALUE", "value"))
 
@@ -389,7 +454,7 @@ def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[
         return
     blocks = sorted((block for usage in usages for block in usage.blocks), key=lambda usage: usage.block.prefix)
     yield ""
-    yield from block_lines(blocks)
+    yield from block_report(blocks).lines()
     yield ""
     yield "IP HANDLE OWNER"
     yield from (allocation_line(held) for usage in blocks for held in usage.block.held())
@@ -416,24 +481,49 @@ def _pool_row(usage: PoolUsage) -> tuple[Cell, ...]:
     )
 
 
-def block_lines(usages: Iterable[BlockUsage]) -> list[str]:
-    """The table of blocks."""
-    rows = (
-        (str(usage.block.prefix), usage.block.owner.removeprefix("host:"), *_count_columns(usage, usage.capacity))
-        for usage in usages
+def block_report(usages: Iterable[BlockUsage]) -> Report:
+    """The blocks and how full they are."""
+    return Report(_BLOCK_COLUMNS, tuple(map(_block_row, usages)))
+
+
+def _block_row(usage: BlockUsage) -> tuple[Cell, ...]:
+    counts = (usage.in_use, usage.cooling, usage.reserved, usage.available)
+    return (
+        text_cell(str(usage.block.prefix)),
+        text_cell(usage.block.owner.removeprefix("host:")),
+        *map(Cell, counts, _count_columns(usage, usage.capacity)),
     )
-    return format_columns(("BLOCK", "NODE", *_COUNTS), rows)
+
+
+def usage_report(usages: Sequence[PoolUsage]) -> Report:
+    """The pools, their blocks, and each address that is held; the addresses are the rows."""
+    blocks = sorted((block for usage in usages for block in usage.blocks), key=lambda usage: usage.block.prefix)
+    rows = tuple(_held_row(usage.block, held) for usage in blocks for held in usage.block.held())
+    facts = {"pools": pool_report(usages).objects(), "blocks": block_report(blocks).objects()}
+    shown = tuple(usage_lines(usages, shows_blocks=True))
+    return Report(_HELD_COLUMNS, rows, name="addresses", facts=facts, shown=shown)
+
+
+def _held_row(block: Block, held: Allocation) -> tuple[Cell, ...]:
+    attribute, released = held.attribute, held.attribute.released_ns
+    values: tuple[Value, ...] = (
+        str(held.address),
+        str(block.prefix),
+        block.owner.removeprefix("host:"),
+        attribute.handle or "",
+        dict(attribute.owner),
+        None if released is None else format_time(released),
+    )
+    return tuple(Cell(value, "") for value in values)
 
 
 def allocation_line(allocation: Allocation) -> str:
     """The line of an address in use: its handle (``-`` for none), and the attributes of its owner as name=value."""
     # Without padding, so that a line changes only if its own address does.
     attribute = allocation.attribute
-    words = [
-        str(allocation.address),
-        attribute.handle or "-",
-        *(f"{name}={_quoted(value)}" for name, value in attribute.owner),
-    ]
+    words = [str(allocation.address), attribute.handle or "-"]
+    if attribute.owner:
+        words.append(_words(attribute.owner))
     if attribute.released_ns is not None:
         words.append(f"released={format_time(attribute.released_ns)}")
     return escape_unprintable(" ".join(words))
@@ -465,6 +555,27 @@ def configuration_report(spec: IPAMConfigurationSpec) -> Report:
     if spec.vm_address_persistence:
         rows.append(("KubeVirtVMAddressPersistence", text_cell(spec.vm_address_persistence)))
     return Report(_CONFIGURATION_REPORT_COLUMNS, tuple((text_cell(name), value) for name, value in rows))
+
+
+def address_report(state: AddressState) -> Report:
+    """What is known of one address."""
+    allocation = state.holder.allocation
+    attribute = None if allocation is None else allocation.attribute
+    released = None if attribute is None else attribute.released_ns
+    until = state.cooldown_ends_ns
+    values: tuple[Value, ...] = (
+        str(state.holder.address),
+        "free" if attribute is None else "in use" if released is None or until is None else "cooling",
+        "" if attribute is None else attribute.handle or "",
+        {} if attribute is None else dict(attribute.owner),
+        {} if attribute is None else dict(attribute.alternate),
+        None if released is None else format_time(released),
+        None if until is None else format_time(until),
+        ",".join(state.reserved_by),
+        not state.is_in_no_pool,
+    )
+    row = tuple(Cell(value, "") for value in values)
+    return Report(_ADDRESS_COLUMNS, (row,), shown=tuple(address_lines(state)))
 
 
 def address_lines(state: AddressState) -> list[str]:
@@ -536,6 +647,10 @@ def _owner_columns(attribute: Attribute) -> tuple[str, str]:
 
 def _indent_pairs(pairs: Pairs) -> list[str]:
     return [escape_unprintable(f"  {name}: {value}") for name, value in pairs]
+
+
+def _words(pairs: Iterable[tuple[str, str]]) -> str:
+    return " ".join(f"{name}={_quoted(value)}" for name, value in pairs)
 
 
 def _quoted(value: str) -> str:

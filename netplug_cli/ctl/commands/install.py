@@ -23,10 +23,10 @@ from netplug_cli.ctl.commands.installation import (
     validate,
 )
 from netplug_cli.ctl.commands.resources import FILES
-from netplug_cli.ctl.documents import render_json, render_yaml
 from netplug_cli.ctl.manifests import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.ctl.session import session_of
-from netplug_cli.formatting import format_columns, print_error
+from netplug_cli.ctl.tables import TABLE_OUTPUT, Column, Report, print_report, text_cell
+from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
@@ -34,7 +34,6 @@ from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.drain import change_pool
 from netplug_core.installation.cluster import (
     ApplyEffect,
-    Check,
     Cluster,
     Condition,
     FieldConflict,
@@ -67,11 +66,12 @@ __all__ = [
 
 
 _STATUSES = {Condition.AVAILABLE: 0, Condition.LIMITED: 0, Condition.PROGRESSING: 6, Condition.DEGRADED: 7}
+_COLUMNS = (Column("WHAT", "name"), Column("CONDITION", "condition"), Column("DETAIL", "detail"))
 _POLL_S = 1.0
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@TABLE_OUTPUT
 @click.pass_context
 def status(context: click.Context, output: str) -> int:
     """Show whether netplug works in the cluster of the kubeconfig, and what to do if not.
@@ -82,13 +82,10 @@ def status(context: click.Context, output: str) -> int:
     session = session_of(context)
     with session.for_cluster().open_cluster() as cluster, explained():
         found = _read_status(session, cluster)
-    if output == "table":
-        rows = ((check.name, check.condition.value, check.detail) for check in found.checks)
-        for line in format_columns(("WHAT", "CONDITION", "DETAIL"), rows):
-            click.echo(line)
-    else:
-        document = {"condition": found.condition.value, "checks": list(map(_document_of, found.checks))}
-        click.echo(render_json(document) if output == "json" else render_yaml(document), nl=False)
+    rows = tuple(
+        (text_cell(check.name), text_cell(check.condition.value), text_cell(check.detail)) for check in found.checks
+    )
+    print_report(Report(_COLUMNS, rows, name="checks", facts={"condition": found.condition.value}), output)
     return _STATUSES[found.condition]
 
 
@@ -139,10 +136,6 @@ def _find_pools(session: Session, state: ClusterState) -> PoolsFound:
         return PoolsFound(pools=tuple(record.value for record in found))
     except NetplugError as error:
         return PoolsFound(failure=str(error))
-
-
-def _document_of(check: Check) -> Mapping[str, str]:
-    return {"name": check.name, "condition": check.condition.value, "detail": check.detail}
 
 
 # --- install apply ---------------------------------------------------------------------------------------------------

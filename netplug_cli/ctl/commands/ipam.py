@@ -15,19 +15,19 @@ from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.resources import FORCE, parse_cidr
-from netplug_cli.ctl.documents import render_json
 from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.reports import collection_document, collection_lines, read_leaks
+from netplug_cli.ctl.reports import collection_report, read_leaks
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import (
+    REPORT_OUTPUT,
     Report,
-    ReportFormat,
-    address_lines,
+    address_report,
     borrowed_report,
     configuration_report,
     pool_report,
-    usage_lines,
+    print_report,
+    usage_report,
 )
 from netplug_cli.formatting import escape_unprintable, format_duration, print_error
 from netplug_core import __version__
@@ -83,7 +83,7 @@ _MIN_WAIT_S = 120  # longer than an ADD takes on any store
     "--wait", "wait_s", type=parse_duration, metavar="DURATION",
     help="Take it as the grace period, such as 15m: look again until it has passed. At least 2m.  [default: one look]",
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@REPORT_OUTPUT
 @click.pass_context
 def ipam_collect(context: click.Context, *, is_applied: bool, wait_s: int | None, output: str) -> int:
     """Look for leaked addresses, and for unused handles, affinities and blocks, and say what would be done.
@@ -102,11 +102,7 @@ def ipam_collect(context: click.Context, *, is_applied: bool, wait_s: int | None
         raise InputError("ipam collect", None, f"nothing is collected: {report.idle.value}")
     for problem in (*map(str, report.failures), *map(str, report.unreadable)):
         print_error(escape_unprintable(problem))
-    if output == "json":
-        click.echo(render_json(collection_document(report, is_applied=is_applied)), nl=False)
-    else:
-        for line in collection_lines(report, is_applied=is_applied):
-            click.echo(line)
+    print_report(collection_report(report, is_applied=is_applied), output)
     return 1 if report.failures or report.unreadable else 0
 
 
@@ -478,16 +474,13 @@ class _ShowOptions(TypedDict):
 @click.option("--show-borrowed", "shows_borrowed", is_flag=True, help="Show the addresses that nodes borrow instead.")
 @click.option("--show-configuration", "shows_configuration", is_flag=True, help="Show the IPAM configuration instead.")
 @click.option("--ip", "address", type=parse_address, metavar="ADDRESS", help="Say who has one address instead.")
-@click.option(
-    "-o", "--output", type=click.Choice([each.value for each in ReportFormat]), default=ReportFormat.TEXT.value,
-    show_default=True, help="With --show-blocks and --ip only text.",
-)  # fmt: skip
+@REPORT_OUTPUT
 @click.pass_context
 def show(context: click.Context, *, pools: tuple[str, ...], output: str, **shown: Unpack[_ShowOptions]) -> int:
     """Show how full each POOL is, by name or CIDR; without one, how full all are.
 
     With --show-blocks a line for each address that is held follows: the address, its handle (- for none), and what is
-    known of its owner as name=value.
+    known of its owner as name=value. In JSON and YAML, pools, blocks and addresses are lists; CSV has the addresses.
     """
     shows_blocks, address = shown["shows_blocks"], shown["address"]
     shows_borrowed, shows_configuration = shown["shows_borrowed"], shown["shows_configuration"]
@@ -496,22 +489,18 @@ def show(context: click.Context, *, pools: tuple[str, ...], output: str, **shown
         raise click.UsageError(
             "Use only one of these at a time: pools and --show-blocks, --show-borrowed, --show-configuration, or --ip."
         )
-    format_ = ReportFormat(output)
-    if format_ is not ReportFormat.TEXT and (shows_blocks or address is not None):
-        raise click.UsageError("With --show-blocks and --ip the output is text only.")
     session = session_of(context)
     if address is not None:
-        lines: Iterable[str] = _address_state_lines(session, address)
+        report = _address(session, address)
     elif shows_configuration:
-        lines = [_configuration(session).render(format_)]
+        report = _configuration(session)
     elif shows_borrowed:
-        lines = [_borrowed(session).render(format_)]
+        report = _borrowed(session)
     elif shows_blocks:
-        lines = usage_lines(_usages(session, pools), shows_blocks=True)
+        report = usage_report(_usages(session, pools))
     else:
-        lines = [pool_report(_usages(session, pools)).render(format_)]
-    for line in lines:
-        click.echo(line)
+        report = pool_report(_usages(session, pools))
+    print_report(report, output)
     return 0
 
 
@@ -604,6 +593,6 @@ def _configuration(session: Session) -> Report:
         return configuration_report(find_ipam_configuration(store, deadline=session.deadline()))
 
 
-def _address_state_lines(session: Session, address: Address) -> Iterable[str]:
+def _address(session: Session, address: Address) -> Report:
     with session.open_datastore() as store:
-        return address_lines(find_address(store, address, pace=session.pace()))
+        return address_report(find_address(store, address, pace=session.pace()))

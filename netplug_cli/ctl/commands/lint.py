@@ -21,11 +21,11 @@ from netplug_cli.ctl.documents import (
     parse_text,
     read_documents,
     read_text,
-    render_json,
 )
 from netplug_cli.ctl.editor import replace_value
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.tables import TABLE_OUTPUT, Cell, Column, Report, print_report, text_cell
 from netplug_cli.formatting import format_columns, print_error
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
@@ -37,7 +37,13 @@ from netplug_core.lint.rules import Finding, Repair, Severity
 from netplug_core.resources.kinds import Resource, get_kind
 
 __all__ = [
-    "FileRepair", "count_of", "lint", "plan_repairs", "report_lines", "report_object", "write_repair",
+    "FileRepair",
+    "count_of",
+    "lint",
+    "lint_report",
+    "plan_repairs",
+    "report_lines",
+    "write_repair",
 ]  # fmt: skip
 
 
@@ -69,26 +75,29 @@ def report_lines(result: LintResult) -> Iterator[str]:
     yield f"{errors} and {warnings} in {_plural(result.count, 'object')}"
 
 
-def report_object(result: LintResult) -> dict[str, object]:
-    """The same as an object; the value of a finding is null where nothing is there or nothing may be shown."""
+_COLUMNS = tuple(
+    Column("", name)
+    for name in ("id", "name", "severity", "source", "object", "field", "value", "accepted", "next", "fixable")
+)
+
+
+def lint_report(result: LintResult) -> Report:
+    """The findings; the value of one is null where nothing is there or nothing may be shown."""
     counts = {f"{severity.value}s": count_of(result.found, severity) for severity in Severity}
-    return {"findings": [_object(one) for one in result.found], **counts, "objects": result.count}
+    return Report(
+        _COLUMNS,
+        tuple(map(_row, result.found)),
+        name="findings",
+        facts={**counts, "objects": result.count},
+        shown=tuple(report_lines(result)),
+    )
 
 
-def _object(one: Finding) -> dict[str, object]:
-    is_plain = one.value is None or isinstance(one.value, bool | int | float)
-    return {
-        "id": one.rule.identifier,
-        "name": one.rule.word,
-        "severity": one.rule.severity.value,
-        "source": one.source,
-        "object": one.subject,
-        "field": one.field,
-        "value": one.value if is_plain else one.shown_value,
-        "accepted": one.accepted,
-        "next": one.rule.next_step,
-        "fixable": one.repair is not None,
-    }
+def _row(one: Finding) -> tuple[Cell, ...]:
+    value = one.value if one.value is None or isinstance(one.value, bool | int | float) else one.shown_value
+    texts = (one.rule.identifier, one.rule.word, one.rule.severity.value, one.source, one.subject, one.field)
+    rest = (one.accepted, one.rule.next_step)
+    return (*map(text_cell, texts), Cell(value, ""), *map(text_cell, rest), Cell(one.repair is not None, ""))
 
 
 def _cells(one: Finding) -> tuple[str, ...]:
@@ -202,7 +211,7 @@ def _cidrs(option: str, name: str, text: str) -> Callable[[Callable[..., int]], 
 @_cidrs("--host-cidr", "host_cidrs", "A network of the hosts, which pods must not have.")
 @click.option("--routes", default="", metavar="FILE", help="The routes of a host, as ip -j route prints them.")
 @click.option("--datastore", "reads_datastore", is_flag=True, help="Judge with what is stored in the datastore too.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@TABLE_OUTPUT
 @click.option("--strict", "is_strict", is_flag=True, help=f"End with status {_FOUND} for warnings too.")
 @click.option("--fix", "is_fixed", is_flag=True, help="Correct in the files what is certain, and show each change.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="With --fix: show the changes, and write nothing.")
@@ -228,7 +237,7 @@ def lint(context: click.Context, files: tuple[str, ...], **options: Unpack[_Lint
     result, documents = _lint(files, surroundings, stored)
     if options["is_fixed"]:
         repairs = plan_repairs(documents, result.found)
-        _print_repairs(repairs, is_error=options["output"] == "json")
+        _print_repairs(repairs, is_error=options["output"] != "table")
         if repairs and not options["is_dry_run"]:
             for repair in repairs:
                 if repair.after != repair.before:
@@ -295,8 +304,4 @@ def _print_repairs(repairs: Sequence[FileRepair], *, is_error: bool) -> None:
 def _print_result(result: LintResult, output: str) -> None:
     if result.skipped:
         print_error(f"skipped, since lint does not know them: {', '.join(result.skipped)}")
-    if output == "json":
-        click.echo(render_json(report_object(result)), nl=False)
-        return
-    for line in report_lines(result):
-        click.echo(line)
+    print_report(lint_report(result), output)

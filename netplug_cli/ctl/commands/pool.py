@@ -12,6 +12,7 @@ from attrs import define
 from netplug_cli.ctl.commands.resources import parse_cidr
 from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.tables import Column, Report, ReportFormat, print_report, text_cell
 from netplug_cli.formatting import format_columns, format_json, print_error, truncate
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, format_time
@@ -39,7 +40,7 @@ from netplug_core.ipam.reporting.drain_plan import (
 from netplug_core.resources.ippool import ippool_key
 
 __all__ = [
-    "EXIT_WAITING", "DrainReport", "holder_lines", "plan_document", "plan_lines", "pool",
+    "EXIT_WAITING", "DrainReport", "holder_lines", "plan_lines", "plan_report", "pool",
 ]  # fmt: skip
 
 
@@ -199,8 +200,22 @@ def plan_lines(
     return [*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *holder_lines(view.held)]
 
 
-def plan_document(view: DrainView, plan: ResizePlan | None = None) -> dict[str, object]:
-    """The same as members of a JSON object."""
+_HELD_COLUMNS = tuple(Column("", name) for name in ("address", "node", "namespace", "name", "handle"))
+
+
+def plan_report(view: DrainView, plan: ResizePlan | None = None, outcome: DrainedPool = DrainedPool.DELETED) -> Report:
+    """The plan of a drain or a resize; the addresses that are held are the rows."""
+    rows = ((str(each.address), each.node, each.namespace, each.name, each.handle) for each in view.held)
+    return Report(
+        _HELD_COLUMNS,
+        tuple(tuple(map(text_cell, row)) for row in rows),
+        name="held",
+        facts=_plan_facts(view, plan),
+        shown=tuple(plan_lines(view, plan, outcome)),
+    )
+
+
+def _plan_facts(view: DrainView, plan: ResizePlan | None) -> dict[str, object]:
     pool = view.pool.value
     document: dict[str, object] = {"event": "plan", "pool": pool.metadata.name, "cidr": str(pool.spec.prefix)}
     if plan is not None:
@@ -211,7 +226,8 @@ def plan_document(view: DrainView, plan: ResizePlan | None = None) -> dict[str, 
             "blockSize": spec.block_length,
             "created": plan.is_created,
         }
-    return {**document, "disabled": is_draining(pool), "unusedBlocks": view.unused_count, **_waiting_members(view)}
+    waiting = {name: value for name, value in _waiting_members(view).items() if name != "held"}
+    return {**document, "disabled": is_draining(pool), "unusedBlocks": view.unused_count, **waiting}
 
 
 def holder_lines(held: Iterable[HeldAddress]) -> list[str]:
@@ -291,8 +307,8 @@ def _run_options(command: _Command) -> _Command:
     """``_RunOptions`` on the command line."""
     for option in (
         click.option(
-            "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
-            help="json: an event in JSON on each line.",
+            "-o", "--output", type=click.Choice([each.value for each in ReportFormat]), default=ReportFormat.TEXT.value,
+            show_default=True, help="json: an event in JSON on each line; yaml and csv: with --dry-run, the plan.",
         ),
         click.option("--dry-run", "is_dry_run", is_flag=True, help="Print the plan, and change nothing."),
         click.option(
@@ -430,11 +446,11 @@ def _undo(drainer: Drainer, name: str) -> int:
 def _print_plan(
     view: DrainView, plan: ResizePlan | None, run: _RunOptions, outcome: DrainedPool = DrainedPool.DELETED
 ) -> int:
-    if run["output"] == "json":
-        click.echo(format_json(plan_document(view, plan)))
+    report = plan_report(view, plan, outcome)
+    if run["output"] == ReportFormat.JSON.value:
+        click.echo(format_json(report.document()))
     else:
-        for line in plan_lines(view, plan, outcome):
-            click.echo(line)
+        print_report(report, run["output"])
     return 0
 
 
@@ -451,5 +467,7 @@ def _until(session: Session, run: _RunOptions) -> Deadline | None:
 
 
 def _require_timeout_with_wait(run: _RunOptions) -> None:
+    if run["output"] in (ReportFormat.YAML.value, ReportFormat.CSV.value) and not run["is_dry_run"]:
+        raise click.UsageError("-o yaml and csv are for --dry-run.")
     if run["timeout_s"] is not None and not run["is_waiting"]:
         raise click.UsageError("--timeout is for --wait.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import click
+from attrs import frozen
 
 from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.session import Session, session_of
@@ -16,6 +17,9 @@ from netplug_core.flows.resources.cluster import cluster_type_on, find_cluster_i
 __all__ = ["version"]
 
 _UNKNOWN = "unknown"
+_TEXT = "text"
+_FORMATS = (_TEXT, "json", "yaml", "csv")
+_CLIENT = f"Client Version: v{__version__}"
 
 
 @click.command()
@@ -24,17 +28,23 @@ _UNKNOWN = "unknown"
     "--poll", "interval_s", type=parse_duration, metavar="DURATION",
     help="Ask again after each DURATION, such as 5s, and print every change, until Ctrl-C.",
 )  # fmt: skip
+@click.option("-o", "--output", type=click.Choice(_FORMATS), default=_TEXT, show_default=True, help="The format.")
 @click.pass_context
-def version(context: click.Context, *, is_client_only: bool, interval_s: int | None) -> int:
+def version(context: click.Context, *, is_client_only: bool, interval_s: int | None, output: str) -> int:
     """Show the versions of this tool and of the cluster."""
     if is_client_only and interval_s:
         raise click.UsageError("--poll asks the datastore; leave out --client.")
-    click.echo(f"Client Version: v{__version__}")
+    if interval_s is not None and output != _TEXT:
+        raise click.UsageError("--poll prints text only; leave out -o.")
+    if output != _TEXT:
+        _print_versions(None if is_client_only else _ask(session_of(context)), output)
+        return 0
+    click.echo(_CLIENT)
     if is_client_only:
         return 0
     session = session_of(context)
     if interval_s is None:
-        click.echo(_ask(session))
+        click.echo(_lines(_ask(session)))
         return 0
     # An interruption is the usual end, so it is no failure.
     with suppress(KeyboardInterrupt):
@@ -42,15 +52,39 @@ def version(context: click.Context, *, is_client_only: bool, interval_s: int | N
     return 0
 
 
-def _ask(session: Session) -> str:
-    """The lines about the cluster. The datastore is opened anew, so that new credentials are read.
+@frozen
+class _Cluster:
+    """The version of a cluster, empty if it is not known, and its type."""
+
+    version: str
+    type: str
+
+
+def _print_versions(cluster: _Cluster | None, output: str) -> None:
+    """Print the versions in a format for programs."""
+    # Only here: the module of the tables imports every kind, which takes longer than all else that this command does.
+    from netplug_cli.ctl.tables import Column, Report, print_report, text_cell
+
+    rows = [("client", f"v{__version__}", "")]
+    if cluster is not None:
+        rows.append(("cluster", cluster.version, cluster.type))
+    columns = tuple(Column(name.upper(), name) for name in ("component", "version", "type"))
+    print_report(Report(columns, tuple(tuple(map(text_cell, row)) for row in rows), name="versions"), output)
+
+
+def _lines(cluster: _Cluster) -> str:
+    return f"Cluster Version: {cluster.version or _UNKNOWN}\nCluster Type: {cluster.type}"
+
+
+def _ask(session: Session) -> _Cluster:
+    """The cluster. The datastore is opened anew, so that new credentials are read.
 
     A cluster of which no component has recorded a type is shown with that of its datastore.
     """
     with session.open_datastore_of_any_release() as store:
         cluster = find_cluster_information(store, deadline=session.deadline())
         kind = cluster_type_on(store, cluster.cluster_type) or store.description.name
-    return f"Cluster Version: {cluster.version or _UNKNOWN}\nCluster Type: {kind}"
+    return _Cluster(cluster.version, kind)
 
 
 def _poll(session: Session, interval_s: int) -> None:
@@ -62,7 +96,7 @@ def _poll(session: Session, interval_s: int) -> None:
     answer: str | None = None  # the last one that was printed; empty after an error, so that the next one is printed
     while True:
         try:
-            found = _ask(session)
+            found = _lines(_ask(session))
         except NetplugError as error:
             if answer is None and isinstance(error, ConfigurationError):
                 raise

@@ -16,7 +16,7 @@ from netplug_core import __version__
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.transaction import read_pages
-from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.block import BLOCK, Allocation
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Handle, handle_key
 from netplug_core.records import Create, Delete, Kind, Record
 from netplug_core.resources.kinds import KINDS, Resource, key_of
@@ -107,19 +107,30 @@ READ = {
     "ipam-show-used": "ipam show --ip {used}",
     "ipam-show-free": "ipam show --ip 10.65.0.63",
     "ipam-show-elsewhere": "ipam show --ip 10.99.0.1",
+    "ipam-show-blocks-json": "ipam show main --show-blocks -o json",
+    "ipam-show-blocks-csv": "ipam show --show-blocks -o csv",
+    "ipam-show-used-yaml": "ipam show --ip {used} -o yaml",
+    "ipam-show-cooling-json": "ipam show --ip {cooling} -o json",
+    "ipam-show-free-csv": "ipam show --ip 10.65.0.63 -o csv",
     "ipam-check": "ipam check",
     "ipam-check-addresses": "ipam check --show-all-ips",
     "ipam-check-problems": "ipam check --show-problem-ips -o json",
     "ipam-collect": "ipam collect",
+    "ipam-collect-yaml": "ipam collect -o yaml",
+    "ipam-collect-csv": "ipam collect -o csv",
     "ipam-explain-address": "ipam explain {used}",
     "ipam-explain-pod": "ipam explain shop/web-0",
     "ipam-explain-request": "ipam explain shop/none --node node-a --family 6",
     "ipam-map": "ipam map --no-color",
     "lint": "lint -f {conflist}",
+    "lint-csv": "lint -f {wrong} -o csv",
+    "lint-yaml": "lint -f {wrong} -o yaml",
     "validate": "validate -f {pools}",
     "validate-wrong": "validate -f {wrong}",
     "diff": "diff -f {changed}",
     "version": "version",
+    "version-json": "version -o json",
+    "version-client-csv": "version --client -o csv",
     "help": "--help",
     "help-ipam": "ipam --help",
     "completion": "completion bash",
@@ -154,6 +165,8 @@ WRITING = {
     "ipam-split-dry-run": "ipam split 2 --name main --dry-run",
     "ipam-import-none": "ipam import-host-local --node node-a --data-dir {folder}",
     "pool-drain": "pool drain main --dry-run",
+    "pool-drain-yaml": "pool drain main --dry-run -o yaml",
+    "pool-drain-csv": "pool drain main --dry-run -o csv",
     "pool-resize": "pool resize main --successor green --cidr 10.67.0.0/24 --block-size 28 --dry-run",
     "datastore-migrate-lock": "datastore migrate lock",
     "datastore-migrate-unlock": "datastore migrate unlock",
@@ -220,14 +233,19 @@ def names_of(tool: ToolHarness) -> dict[str, str]:
         "reservation": RESERVATION.metadata.name,
         "used": address_of(tool, "web-0"),
         "leaked": address_of(tool, "web-2"),
+        "cooling": next(str(one.address) for one in held_addresses(tool) if one.attribute.released_ns is not None),
     }
 
 
 def address_of(tool: ToolHarness, pod: str) -> str:
     """The address that a block holds for a pod."""
+    return next(str(one.address) for one in held_addresses(tool) if one.attribute.owner_value("pod") == pod)
+
+
+def held_addresses(tool: ToolHarness) -> Iterator[Allocation]:
+    """What blocks hold."""
     blocks = read_pages(tool.store, BLOCK, deadline=Deadline.after(tool.clock, 5))
-    held = (one for record in blocks for one in record.value.held())
-    return next(str(one.address) for one in held if one.attribute.owner_value("pod") == pod)
+    return (one for record in blocks for one in record.value.held())
 
 
 def printed(tool: ToolHarness, line: str) -> str:
