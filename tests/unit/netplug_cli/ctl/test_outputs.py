@@ -184,6 +184,7 @@ ELSEWHERE = {
     "lab down": "tests/integration/test_lab.py",
     "lab status": "tests/integration/test_lab.py",
     "lab up": "tests/integration/test_lab.py",
+    "node routes": "tests/unit/netplug_cli/ctl/commands/test_node.py",
     "node address": "tests/unit/netplug_cli/ctl/commands/test_node.py",
     "simulate": "tests/unit/netplug_cli/ctl/commands/test_simulate.py",
     "support bundle": "tests/unit/netplug_cli/ctl/commands/test_support.py",
