@@ -67,7 +67,9 @@ OPERATOR = str(STATIC / "operator.yaml")
 NODES = ("node-1", "node-2")
 KUBE_VERSION = "--kube-version=1.36.0"
 HELPERS = {f"{BIN}/{name}" for name in ("bandwidth", "host-local", "loopback", "portmap", "tuning")}
-STAYING = ("/run/netplug/", "/var/log/netplug/", "/var/lib/netplug/", "/var/lib/cni/networks/", "table inet netplug")
+STAYING = (
+    "/run/netplug/", "/var/log/netplug/", "/var/lib/netplug/", "/var/lib/cni/networks/", "table inet netplug_net",
+)  # fmt: skip
 CLUSTER_ROLES = ("clusterrolebinding,clusterrole", "netplug-cni-plugin", "netplug-node")
 
 

@@ -262,7 +262,7 @@ def test_the_nodes_loopback_is_closed_for_a_pod_with_a_mapped_port(
     assert process.wait() == 0
     map_port(runtime, attacker)
     assert not loopback_is_reached(node, attacker)
-    node.run("nft", "delete", "table", "inet", "netplug")
+    node.run("nft", "delete", "table", "inet", "netplug_net")
     assert loopback_is_reached(node, attacker)
 
 

@@ -53,7 +53,7 @@ true
 _FORGET_SCRIPT = f"""
 mkdir -p {_FOLDERS}
 find {_FOLDERS} ! -type d -delete
-nft delete table inet netplug 2>/dev/null || true
+nft delete table inet netplug_net 2>/dev/null || true
 """
 
 
