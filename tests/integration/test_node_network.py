@@ -92,7 +92,7 @@ def test_what_a_foreign_hand_changes_is_repaired(cluster: Cluster) -> None:
         "ip link set vxlan.netplug down",
         "ip link set vxlan.netplug down; ip link set vxlan.netplug up",
         "ip link delete vxlan6.netplug",
-        "ip route flush proto 78 metric 20",
+        "ip route delete $(ip route show proto 78 metric 20 | head -1 | cut -d' ' -f1) metric 20",
         "ip nexthop flush proto 78",
     ):
         node.run("sh", "-ec", script)
