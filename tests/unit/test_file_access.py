@@ -52,6 +52,11 @@ REASONS = {
     ("netplug_cli/ctl/commands/support.py", "tarfile.open"): "an archive in memory",
     ("netplug_cli/lab/folder.py", "os.open"): "a folder, whose owner is judged on the descriptor",
     ("netplug_cli/lab/report.py", "os.open"): "/dev/null",
+    ("netplug_cli/ctl/main.py", "os.open"): "the null device, in place of a standard output that is closed",
+    (
+        "netplug_cli/wiring/node_network.py",
+        "os.open",
+    ): "a folder of the pod, which stays reachable from the host's root",
 }
 
 
