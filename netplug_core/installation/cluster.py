@@ -30,7 +30,6 @@ from netplug_core.resources.installation import (
     Switch,
 )
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.unprogrammed import NO_ROUTES, find_unrouted, inert_settings
 
 __all__ = [
     "ApplyEffect", "Check", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "Condition", "DaemonSetState",
@@ -121,6 +120,7 @@ class DaemonSetState:
     """A DaemonSet of netplug. ``is_observed`` is whether the counts are those of its latest change.
 
     ``assigns_addresses`` is whether the pods' addresses come from pools; ``datastore`` is the type of their datastore.
+    ``makes_routes`` is whether the node process connects the nodes with each other.
     """
 
     namespace: str
@@ -129,6 +129,7 @@ class DaemonSetState:
     updated: int
     assigns_addresses: bool
     datastore: str
+    makes_routes: bool = True
 
 
 @frozen(kw_only=True)
@@ -269,7 +270,7 @@ _ETCD = "etcdv3"
 
 
 class Condition(enum.Enum):
-    """How something is, the best first. What is limited works as far as this release goes."""
+    """How something is, the best first. What is limited works as far as it is meant to, and lacks something."""
 
     AVAILABLE = "available"
     LIMITED = "limited"
@@ -455,7 +456,7 @@ def _check_pod(pod: PodState, namespace: str) -> Check:
 def _check_pools(found: PoolsFound) -> Check:
     if found.failure:
         return Check("pools", Condition.DEGRADED, found.failure)
-    serving = find_unrouted(found.pools)
+    serving = [pool for pool in found.pools if pool.spec.serves_workloads]
     if not serving:
         return Check(
             "pools",
@@ -468,13 +469,13 @@ def _check_pools(found: PoolsFound) -> Check:
 
 def _check_routes(state: ClusterState, found: PoolsFound) -> Iterator[Check]:
     """What pods lack although everything is installed. On one node they need no routes between nodes."""
-    unrouted = find_unrouted(found.pools)
-    if not unrouted or len(state.nodes) <= 1:
+    serving = [pool for pool in found.pools if pool.spec.serves_workloads]
+    if not serving or len(state.nodes) <= 1 or all(one.makes_routes for one in state.daemonsets):
         return
-    settings = dict.fromkeys(setting for one in unrouted for setting in inert_settings(one))
-    inert = f"; nothing in this release programs {', '.join(settings)}" if settings else ""
-    advice = "give each node a route to each block of the others: netplugctl ipam show --show-blocks names them"
-    yield Check("routes", Condition.LIMITED, f"{NO_ROUTES}{inert}; unless others make them, {advice}")
+    asked = dict.fromkeys(setting for pool in serving for setting in pool.spec.network_settings)
+    inert = f", so that {', '.join(asked)} of pools have no effect" if asked else ""
+    cause = f"NETPLUG_NETWORKING_BACKEND of netplug-node is none{inert}"
+    yield Check("routes", Condition.LIMITED, f"netplug makes no routes between nodes: {cause}")
 
 
 # --- what was computed ------------------------------------------------------------------------------------------------

@@ -23,9 +23,8 @@ from netplug_core.resources.installation import (
     SpecVersion,
     Switch,
 )
-from netplug_core.resources.ippool import AllowedUse, IPPool
 
-__all__ = ["ENDPOINT_STATUS_DIR", "LOG_FILE", "NETWORK_NAME", "APIEndpoint", "render_conflist", "serves_workloads"]
+__all__ = ["ENDPOINT_STATUS_DIR", "LOG_FILE", "NETWORK_NAME", "APIEndpoint", "render_conflist"]
 
 NETWORK_NAME: Final = DEFAULT_NETWORK
 LOG_FILE: Final = "/var/log/netplug/cni/cni.log"
@@ -65,7 +64,7 @@ def render_conflist(
     That is so with another CNI plugin, and with the IPAM Netplug until a pool of the cluster serves pods.
     ``api_group`` is the API group of netplug's objects if they are native; empty with the group of their backing.
     """
-    families = {pool.spec.prefix.family for pool in facts.pools if serves_workloads(pool)}
+    families = {pool.spec.prefix.family for pool in facts.pools if pool.spec.serves_workloads}
     if not resolved.is_netplug or (resolved.ipam is IPAMType.NETPLUG and not families):
         return None
     plugins = [_plugin(resolved, families, api_group, endpoint)]
@@ -74,11 +73,6 @@ def render_conflist(
     if resolved.sysctls:
         plugins.append({"type": "tuning", "sysctl": {sysctl.key: sysctl.value for sysctl in resolved.sysctls}})
     return _dump({"name": NETWORK_NAME, "cniVersion": _VERSIONS[resolved.spec_version], "plugins": plugins})
-
-
-def serves_workloads(pool: IPPool) -> bool:
-    """Whether a pool may give addresses to pods: it is enabled, and pods are among its uses."""
-    return not pool.spec.is_disabled and AllowedUse.WORKLOAD in pool.spec.allowed_uses
 
 
 def _plugin(

@@ -14,7 +14,6 @@ from attrs import asdict, evolve, frozen
 from netplug_core.addressing import Family
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.cluster import IncompatibleCluster
-from netplug_core.installation.conflist import serves_workloads
 from netplug_core.installation.document import InstallationDocument, overlaid, select, write_spec
 from netplug_core.installation.pools import PoolAction, plan_pools
 from netplug_core.installation.settings import ClusterFacts, ResolvedInstallation, encapsulation_of, resolve
@@ -92,7 +91,7 @@ def convert(
 ) -> Conversion:
     """What an Installation without selection problems takes over of a static manifest. ``api_group`` is as ever."""
     pod = read_static_pod(objects)
-    families = frozenset(pool.spec.prefix.family for pool in facts.pools if serves_workloads(pool))
+    families = frozenset(pool.spec.prefix.family for pool in facts.pools if pool.spec.serves_workloads)
     problems: list[ConfigurationError] = list(find_pod_problems(objects, api_group))
     try:
         conflist = read_static_conflist(pod.variables)
@@ -254,7 +253,7 @@ def _pools(facts: ClusterFacts, resolved: ResolvedInstallation) -> tuple[Install
     labelled = [pool for pool in by_name if MANAGED_BY in pool.metadata.labels]
     listed = list(labelled)
     for family in Family:
-        candidates = [pool for pool in by_name if pool.spec.prefix.family is family and serves_workloads(pool)]
+        candidates = [pool for pool in by_name if pool.spec.prefix.family is family and pool.spec.serves_workloads]
         if candidates and all(pool.spec.prefix.family is not family for pool in labelled):
             listed.append(candidates[0])
     described = tuple(map(_described, listed))

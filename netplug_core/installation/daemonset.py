@@ -91,7 +91,7 @@ def render_environment(resolved: ResolvedInstallation, *, api_group: str = "") -
         "NO_DEFAULT_POOLS": "true",
         "CLUSTER_TYPE": ",".join(_cluster_type(resolved)),
         "NETPLUG_MANAGE_CNI": str(resolved.is_netplug).lower(),
-        "NETPLUG_NETWORKING_BACKEND": _backend(resolved),
+        "NETPLUG_NETWORKING_BACKEND": resolved.backend.value,
     }
     if resolved.ipam is IPAMType.HOST_LOCAL:
         variables["USE_POD_CIDR"] = "true"
@@ -110,12 +110,6 @@ def _cluster_type(resolved: ResolvedInstallation) -> list[str]:
     is_known = resolved.provider is not KubernetesProvider.OTHER
     provider = [resolved.provider.value.lower()] if is_known else []
     return ["k8s", "operator", *provider, *(["bgp"] if resolved.bgp is Switch.ENABLED else [])]
-
-
-def _backend(resolved: ResolvedInstallation) -> str:
-    if resolved.bgp is Switch.ENABLED:
-        return "bird"
-    return "vxlan" if resolved.ipam is IPAMType.NETPLUG else "none"
 
 
 def _detection_variables(suffix: str, detection: AddressDetection | None) -> dict[str, str]:

@@ -171,7 +171,6 @@ def _comparable(spec: IPPoolSpec) -> IPPoolSpec:
 
 
 _IPIP: Final = (PoolEncapsulation.IPIP, PoolEncapsulation.IPIP_CROSS_SUBNET)
-_VXLAN: Final = (PoolEncapsulation.VXLAN, PoolEncapsulation.VXLAN_CROSS_SUBNET)
 # The fields of a stored pool, as an entry of an Installation spells them, with the class of their problems.
 _FIELDS: Final = {
     "metadata.name": ("name", ProblemClass.FORMAT),
@@ -226,26 +225,22 @@ def find_pool_problems(
 def find_encapsulation_problems(
     document: InstallationDocument, resolved: ResolvedInstallation
 ) -> Iterator[InvalidInstallation]:
-    """Encapsulations that the family, IPAM, BGP or CNI plugin exclude (V8 to V11)."""
+    """Encapsulations that the family, BGP or CNI plugin exclude (V8, V9 and V11)."""
     for one in resolved.pools:
         value, prefix = one.encapsulation, one.pool.spec.prefix
         if value in _IPIP and prefix.family is Family.IPV6:
             accepted = f"the IPv6 pool {prefix} can have VXLAN, VXLANCrossSubnet or None"
         elif not resolved.is_netplug and value is not PoolEncapsulation.NONE:
             accepted = f"None is expected: netplug programs no routes with the CNI plugin {resolved.cni.value}"
-        elif resolved.ipam is IPAMType.HOST_LOCAL and value in _VXLAN:
-            accepted = (
-                f"the CNI plugin {resolved.cni.value} with the IPAM HostLocal can have IPIP, IPIPCrossSubnet or None"
-            )
         elif _needs_bgp(resolved, value):
-            accepted = "with bgp Disabled nothing programs routes without encapsulation: set bgp Enabled, IPIP or VXLAN"
+            accepted = "with bgp Disabled no node of another subnet is reached so: set bgp Enabled, IPIP or VXLAN"
         else:
             continue
         yield _problem(document, one, "encapsulation", value.value, accepted)
 
 
 def _needs_bgp(resolved: ResolvedInstallation, value: PoolEncapsulation) -> bool:
-    """Without BGP the node process programs the routes of encapsulated packets only."""
+    """Without BGP a packet that is not wrapped reaches the nodes of its own subnet only."""
     return (
         resolved.is_netplug
         and resolved.ipam is IPAMType.NETPLUG

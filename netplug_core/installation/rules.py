@@ -36,9 +36,9 @@ from netplug_core.installation.settings import (
     MEBIBYTE,
     POOLS_PATH,
     ClusterFacts,
+    NetworkingBackend,
     ResolvedInstallation,
     ResolvedPool,
-    encapsulation_of,
     find_prefix,
     find_service_overlaps,
     find_size,
@@ -50,12 +50,10 @@ from netplug_core.resources.installation import (
     KubernetesProvider,
     LinuxDataplane,
     PodInterfaceType,
-    PoolEncapsulation,
     RollingUpdate,
     Switch,
 )
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.unprogrammed import NO_ROUTES, find_unrouted
 from netplug_core.workload.gates import redact_url
 
 __all__ = [
@@ -415,23 +413,22 @@ def _document_warnings(document: InstallationDocument) -> Iterator[str]:
 def _inert_settings(
     document: InstallationDocument, resolved: ResolvedInstallation, facts: ClusterFacts
 ) -> Iterator[str]:
-    """What is accepted and rendered although nothing in this release acts upon it, in the pools of the cluster too.
-
-    Who asks for neither encapsulation nor BGP, or for another plugin, has routes by other means.
-    """
-    pools = _pools_afterwards(resolved, facts)
-    wrapped = {encapsulation_of(one.spec) for one in pools} - {PoolEncapsulation.NONE, None}
-    inert = [
-        *(["bgp Enabled"] if resolved.bgp is Switch.ENABLED else []),
-        *(f"encapsulation {value}" for value in sorted(str(one.value) for one in wrapped if one is not None)),
-        *(["natOutgoing Enabled"] if any(one.spec.has_outgoing_nat for one in pools) else []),
+    """What is accepted and rendered although nothing acts upon it, in the pools of the cluster too."""
+    planned = [
         *([f"linuxDataplane {resolved.dataplane.value}"] if resolved.dataplane in _PLANNED_DATAPLANES else []),
         *(["linuxPodInterfaceType Netkit"] if resolved.pod_interface_type is PodInterfaceType.NETKIT else []),
     ]
-    if inert:
-        needs_routes = wrapped or resolved.bgp is Switch.ENABLED
-        consequence = f"; {NO_ROUTES}" if needs_routes and resolved.is_netplug and find_unrouted(pools) else ""
-        yield f"{document.where}: nothing in this release programs {', '.join(inert)}{consequence}"
+    if planned:
+        yield f"{document.where}: nothing in this release programs {', '.join(planned)}"
+    if resolved.backend is NetworkingBackend.NONE:
+        pools = _pools_afterwards(resolved, facts)
+        asked = dict.fromkeys(setting for pool in pools for setting in pool.spec.network_settings)
+        if asked:
+            who = "IPAM HostLocal and bgp Disabled" if resolved.is_netplug else f"the CNI plugin {resolved.cni.value}"
+            yield (
+                f"{document.where}: with {who} another program connects the nodes, so that {', '.join(asked)} of pools "
+                "have no effect"
+            )
 
 
 def _pools_afterwards(resolved: ResolvedInstallation, facts: ClusterFacts) -> tuple[IPPool, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from fractions import Fraction
 from typing import Final
 
@@ -41,8 +42,8 @@ from netplug_core.resources.metadata import Metadata
 
 __all__ = [
     "DEFAULT_IMAGE_PATH", "DEFAULT_REGISTRY", "MEBIBYTE", "NODE_IMAGE", "POOLS_PATH", "SELECT_ALL", "ClusterFacts",
-    "ResolvedInstallation", "ResolvedLog", "ResolvedPool", "default_pools", "encapsulation_of", "find_prefix",
-    "find_service_overlaps", "find_size", "image_reference", "resolve",
+    "NetworkingBackend", "ResolvedInstallation", "ResolvedLog", "ResolvedPool", "default_pools", "encapsulation_of",
+    "find_prefix", "find_service_overlaps", "find_size", "image_reference", "resolve",
 ]  # fmt: skip
 
 
@@ -116,7 +117,8 @@ def default_pools(
     resolved = []
     for path, pool, prefix in readable:
         name = pool.name or _default_name(prefix, facts, is_plain=is_plain)
-        resolved.append(_resolve_pool(path, pool, prefix, name, cni))
+        existing = next((one for one in facts.pools if one.spec.prefix == prefix), None)
+        resolved.append(_resolve_pool(path, pool, name, cni, existing))
     return tuple(resolved)
 
 
@@ -157,7 +159,7 @@ def _pools_of_new_cluster(
     if ipam is not IPAMType.NETPLUG:
         return ()
     if provider is KubernetesProvider.EKS:
-        return (InstallationPool(cidr="172.16.0.0/16", encapsulation=PoolEncapsulation.VXLAN),)
+        return (InstallationPool(cidr="172.16.0.0/16"),)
     return (InstallationPool(cidr="192.168.0.0/16"),)
 
 
@@ -171,9 +173,11 @@ def _default_name(prefix: Prefix, facts: ClusterFacts, *, is_plain: bool) -> str
     return f"{network}-{prefix.length}"
 
 
-def _resolve_pool(path: str, pool: InstallationPool, prefix: Prefix, name: str, cni: CNIType) -> ResolvedPool:
+def _resolve_pool(path: str, pool: InstallationPool, name: str, cni: CNIType, existing: IPPool | None) -> ResolvedPool:
+    """The pool of an entry with a usable CIDR. ``existing`` is the pool of the cluster with this CIDR."""
+    prefix = Prefix.enclosing(pool.cidr)
     uses = pool.allowed_uses or (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)
-    encapsulation = pool.encapsulation or _default_encapsulation(prefix, uses, cni)
+    encapsulation = pool.encapsulation or _default_encapsulation(uses, cni, existing)
     ipip, vxlan = _MODES[encapsulation]
     nat = pool.nat_outgoing or (Switch.ENABLED if prefix.family is Family.IPV4 else Switch.DISABLED)
     spec = IPPoolSpec(
@@ -191,10 +195,16 @@ def _resolve_pool(path: str, pool: InstallationPool, prefix: Prefix, name: str, 
     return ResolvedPool(path=path, pool=IPPool(metadata=Metadata(name=name), spec=spec), encapsulation=encapsulation)
 
 
-def _default_encapsulation(prefix: Prefix, uses: tuple[AllowedUse, ...], cni: CNIType) -> PoolEncapsulation:
-    """No packet is wrapped for an address of a load balancer: those pools cannot have an encapsulation."""
-    is_wrapped = prefix.family is Family.IPV4 and cni is CNIType.NETPLUG and AllowedUse.LOAD_BALANCER not in uses
-    return PoolEncapsulation.IPIP if is_wrapped else PoolEncapsulation.NONE
+def _default_encapsulation(uses: tuple[AllowedUse, ...], cni: CNIType, existing: IPPool | None) -> PoolEncapsulation:
+    """VXLAN, which needs nothing of the network between the nodes, unless packets are another's business.
+
+    A pool that exists keeps what it has: a new release must not change how packets travel in a cluster that runs. No
+    packet is wrapped for an address of a load balancer: those pools cannot have an encapsulation.
+    """
+    if cni is not CNIType.NETPLUG or AllowedUse.LOAD_BALANCER in uses:
+        return PoolEncapsulation.NONE
+    kept = None if existing is None else encapsulation_of(existing.spec)
+    return kept or PoolEncapsulation.VXLAN
 
 
 def _block_length(pool: InstallationPool, family: Family) -> int:
@@ -237,6 +247,14 @@ _NODE_RESOURCES: Final = ContainerResources(requests=(("cpu", "100m"), ("memory"
 _FIRST_FOUND: Final = AddressDetection(is_first_found=True)
 
 
+class NetworkingBackend(Enum):
+    """How the nodes are connected: the node process makes the routes, with or without BGP, or another program does."""
+
+    BIRD = "bird"
+    VXLAN = "vxlan"
+    NONE = "none"
+
+
 @frozen(kw_only=True)
 class ResolvedLog:
     """The plugin's log; the size is in MiB."""
@@ -264,6 +282,7 @@ class ResolvedInstallation:
     install_mode: InstallMode
     dataplane: LinuxDataplane
     bgp: Switch
+    backend: NetworkingBackend
     mtu: int
     ipv4_detection: AddressDetection | None
     ipv6_detection: AddressDetection | None
@@ -300,6 +319,8 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
     cni, ipam = _plugins(selection, provider, facts)
     is_netplug, dataplane = cni is CNIType.NETPLUG, network.linux_dataplane or LinuxDataplane.IPTABLES
     bin_dir, conf_dir, install_mode = _host_folders(selection, provider)
+    bgp = network.bgp or _default_bgp(cni, provider)
+    pools = default_pools(network.pools, facts=facts, cni=cni, ipam=ipam, provider=provider)
     return ResolvedInstallation(
         provider=provider,
         cni=cni,
@@ -309,7 +330,8 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
         conf_dir=conf_dir,
         install_mode=install_mode,
         dataplane=dataplane,
-        bgp=network.bgp or _default_bgp(cni, provider),
+        bgp=bgp,
+        backend=_backend(cni, ipam, bgp, (*facts.pools, *(one.pool for one in pools))),
         mtu=network.mtu or 0,
         ipv4_detection=network.ipv4_detection or _default_ipv4_detection(dataplane, provider, facts),
         ipv6_detection=network.ipv6_detection or (_FIRST_FOUND if _has_pool_of(Family.IPV6, facts) else None),
@@ -322,7 +344,7 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
         features=network.features,
         readiness_gates=network.readiness_gates,
         log=_resolve_log(spec.logging.cni),
-        pools=default_pools(network.pools, facts=facts, cni=cni, ipam=ipam, provider=provider),
+        pools=pools,
         lists_pools=network.pools is not None,
         registry=_with_slash(_unless_default(spec.registry)),
         image_path=_unless_default(spec.image_path),
@@ -376,6 +398,14 @@ def _host_folders(selection: Selection, provider: KubernetesProvider) -> tuple[s
 def _default_bgp(cni: CNIType, provider: KubernetesProvider) -> Switch:
     is_on = cni is CNIType.NETPLUG and provider is not KubernetesProvider.EKS
     return Switch.ENABLED if is_on else Switch.DISABLED
+
+
+def _backend(cni: CNIType, ipam: IPAMType, bgp: Switch, pools: Iterable[IPPool]) -> NetworkingBackend:
+    """With HostLocal the platform may route the pod CIDRs of nodes itself, unless a pool asks for an encapsulation."""
+    if bgp is Switch.ENABLED:
+        return NetworkingBackend.BIRD
+    is_asked_for = ipam is IPAMType.NETPLUG or any(pool.spec.is_wrapped for pool in pools)
+    return NetworkingBackend.VXLAN if cni is CNIType.NETPLUG and is_asked_for else NetworkingBackend.NONE
 
 
 def _default_ipv4_detection(

@@ -113,8 +113,7 @@ def check_resource(resource: Resource, source: str) -> Iterator[Finding]:
             yield _finding(_rule_of(resource, one), resource, one, source)
     if isinstance(resource, IPPool):
         for one in find_unusual_settings(resource):
-            rule = Rule.POOL_INERT if one.field == "spec" else Rule.POOL_LARGE_BLOCKS
-            yield _finding(rule, resource, one, source)
+            yield _finding(Rule.POOL_LARGE_BLOCKS, resource, one, source)
 
 
 def field_problems(rule: Rule, resource: Resource, errors: Iterable[FieldError], source: str) -> Iterator[Finding]:

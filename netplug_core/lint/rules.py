@@ -98,8 +98,6 @@ class Rule(enum.Enum):
     POOL_USES = (206, "pool-uses", _E, "the allowedUses of a pool exclude each other, or another field",
         "make one pool for each use")
     POOL_SELECTOR = (207, "pool-selector", _E, "a selector of a pool is not accepted", "correct the selector")
-    POOL_INERT = (208, "pool-inert", _W, "a setting of a pool is stored, and not acted upon by this release",
-        "leave it out, or do it by other means")
     POOL_LARGE_BLOCKS = (209, "pool-large-blocks", _W,
         "the blocks of a pool are so large that their records can outgrow the datastore", "choose a longer blockSize")
     POOL_WITHOUT_NODE = (210, "pool-without-node", _W, "no node has the labels that a pool selects",

@@ -216,7 +216,8 @@ class InstallationPool:
     name: str = field(default="", metadata=member("name", TEXT, "the name of the IPPool",
         "default-ipv4-ippool, default-ipv6-ippool; made of the CIDR if there are more", "name of the IPPool"))
     encapsulation: PoolEncapsulation | None = field(default=None, metadata=member("encapsulation", PoolEncapsulation,
-        "how packets between nodes are wrapped", "IPv4 with the CNI plugin Netplug IPIP; otherwise None",
+        "how packets between nodes are wrapped",
+        "VXLAN, or what the pool has already; None with another CNI plugin and for LoadBalancer",
         "`ipipMode`, `vxlanMode` of the IPPool"))
     nat_outgoing: Switch | None = field(default=None, metadata=member("natOutgoing", Switch,
         "whether packets to addresses outside of all pools get the node's address", "IPv4 Enabled, IPv6 Disabled",

@@ -104,6 +104,25 @@ class IPPoolSpec:
     # fmt: on
     unknown_json: str = ""
 
+    @property
+    def serves_workloads(self) -> bool:
+        """Whether it may give addresses to pods: it is enabled, and pods are among its uses."""
+        return not self.is_disabled and AllowedUse.WORKLOAD in self.allowed_uses
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether packets between nodes are encapsulated, at least those to other subnets."""
+        return (self.ipip_mode, self.vxlan_mode) != (Encapsulation.NEVER, Encapsulation.NEVER)
+
+    @property
+    def network_settings(self) -> tuple[str, ...]:
+        """What it asks of the network between nodes, as a resource spells it."""
+        modes = (("ipipMode", self.ipip_mode), ("vxlanMode", self.vxlan_mode))
+        return (
+            *(["natOutgoing"] if self.has_outgoing_nat else []),
+            *(f"{name} {mode.value}" for name, mode in modes if mode is not Encapsulation.NEVER),
+        )
+
     def _default_block_length(self) -> int:
         _require_prefix(self.prefix)
         return self.prefix.family.default_block_length

@@ -43,7 +43,6 @@ from netplug_core.resources.profile import (
     SERVICE_ACCOUNT_PROFILE_PREFIX,
     Profile,
 )
-from netplug_core.resources.unprogrammed import INERT, NO_ROUTES, find_unrouted, inert_settings, is_wrapped
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
@@ -134,7 +133,7 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
-        case HostEndpoint() | NodeConfiguration():
+        case HostEndpoint():
             return (f"{key_of(resource)}: stored, but nothing reads it yet",)
         case BGPPeer(spec=spec) if spec.local_workload_selector:
             return (f"{key_of(resource)}: localWorkloadSelector is not yet supported: there is no session",)
@@ -144,11 +143,8 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
 
 
 def find_unusual_settings(pool: IPPool) -> Iterator[FieldError]:
-    """The settings of a pool that are accepted and seldom meant; ``spec`` is the field of those without an effect."""
+    """The settings of a pool that are accepted and seldom meant."""
     spec = pool.spec
-    if inert := inert_settings(pool):
-        consequence = f"; {NO_ROUTES}" if is_wrapped(pool) and find_unrouted([pool]) else ""
-        yield FieldError("spec", " and ".join(inert), f"{INERT}{consequence}")
     if spec.prefix.family.width - spec.block_length > _LARGE_BLOCK_BITS:
         smaller = spec.prefix.family.width - _LARGE_BLOCK_BITS
         problem = "a block of so many addresses can outgrow what a datastore accepts, and then takes no more"

@@ -171,12 +171,6 @@ WRONG_SPECS = [
         "set bgp Enabled, IPIP or VXLAN",
     ),
     (
-        {**pool(encapsulation="VXLAN"), "cni": {"ipam": {"type": "HostLocal"}}},  # check 20, V10
-        "Incompatible",
-        f"{N}.ipPools[0].encapsulation",
-        "the CNI plugin Netplug with the IPAM HostLocal",
-    ),
-    (
         {**pool(encapsulation="IPIP"), "cni": {"type": "AmazonVPC"}},  # V11
         "Incompatible",
         f"{N}.ipPools[0].encapsulation",

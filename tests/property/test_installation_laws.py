@@ -103,7 +103,7 @@ def test_an_overlay_that_sets_nothing_changes_nothing(spec: object) -> None:
 
 
 def test_defaults_spelled_out_change_nothing() -> None:
-    pool = {"cidr": "192.168.0.0/16", "name": "default-ipv4-ippool", "encapsulation": "IPIP", "natOutgoing": "Enabled",
+    pool = {"cidr": "192.168.0.0/16", "name": "default-ipv4-ippool", "encapsulation": "VXLAN", "natOutgoing": "Enabled",
             "nodeSelector": "all()", "blockSize": 26, "allowedUses": ["Workload", "Tunnel"]}  # fmt: skip
     spelled = network(
         ipPools=[pool],

@@ -121,14 +121,15 @@ def read_daemonset(found: Json, *, namespace: str, template: str) -> DaemonSetSt
     observed = number_at(found, "status", "observedGeneration")
     containers = members_at(found, "spec", "template", "spec", "containers")
     variables = [one for container in containers for one in members_at(container, "env")]
-    datastores = [find_text(one, "value") for one in variables if one.get("name") == "DATASTORE_TYPE"]
+    settings = {find_text(one, "name"): find_text(one, "value") for one in variables}
     return DaemonSetState(
         namespace=namespace,
         is_observed=observed >= number_at(metadata_of(found), "generation"),
         desired=number_at(found, "status", "desiredNumberScheduled"),
         updated=number_at(found, "status", "updatedNumberScheduled"),
         assigns_addresses=_BLOCK_IPAM in template,
-        datastore=next(iter(datastores), KUBERNETES_DATASTORE),
+        datastore=settings.get("DATASTORE_TYPE", KUBERNETES_DATASTORE),
+        makes_routes=settings.get("NETPLUG_NETWORKING_BACKEND") != "none",
     )
 
 

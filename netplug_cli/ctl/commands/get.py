@@ -52,10 +52,8 @@ from netplug_core.flows.resources.read import (
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Record
 from netplug_core.resources.codec import to_mapping
-from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, ResourceScope, get_kind
 from netplug_core.resources.patch import strip_cluster_fields
-from netplug_core.resources.unprogrammed import pools_warning
 
 __all__ = [
     "WatchLook", "get", "watch_resources",
@@ -301,7 +299,7 @@ def _list(session: Session, request: _GetRequest, output: OutputFormat) -> int:
             _print_kinds(store, session, request, columns)
             return 0
         kind = cast("ResourceKind", request.kind)
-        is_empty = _print_kind(_stored(store, session, kind, request), kind, request, columns[kind], output)
+        is_empty = _print_kind(_stored(store, session, kind, request), request, columns[kind])
     if is_empty:
         is_narrow = kind.scope is ResourceScope.NAMESPACED and request.namespace
         within = f" in namespace {request.namespace}; -A shows all namespaces" if is_narrow else ""
@@ -322,19 +320,14 @@ def _stored(store: Datastore, session: Session, kind: ResourceKind, request: _Ge
 
 def _print_kind(
     found: Iterator[Record[Resource]],
-    kind: ResourceKind,
     request: _GetRequest,
     columns: Columns | None,
-    output: OutputFormat,
 ) -> bool:
     """Print the resources of one kind as a table or as names, and return whether there is none."""
     ordered = found if request.look.sorted_by is None else iter(_in_order(list(found), request))
     if columns is None:
         return _print_names(ordered)
-    pools = list[Record[Resource]]()
-    is_empty = _print_rows(columns, _collecting(ordered, pools) if kind.name == IPPOOL.name else ordered, request.look)
-    _warn_of_pools(pools, output)
-    return is_empty
+    return _print_rows(columns, ordered, request.look)
 
 
 def _print_kinds(
@@ -407,20 +400,6 @@ def _print_rows(columns: Columns, found: Iterator[Record[Resource]], look: _Look
     return is_empty
 
 
-def _collecting(found: Iterator[Record[Resource]], collected: list[Record[Resource]]) -> Iterator[Record[Resource]]:
-    """The records as they come, and at the end all of them in a list."""
-    for record in found:
-        collected.append(record)
-        yield record
-
-
-def _warn_of_pools(found: Iterable[Record[Resource]], output: OutputFormat) -> None:
-    """Say below a table for people which settings of its pools have no effect; programs read other outputs."""
-    warning = pools_warning(record.value for record in found if isinstance(record.value, IPPool))
-    if warning and isinstance(output, Width):
-        print_error(f"warning: {warning}")
-
-
 def _print_names(found: Iterable[Record[Resource]]) -> bool:
     """Print kind and name of each resource, as kubectl does, and return whether there is none."""
     is_empty = True
@@ -448,7 +427,6 @@ def _print_named(
         if position:
             click.echo()
         _print_rows(cast("Columns", columns[kind]), records, request.look)
-    _warn_of_pools(found, output)
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -76,8 +76,8 @@ _POLL_S = 1.0
 def status(context: click.Context, output: str) -> int:
     """Show whether netplug works in the cluster of the kubeconfig, and what to do if not.
 
-    The exit status is 0 if everything does, or is limited by what this release can do; 6 if it is on its way, and 7 if
-    something has to be done.
+    The exit status is 0 if everything does, or is limited by its settings; 6 if it is on its way, and 7 if something
+    has to be done.
     """
     session = session_of(context)
     with session.for_cluster().open_cluster() as cluster, explained():

@@ -38,7 +38,6 @@ from netplug_core.records import (
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import Resource
-from netplug_core.resources.unprogrammed import find_unrouted
 from netplug_core.resources.validation import pool_overlap, validate_pool_overlaps
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
@@ -68,7 +67,7 @@ class PoolNeighbours:
     _families: set[Family] = field(factory=set, init=False)
     _revision: Revision = field(default=Revision(""), init=False)
     _is_committing: bool = field(default=False, init=False)
-    _unrouted: set[Family] = field(factory=set, init=False)  # the families of pools that give addresses to pods
+    _serving: set[Family] = field(factory=set, init=False)  # the families of pools that give addresses to pods
     _is_nothing_lost: bool = field(default=False, init=False)  # of the blocks that addresses of workloads need
     _unconfirmed: list[IPPool] = field(factory=list, init=False)
     _unconfirmed_since_s: float = field(default=0.0, init=False)
@@ -120,7 +119,7 @@ class PoolNeighbours:
         if self._blocks[family].overlapping(prefix):
             delete_unused_blocks(store, prefix, pace=pace)
             self.forget()
-        return tuple(_family_warnings(pool, self._unrouted)) if is_kubernetes else ()
+        return tuple(_family_warnings(pool, self._serving)) if is_kubernetes else ()
 
     def _refuse_after_loss(self, store: Datastore, pool: IPPool, pace: Pace) -> None:
         """Definitions of Kubernetes are deleted with everything that is stored. A locked datastore gives no address."""
@@ -140,7 +139,7 @@ class PoolNeighbours:
             self.forget()
         else:
             self._pools.add(pool.spec.prefix, pool)
-            self._unrouted.update(other.spec.prefix.family for other in find_unrouted([pool]))
+            self._note_serving([pool])
             self._revision, self._is_committing = revision, False
         if store.description.atomicity is Atomicity.ORDERED:
             if not self._unconfirmed:
@@ -205,6 +204,9 @@ class PoolNeighbours:
         """Note that nothing is committed under the conditions that were asked for."""
         self._is_committing = False
 
+    def _note_serving(self, pools: Iterable[IPPool]) -> None:
+        self._serving.update(pool.spec.prefix.family for pool in pools if pool.spec.serves_workloads)
+
     def _queries(self) -> tuple[Query, ...]:
         families = sorted(self._families)
         return (POOLS, *(List(BLOCK, blocks_path(family)) for family in families))
@@ -218,8 +220,8 @@ class PoolNeighbours:
         if not all(query in snapshot.results for query in self._queries()):
             return False
         self._pools = PrefixIndex.of((record.value.spec.prefix, record.value) for record in snapshot.readable(POOLS))
-        stored = [record.value for record in snapshot.readable(POOLS)]
-        self._unrouted = {other.spec.prefix.family for other in find_unrouted(stored)}
+        self._serving.clear()
+        self._note_serving(record.value for record in snapshot.readable(POOLS))
         self._damaged_pools = snapshot.malformed(POOLS)
         self._revision = snapshot.revision(IPPOOL)
         for each in self._families:
@@ -256,7 +258,7 @@ def _family_warnings(pool: IPPool, families: AbstractSet[Family]) -> Iterator[st
     ``families`` are those of the other pools.
     """
     family = pool.spec.prefix.family
-    if families and family not in families and find_unrouted([pool]):
+    if families and family not in families and pool.spec.serves_workloads:
         yield (
             f"{pool.key}: the first pool of {family}: with an Installation, new pods get an address of {family} too "
             "from now on, and the pods of netplug-node are replaced on every node"

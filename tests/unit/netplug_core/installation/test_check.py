@@ -5,7 +5,6 @@ import pytest
 from netplug_core.addressing import Prefix
 from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import judge, network
 
 INERT = "Installation(default): nothing in this release programs "
@@ -22,18 +21,24 @@ def test_nothing_to_warn_about() -> None:
 
 
 @pytest.mark.parametrize("spec, names", [
-    ({}, f"bgp Enabled, encapsulation IPIP, natOutgoing Enabled; {NO_ROUTES}"),
     (quiet(linuxDataplane="BPF"), "linuxDataplane BPF"),
     (quiet(linuxPodInterfaceType="Netkit"), "linuxPodInterfaceType Netkit"),
-    (
-        network(bgp="Disabled", ipPools=[{"cidr": "10.0.0.0/16", "encapsulation": "VXLAN", "natOutgoing": "Disabled"}]),
-        f"encapsulation VXLAN; {NO_ROUTES}",
-    ),
 ])  # fmt: skip
 def test_what_nothing_programs_is_named(spec: dict[str, object], names: str) -> None:
     checked = judge(spec)
     assert checked.problems == ()
     assert checked.warnings == (INERT + names,)
+
+
+@pytest.mark.parametrize("spec", [
+    {},
+    network(ipPools=[{"cidr": "10.0.0.0/16", "encapsulation": "IPIP"}, {"cidr": "fd00::/48", "encapsulation": "None"}]),
+    network(bgp="Disabled", ipPools=[{"cidr": "10.0.0.0/16", "encapsulation": "VXLAN", "natOutgoing": "Enabled"}]),
+    {"cni": {"ipam": {"type": "HostLocal"}}},
+])  # fmt: skip
+def test_routes_encapsulation_bgp_and_nat_are_programmed(spec: dict[str, object]) -> None:
+    checked = judge(spec)
+    assert (checked.problems, checked.warnings) == ((), ())
 
 
 def stored_pool(**settings: object) -> IPPool:
@@ -43,22 +48,35 @@ def stored_pool(**settings: object) -> IPPool:
 
 def test_a_pool_that_the_operator_has_made_is_judged_as_before() -> None:
     """Once the cluster has a pool, an Installation that lists none asks for none."""
-    made = stored_pool(ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True)
+    made = stored_pool(vxlan_mode=Encapsulation.ALWAYS, has_outgoing_nat=True)
     without, with_pool = judge({}), judge({}, pools=(made,))
     assert with_pool.resolved is not None
     assert with_pool.resolved.pools == ()
     assert with_pool.warnings == without.warnings
 
 
-def test_a_pool_that_is_disabled_is_not_judged() -> None:
-    made = stored_pool(ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True, is_disabled=True)
-    assert judge({}, pools=(made,)).warnings == (f"{INERT}bgp Enabled",)
-
-
 def test_another_plugin_makes_the_routes() -> None:
-    made = stored_pool(ipip_mode=Encapsulation.ALWAYS)
+    made = stored_pool(ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True)
     foreign = {"cni": {"type": "GKE"}}
-    assert judge(foreign, pools=(made,)).warnings == (f"{INERT}encapsulation IPIP",)
+    assert judge(foreign, pools=(made,)).warnings == (
+        (
+            "Installation(default): with the CNI plugin GKE another program connects the nodes, so that natOutgoing, "
+            "ipipMode Always of pools have no effect"
+        ),
+    )
+    disabled = stored_pool(ipip_mode=Encapsulation.ALWAYS, is_disabled=True)
+    assert judge(foreign, pools=(disabled,)).warnings == ()
+
+
+def test_with_host_local_the_platform_may_make_the_routes() -> None:
+    spec = {"cni": {"ipam": {"type": "HostLocal"}}, **network(bgp="Disabled")}
+    assert judge(spec, pools=(stored_pool(has_outgoing_nat=True),)).warnings == (
+        (
+            "Installation(default): with IPAM HostLocal and bgp Disabled another program connects the nodes, so that "
+            "natOutgoing of pools have no effect"
+        ),
+    )
+    assert judge(spec, pools=(stored_pool(has_outgoing_nat=True, vxlan_mode=Encapsulation.ALWAYS),)).warnings == ()
 
 
 def test_holding_pods_back_only_delays_them() -> None:
@@ -74,7 +92,7 @@ def test_host_bits_are_named() -> None:
     pool = {"cidr": "10.1.2.3/16", "encapsulation": "VXLAN", "natOutgoing": "Disabled"}
     warnings = judge(network(bgp="Disabled", ipPools=[pool])).warnings
     path = "Installation(default): spec.netplugNetwork.ipPools[0].cidr: "
-    assert warnings == (f"{path}10.1.2.3/16 is taken as 10.1.0.0/16", f"{INERT}encapsulation VXLAN; {NO_ROUTES}")
+    assert warnings == (f"{path}10.1.2.3/16 is taken as 10.1.0.0/16",)
 
 
 def test_an_installation_that_selects_nothing_known_is_not_resolved() -> None:

@@ -19,7 +19,6 @@ from netplug_core.installation.cluster import (
     judge,
 )
 from netplug_core.resources.ippool import Encapsulation
-from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import make_pool
 
 AVAILABLE, LIMITED, PROGRESSING, DEGRADED = Condition
@@ -40,10 +39,6 @@ OPERATOR = OperatorState(holder="op-1_5c9fb01b", renewed="2026-08-20T10:00:00Z")
 POD = PodState(name="op-1", node="a")
 STOPPED = "no operator runs, so that a changed Installation has no effect and a deleted one stays"
 UNRENEWED = f"{STOPPED}: op-1 has stopped renewing its Lease, last at 2026-08-20T10:00:00Z"
-ROUTES_ADVICE = (
-    "unless others make them, give each node a route to each block of the others: netplugctl ipam show --show-blocks "
-    "names them"
-)
 NO_DAEMONSET = "no DaemonSet netplug-node in kube-system or netplug-system"
 
 
@@ -53,12 +48,11 @@ def rows(status: Status) -> list[tuple[str, Condition, str]]:
 
 def test_everything_works() -> None:
     found = judge(WORKING, POOLS)
-    assert found.condition is LIMITED
+    assert found.condition is AVAILABLE
     assert rows(found) == [
         ("CRDs", AVAILABLE, "2 of 2 established, v1"),
         ("DaemonSet", AVAILABLE, "netplug-system: 2 nodes, 2 with the latest pod, 2 with a ready one"),
         ("pools", AVAILABLE, "main 10.0.0.0/16"),
-        ("routes", LIMITED, f"{NO_ROUTES}; {ROUTES_ADVICE}"),
     ]
 
 
@@ -148,13 +142,22 @@ def test_pools_that_give_no_addresses() -> None:
     assert rows(judge(WORKING, PoolsFound(failure="down")))[-1] == ("pools", DEGRADED, "down")
 
 
-def test_what_no_route_is_programmed_for_is_said_unless_there_is_one_node() -> None:
+def test_nodes_that_make_no_routes_are_named_unless_there_is_one_node() -> None:
     pool = make_pool("10.0.0.0/16", name="main")
-    wrapped = evolve(pool, spec=evolve(pool.spec, ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True))
-    found = judge(WORKING, PoolsFound(pools=(wrapped,)))
-    inert = "nothing in this release programs natOutgoing, ipipMode Always"
-    assert rows(found)[-1] == ("routes", LIMITED, f"{NO_ROUTES}; {inert}; {ROUTES_ADVICE}")
-    alone = evolve(WORKING, nodes=("a",), pods=WORKING.pods[:1], daemonsets=(evolve(DAEMONSET, desired=1, updated=1),))
+    wrapped = evolve(pool, spec=evolve(pool.spec, vxlan_mode=Encapsulation.ALWAYS, has_outgoing_nat=True))
+    without = evolve(WORKING, daemonsets=(evolve(DAEMONSET, makes_routes=False),))
+    found = judge(without, PoolsFound(pools=(wrapped,)))
+    cause = "netplug makes no routes between nodes: NETPLUG_NETWORKING_BACKEND of netplug-node is none"
+    inert = "so that natOutgoing, vxlanMode Always of pools have no effect"
+    assert rows(found)[-1] == ("routes", LIMITED, f"{cause}, {inert}")
+    assert found.condition is LIMITED
+    assert rows(judge(without, POOLS))[-1] == ("routes", LIMITED, cause)
+    alone = evolve(
+        WORKING,
+        nodes=("a",),
+        pods=WORKING.pods[:1],
+        daemonsets=(evolve(DAEMONSET, desired=1, updated=1, makes_routes=False),),
+    )
     assert judge(alone, PoolsFound(pools=(wrapped,))).condition is AVAILABLE
 
 

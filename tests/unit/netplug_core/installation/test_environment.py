@@ -40,6 +40,13 @@ def changed(spec: dict[str, object]) -> dict[str, str]:
         {"cni": {"ipam": {"type": "HostLocal"}}, **network(bgp="Disabled")},
         {"USE_POD_CIDR": "true", "CLUSTER_TYPE": "k8s,operator", "NETPLUG_NETWORKING_BACKEND": "none"},
     ),
+    (
+        {
+            "cni": {"ipam": {"type": "HostLocal"}},
+            **network(bgp="Disabled", ipPools=[{"cidr": "10.1.0.0/16", "encapsulation": "VXLAN"}]),
+        },
+        {"USE_POD_CIDR": "true", "CLUSTER_TYPE": "k8s,operator", "NETPLUG_NETWORKING_BACKEND": "vxlan"},
+    ),
     ({"kubernetesProvider": "RKE2"}, {"CLUSTER_TYPE": "k8s,operator,rke2,bgp"}),
     (
         {"cni": {"type": "AmazonVPC"}},  # check 12

@@ -1,6 +1,7 @@
 """Which pools an installation asks for, and what an entry of the list leaves open."""
 
 import pytest
+from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.installation.settings import ResolvedPool
@@ -21,14 +22,14 @@ def names(found: tuple[ResolvedPool, ...]) -> list[tuple[str, str]]:
 
 def test_check_32_a_new_cluster_gets_one_pool() -> None:
     (one,) = resolved().pools
-    assert (one.path, one.encapsulation) == ("", PoolEncapsulation.IPIP)
+    assert (one.path, one.encapsulation) == ("", PoolEncapsulation.VXLAN)
     spec = one.pool.spec
     assert (one.pool.metadata.name, str(spec.prefix), spec.block_length) == (
         "default-ipv4-ippool",
         "192.168.0.0/16",
         26,
     )
-    assert (spec.ipip_mode, spec.vxlan_mode, spec.has_outgoing_nat) == (Encapsulation.ALWAYS, Encapsulation.NEVER, True)
+    assert (spec.ipip_mode, spec.vxlan_mode, spec.has_outgoing_nat) == (Encapsulation.NEVER, Encapsulation.ALWAYS, True)
     assert (spec.node_selector, spec.assignment_mode) == ("all()", AssignmentMode.AUTOMATIC)
     assert spec.allowed_uses == (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)
     assert not spec.is_disabled
@@ -68,7 +69,7 @@ def test_host_local_needs_no_pool() -> None:
 
 def test_a_pool_of_ipv6() -> None:
     (one,) = resolved(pools("fd00::/48")).pools
-    assert (one.pool.metadata.name, one.encapsulation) == ("default-ipv6-ippool", PoolEncapsulation.NONE)
+    assert (one.pool.metadata.name, one.encapsulation) == ("default-ipv6-ippool", PoolEncapsulation.VXLAN)
     assert (one.pool.spec.block_length, one.pool.spec.has_outgoing_nat) == (122, False)
 
 
@@ -106,6 +107,41 @@ def test_check_22_ipip_needs_no_bgp() -> None:
 def test_an_address_of_a_load_balancer_is_not_wrapped() -> None:
     (one,) = resolved(pools("10.0.0.0/16", allowedUses=["LoadBalancer"])).pools
     assert one.encapsulation is PoolEncapsulation.NONE
+
+
+def test_another_plugin_wraps_no_packets() -> None:
+    found = resolved({"cni": {"type": "AmazonVPC"}}, platform_prefixes=PLATFORM).pools
+    assert [one.encapsulation for one in found] == [PoolEncapsulation.NONE] * 3
+
+
+@pytest.mark.parametrize("spec", [{}, network(bgp="Disabled")])
+def test_host_local_may_use_vxlan(spec: dict[str, object]) -> None:
+    spec = {**spec, "cni": {"ipam": {"type": "HostLocal"}}}
+    found = resolved(spec, platform_prefixes=PLATFORM).pools
+    assert [one.encapsulation for one in found] == [PoolEncapsulation.VXLAN] * 3
+
+
+@pytest.mark.parametrize(
+    "ipip, vxlan, kept",
+    [
+        (Encapsulation.ALWAYS, Encapsulation.NEVER, PoolEncapsulation.IPIP),
+        (Encapsulation.NEVER, Encapsulation.NEVER, PoolEncapsulation.NONE),
+        (Encapsulation.NEVER, Encapsulation.CROSS_SUBNET, PoolEncapsulation.VXLAN_CROSS_SUBNET),
+        (Encapsulation.ALWAYS, Encapsulation.ALWAYS, PoolEncapsulation.VXLAN),  # no Installation can say that
+    ],
+)
+def test_a_pool_that_exists_keeps_its_encapsulation(
+    ipip: Encapsulation, vxlan: Encapsulation, kept: PoolEncapsulation
+) -> None:
+    """An entry that says none is no reason to change how packets travel in a cluster that runs."""
+    made = make_pool("10.0.0.0/16", name="default-ipv4-ippool")
+    made = evolve(made, spec=evolve(made.spec, ipip_mode=ipip, vxlan_mode=vxlan))
+    (one,) = resolved(pools("10.0.0.0/16"), pools=(made,)).pools
+    assert one.encapsulation is kept
+    (other,) = resolved(pools("10.1.0.0/16"), pools=(made,)).pools
+    assert other.encapsulation is PoolEncapsulation.VXLAN
+    (said,) = resolved(pools("10.0.0.0/16", encapsulation="VXLAN"), pools=(made,)).pools
+    assert said.encapsulation is PoolEncapsulation.VXLAN
 
 
 def test_everything_can_be_said() -> None:

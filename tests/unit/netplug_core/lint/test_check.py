@@ -205,11 +205,11 @@ def test_a_stored_reservation_counts() -> None:
 
 
 def test_the_order_is_that_of_the_documents() -> None:
-    result = lint(pool("b", "10.65.0.1/16"), {"kind": "Service"}, pool("a", "10.66.0.0/28", natOutgoing=True))
+    result = lint(pool("b", "10.65.0.1/16"), {"kind": "Service"}, pool("a", "10.66.0.0/28", blockSize=22))
     assert [(one.source, one.rule) for one in result.found] == [
         ("a#1", Rule.POOL_HOST_BITS),
         ("a#3", Rule.POOL_CIDR),
-        ("a#3", Rule.POOL_INERT),
+        ("a#3", Rule.POOL_LARGE_BLOCKS),
     ]
     assert (result.count, result.skipped) == (2, ("a#2",))
 

@@ -19,7 +19,6 @@ from netplug_core.operator.state import (
     ObjectRef,
     installed_refs,
 )
-from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.installations import make_pool, network
 from tests.harness.operator_cluster import DEFINITION_KINDS, SHIPPED, VERSION, make_loop, settle
 from tests.harness.operator_scene import Scene
@@ -66,9 +65,8 @@ def test_the_order_of_a_first_installation() -> None:
 
 
 def test_it_is_ready_when_every_node_has_its_pod(scene: Scene) -> None:
-    notes = f"Installation(default): nothing in this release programs bgp Enabled; {NO_ROUTES}"
     assert scene.cluster.conditions() == {
-        "Ready": ("True", "AllObjectsAvailable", notes),
+        "Ready": ("True", "AllObjectsAvailable", ""),
         "Progressing": ("False", "AllObjectsAvailable", ""),
         "Degraded": ("False", "AllObjectsAvailable", ""),
     }

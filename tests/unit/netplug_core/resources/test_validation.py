@@ -288,16 +288,7 @@ def test_networks_are_compared_and_not_their_spelling() -> None:
         ({"namespace_selector": "all()"}, ()),
         (
             {"has_outgoing_nat": True, "ipip_mode": Encapsulation.ALWAYS, "vxlan_mode": Encapsulation.CROSS_SUBNET},
-            (
-                (
-                    "natOutgoing and ipipMode Always and vxlanMode CrossSubnet: stored, but nothing in this release "
-                    "programs it; pods of different nodes do not reach each other: no routes are programmed"
-                ),
-            ),
-        ),
-        (
-            {"ipip_mode": Encapsulation.ALWAYS, "is_disabled": True},
-            ("ipipMode Always: stored, but nothing in this release programs it",),
+            (),
         ),
         ({"node_selector": "has(a)", "namespace_selector": "has(b)", "assignment_mode": AssignmentMode.MANUAL}, ()),
         ({"allowed_uses": (AllowedUse.TUNNEL,)}, ()),

@@ -10,9 +10,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.commands.get import get
 from netplug_core.records import Create
-from netplug_core.resources.ippool import Encapsulation
 from netplug_core.resources.kinds import key_of
-from netplug_core.resources.unprogrammed import NO_ROUTES
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import ENDPOINT, NODE, make_pool
 
@@ -175,19 +173,3 @@ def test_a_shell_completes_outputs() -> None:
         "ps", "wide", "yaml", "json", "name", "custom-columns=", "jsonpath=",
     ]  # fmt: skip
     assert [item.value for item in option.type.shell_complete(context, option, "js")] == ["json", "jsonpath="]
-
-
-def test_settings_without_an_effect_are_named_below_tables_only(harness: ToolHarness) -> None:
-    """The table shows them as if they had one."""
-    plain, made = make_pool("10.1.0.0/16", "b"), make_pool("10.0.0.0/16", "a")
-    wrapped = evolve(made, spec=evolve(made.spec, ipip_mode=Encapsulation.ALWAYS, has_outgoing_nat=True))
-    for pool in (wrapped, plain):
-        harness.store_records(Create(key_of(pool), pool))
-    warning = f"netplugctl: warning: nothing in this release programs natOutgoing, ipipMode Always; {NO_ROUTES}\n"
-    for words in (["ippools"], ["ippools", "-o", "wide"], ["ippool", "a"], ["ippool/a", "ippool/b"]):
-        assert harness.run_command("get", *words) == 0
-        assert harness.err == warning, words
-    for words in (["ippool", "b"], ["ippools", "-o", "json"], ["ippools", "-o", "name"], ["ippool", "a", "-o", "yaml"],
-                  ["ippools", "-o", "custom-columns=NAME"], ["nodes"]):  # fmt: skip
-        harness.run_command("get", *words)
-        assert "nothing in this release" not in harness.out + harness.err, words

@@ -181,36 +181,36 @@ def test_a_file_that_cannot_be_written_stays(harness: ToolHarness, tmp_path: Pat
 
 
 def test_the_table_names_object_field_value_and_what_to_do(harness: ToolHarness) -> None:
-    file = harness.write_pools(("a", "10.0.0.0/16"), ("b", "10.0.1.0/24"), spec="natOutgoing: true")
+    file = harness.write_pools(("a", "10.0.0.0/16"), ("b", "10.0.16.0/20"), spec="blockSize: 22")
     assert harness.run_command("lint", "-f", file) == 3
     lines = harness.out.splitlines()
     assert [re.sub(" +", " ", line) for line in lines] == [
         "ID SEVERITY OBJECT FIELD VALUE SOURCE",
-        f"NP-L208 warning IPPool(a) spec natOutgoing {file}#1",
-        " stored, but nothing in this release programs it",
-        " next: leave it out, or do it by other means",
-        f"NP-L202 error IPPool(b) spec.cidr 10.0.1.0/24 {file}#2",
+        f"NP-L209 warning IPPool(a) spec.blockSize blockSize 22 {file}#1",
+        " a block of so many addresses can outgrow what a datastore accepts, and then takes no more; use 23 or more",
+        " next: choose a longer blockSize",
+        f"NP-L202 error IPPool(b) spec.cidr 10.0.16.0/20 {file}#2",
         " IPPool(b) CIDR overlaps with IPPool(a) CIDR 10.0.0.0/16",
         " next: give each pool a range of its own",
-        f"NP-L208 warning IPPool(b) spec natOutgoing {file}#2",
-        " stored, but nothing in this release programs it",
-        " next: leave it out, or do it by other means",
+        f"NP-L209 warning IPPool(b) spec.blockSize blockSize 22 {file}#2",
+        " a block of so many addresses can outgrow what a datastore accepts, and then takes no more; use 23 or more",
+        " next: choose a longer blockSize",
         "",
         "1 error and 2 warnings in 2 objects",
     ]
 
 
 def test_warnings_count_only_if_asked(harness: ToolHarness) -> None:
-    file = harness.write_pools(("a", "10.0.0.0/16"), spec="natOutgoing: true")
+    file = harness.write_pools(("a", "10.0.0.0/16"), spec="blockSize: 22")
     assert harness.run_command("lint", "-f", file) == 0
     assert harness.run_command("lint", "-f", file, "--strict") == 3
 
 
 def test_stored_resources_are_judged_too(harness: ToolHarness) -> None:
-    assert harness.run_command("create", "-f", harness.write_pools(("a", "10.0.0.0/16"), spec="natOutgoing: true")) == 0
+    assert harness.run_command("create", "-f", harness.write_pools(("a", "10.0.0.0/16"), spec="blockSize: 22")) == 0
     assert harness.run_command("lint", "--datastore", "-o", "json") == 0
     (found,) = json.loads(harness.out)["findings"]
-    assert (found["id"], found["source"], found["object"]) == ("NP-L208", "datastore", "IPPool(a)")
+    assert (found["id"], found["source"], found["object"]) == ("NP-L209", "datastore", "IPPool(a)")
     other = harness.write_pools(("b", "10.0.7.0/24"))
     assert harness.run_command("lint", "--datastore", "-f", other) == 3
     assert "NP-L202" in harness.out
@@ -219,10 +219,10 @@ def test_stored_resources_are_judged_too(harness: ToolHarness) -> None:
 
 
 def test_a_good_document_beside_an_unreadable_one_is_judged(harness: ToolHarness) -> None:
-    pools = Path(harness.write_pools(("a", "10.0.0.0/16"), spec="natOutgoing: true")).read_text()
+    pools = Path(harness.write_pools(("a", "10.0.0.0/16"), spec="blockSize: 22")).read_text()
     file = harness.write_file(f"{pools}---\nkind: [\n")
     assert harness.run_command("lint", "-f", file, "-f", str(harness.folder / "none.yaml")) == 3
-    assert re.findall(r"NP-L\d+", harness.out) == ["NP-L001", "NP-L001", "NP-L208"]
+    assert re.findall(r"NP-L\d+", harness.out) == ["NP-L001", "NP-L001", "NP-L209"]
     assert harness.out.endswith("2 errors and 1 warning in 3 objects\n")
 
 

@@ -133,10 +133,11 @@ def test_replace_changes_and_never_creates(harness: ToolHarness) -> None:
 
 
 def test_warnings_go_to_standard_error(harness: ToolHarness) -> None:
-    assert harness.run_command("apply", "-f", harness.write_pools(TWO[0], spec="natOutgoing: true")) == 0
+    assert harness.run_command("apply", "-f", harness.write_pools(TWO[0], spec="blockSize: 22")) == 0
     assert harness.out == "IPPool(a) created\nSuccessfully applied 1 'IPPool' resource(s)\n"
     assert harness.err == (
-        "netplugctl: warning: IPPool(a): natOutgoing: stored, but nothing in this release programs it\n"
+        "netplugctl: warning: IPPool(a): blockSize 22: a block of so many addresses can outgrow what a datastore "
+        "accepts, and then takes no more; use 23 or more\n"
     )
 
 

@@ -42,9 +42,9 @@ def test_create_keeps_a_given_uid_and_creation_time(harness: ResourceHarness) ->
     assert harness.stored().value.metadata == Metadata(name="p", uid="mine", creation_time_ns=7_000_000_000)
 
 
-def test_create_says_what_nothing_acts_upon_yet(harness: ResourceHarness) -> None:
-    (warning,) = harness.create(make_pool(has_outgoing_nat=True)).warnings
-    assert warning == "IPPool(p): natOutgoing: stored, but nothing in this release programs it"
+def test_create_says_what_is_seldom_meant(harness: ResourceHarness) -> None:
+    (warning,) = harness.create(make_pool(block_length=22)).warnings
+    assert warning.startswith("IPPool(p): blockSize 22: a block of so many addresses can outgrow what a datastore")
 
 
 @pytest.mark.parametrize("uid", ["", "mine"])

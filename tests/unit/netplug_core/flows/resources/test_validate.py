@@ -15,7 +15,7 @@ from tests.harness.resources import make_pool
 
 def test_a_manifest_is_judged_without_a_store() -> None:
     """S-49 of the catalogue."""
-    outcome = validate(Manifest(resource=make_pool(has_outgoing_nat=True)))
+    outcome = validate(Manifest(resource=make_pool(block_length=22)))
     assert (outcome.effect, len(outcome.warnings)) == (Effect.VALID, 1)
     assert validate(Manifest(resource=Node(metadata=Metadata(name="n")))).warnings == ()
     with pytest.raises(InvalidResource):
