@@ -1,4 +1,4 @@
-"""`tools/demo servers`: it finds the servers' programs, or says in one sentence which one is missing."""
+"""`tools/demo`: it finds the servers' programs, or says which one is missing; the lab goes, or is kept."""
 
 import os
 import shutil
@@ -48,3 +48,28 @@ def test_the_newest_api_server_is_taken_also_from_a_folder_that_is_a_link(checko
     done = found(checkout)
     assert (done.returncode, done.stderr) == (0, "")
     assert (checkout / ".cache" / "demo" / "kube-apiserver").resolve() == shared / "kube-apiserver-v1.36.3"
+
+
+@pytest.mark.parametrize(
+    "keep, commands",
+    [("", ["lab up", "lab status", "lab down"]), ("1", ["lab up", "lab status"])],
+)
+def test_the_lab_is_taken_down_unless_it_is_to_be_kept(checkout: Path, keep: str, commands: list[str]) -> None:
+    """With programs that only say what they are called with: as root, in namespaces that can be made."""
+    tool = checkout / ".venv" / "bin" / "netplugctl"
+    for path, text in (
+        (tool, "#!/bin/sh\n"),
+        (checkout / "programs" / "unshare", "#!/bin/sh\n"),
+        (checkout / "programs" / "id", "#!/bin/sh\necho 0\n"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    environ = {"PATH": f"{checkout / 'programs'}:{os.environ['PATH']}", "KEEP": keep}
+    done = subprocess.run([checkout / "tools" / "demo"], capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, done.stderr) == (0, "")
+    called = [
+        line.partition("netplugctl ")[2] for line in done.stdout.splitlines() if line.startswith("==> netplugctl")
+    ]
+    assert called == commands
+    assert (f"{tool} lab down takes it down" in done.stdout) is bool(keep)

@@ -7,7 +7,9 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
+from itertools import islice
 from math import inf
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
@@ -15,18 +17,27 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR
 from netplug_cli.ctl.global_options import COMPLETE_VARIABLE
 
+if TYPE_CHECKING:
+    from netplug_core.clock import Deadline
+    from netplug_core.datastore.protocol import Datastore
+    from netplug_core.ipam.model.block import Block
+
 __all__ = [
-    "answer_shell", "complete_one_resource", "complete_resources", "completion",
+    "answer_shell", "complete_addresses", "complete_blocks", "complete_nodes", "complete_one_resource",
+    "complete_pools", "complete_resources", "completion",
 ]  # fmt: skip
 
 
 # --- completion ------------------------------------------------------------------------------------------------------
 
 
+R = TypeVar("R")
+
 _LIMIT_VARIABLE = "NETPLUG_COMPLETION_SECONDS"
 _DEFAULT_LIMIT_S = 3.0
 _DATASTORE_SHARE = 0.5  # of the limit
 _FAILED = 1
+_MAX_ADDRESSES = 100
 
 
 def answer_shell(ask: Callable[[], object]) -> int:
@@ -70,6 +81,33 @@ def complete_one_resource(context: click.Context, parameter: click.Parameter, in
     return [] if is_named else complete_resources(context, parameter, incomplete)
 
 
+def complete_pools(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of pools that are not typed already."""
+    return _complete_names(context, parameter, incomplete, "ippool")
+
+
+def complete_nodes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of nodes."""
+    return _complete_names(context, parameter, incomplete, "node")
+
+
+def complete_addresses(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The first of the addresses that blocks hold and that begin as typed."""
+    blocks = _find_blocks(context)
+    held = (str(one.address) for block in blocks for one in block.held() if one.attribute.released_ns is None)
+    return list(islice((address for address in held if address.startswith(incomplete)), _MAX_ADDRESSES))
+
+
+def complete_blocks(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The CIDRs of blocks."""
+    return [str(block.prefix) for block in _find_blocks(context) if str(block.prefix).startswith(incomplete)]
+
+
+def _complete_names(context: click.Context, parameter: click.Parameter, incomplete: str, kind: str) -> list[str]:
+    typed = context.params.get(parameter.name or "") or ()
+    return [name for name in _find_names(context, kind) if name.startswith(incomplete) and name not in typed]
+
+
 def _complete_kinds(incomplete: str) -> list[str]:
     """The plurals of all kinds, or every word for a kind that begins as typed."""
     from netplug_core.resources.kinds import KINDS
@@ -103,29 +141,41 @@ def _limit_s() -> float:
 
 
 def _find_names(context: click.Context, word: str) -> list[str]:
-    from attrs import evolve
-
-    from netplug_cli.ctl.session import session_of
-    from netplug_core.clock import Deadline
-    from netplug_core.errors import NetplugError
     from netplug_core.flows.resources.read import list_all
     from netplug_core.resources.kinds import ResourceScope, find_kind
 
     kind = find_kind(word)
     if kind is None:
         return []
-    session = session_of(context)
-    session = evolve(session, options=evolve(session.options, log_level="panic"))
     namespace = context.params.get("namespace") or DEFAULT_NAMESPACE
     within = namespace if kind.scope is ResourceScope.NAMESPACED else ""
+    found = _ask(context, lambda store, deadline: list_all(store, kind, namespace=within, deadline=deadline))
+    return [record.key.name for record in found]
+
+
+def _find_blocks(context: click.Context) -> list[Block]:
+    from netplug_core.datastore.transaction import read_pages
+    from netplug_core.ipam.model.block import BLOCK
+
+    found = _ask(context, lambda store, deadline: tuple(read_pages(store, BLOCK, deadline=deadline)))
+    return sorted((record.value for record in found), key=lambda block: block.prefix)
+
+
+def _ask(context: click.Context, ask: Callable[[Datastore, Deadline], Sequence[R]]) -> Sequence[R]:
+    """What the datastore answers; nothing if it does not in its share of the limit."""
+    from attrs import evolve
+
+    from netplug_cli.ctl.session import session_of
+    from netplug_core.clock import Deadline
+    from netplug_core.errors import NetplugError
+
+    session = session_of(context)
+    session = evolve(session, options=evolve(session.options, log_level="panic"))
     try:
         with session.open_datastore_of_any_release() as store:
-            found = list_all(
-                store, kind, namespace=within, deadline=Deadline.after(session.clock, _limit_s() * _DATASTORE_SHARE)
-            )
+            return ask(store, Deadline.after(session.clock, _limit_s() * _DATASTORE_SHARE))
     except NetplugError:
-        return []
-    return [record.key.name for record in found]
+        return ()
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 from attrs import frozen
 
+from netplug_cli.ctl.commands.completion import complete_addresses, complete_nodes, complete_pools
 from netplug_cli.ctl.documents import render_json, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
@@ -274,9 +275,15 @@ class _Asked:
 
 
 @click.command(short_help="Explain who has an address, or why a request for one fails.")
-@click.argument("subject", default="", metavar="[ADDRESS|NAMESPACE/POD|HANDLE]")
-@click.option("--node", default="", metavar="NODE", help="Say also what a request from this node would get now.")
-@click.option("--pool", "pools", multiple=True, metavar="POOL", help="The request names this pool; may be repeated.")
+@click.argument("subject", default="", metavar="[ADDRESS|NAMESPACE/POD|HANDLE]", shell_complete=complete_addresses)
+@click.option(
+    "--node", default="", metavar="NODE", shell_complete=complete_nodes,
+    help="Say also what a request from this node would get now.",
+)  # fmt: skip
+@click.option(
+    "--pool", "pools", multiple=True, metavar="POOL", shell_complete=complete_pools,
+    help="The request names this pool; may be repeated.",
+)  # fmt: skip
 @click.option(
     "--family", "families", multiple=True, type=click.Choice(list(_FAMILIES)),
     help="The request is for an address of this family. Default: of each family that there are pools of.",

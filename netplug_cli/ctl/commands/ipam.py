@@ -11,6 +11,7 @@ import click
 from attrs import evolve
 
 from netplug_cli.ctl.arguments import TRUTH
+from netplug_cli.ctl.commands.completion import complete_addresses, complete_blocks, complete_pools
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
@@ -151,7 +152,7 @@ def _no_log(_level: Level, _message: str, /, **_fields: object) -> None:
 @click.command("split", short_help="Replace a pool by pools of equal parts of its range.")
 @click.argument("count", type=int, metavar="N")
 @click.option("--cidr", type=parse_cidr, metavar="CIDR", help="The pool with this CIDR.")
-@click.option("--name", default="", metavar="NAME", help="The pool of this name.")
+@click.option("--name", default="", metavar="NAME", shell_complete=complete_pools, help="The pool of this name.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.pass_context
 def ipam_split(context: click.Context, *, count: int, cidr: Prefix | None, name: str, is_dry_run: bool) -> int:
@@ -290,7 +291,13 @@ def parse_address(text: str) -> Address:
 
 @click.command("release", short_help="Free addresses whose workloads are gone.")
 @click.option(
-    "--ip", "addresses", type=parse_address, multiple=True, metavar="ADDRESS", help="An address; can be repeated."
+    "--ip",
+    "addresses",
+    type=parse_address,
+    multiple=True,
+    metavar="ADDRESS",
+    shell_complete=complete_addresses,
+    help="An address; can be repeated.",
 )
 @click.option("--handle", metavar="HANDLE", help="Every address that this handle holds.")
 @click.option(
@@ -467,13 +474,16 @@ class _ShowOptions(TypedDict):
 
 
 @ipam.command(short_help="Show how full pools are, and who has which address.")
-@click.argument("pools", nargs=-1, metavar="[POOL]...")
+@click.argument("pools", nargs=-1, metavar="[POOL]...", shell_complete=complete_pools)
 @click.option(
     "--show-blocks", "shows_blocks", is_flag=True, help="Show each block too, then a line for each address held."
 )
 @click.option("--show-borrowed", "shows_borrowed", is_flag=True, help="Show the addresses that nodes borrow instead.")
 @click.option("--show-configuration", "shows_configuration", is_flag=True, help="Show the IPAM configuration instead.")
-@click.option("--ip", "address", type=parse_address, metavar="ADDRESS", help="Say who has one address instead.")
+@click.option(
+    "--ip", "address", type=parse_address, metavar="ADDRESS", shell_complete=complete_addresses,
+    help="Say who has one address instead.",
+)  # fmt: skip
 @REPORT_OUTPUT
 @click.pass_context
 def show(context: click.Context, *, pools: tuple[str, ...], output: str, **shown: Unpack[_ShowOptions]) -> int:
@@ -556,7 +566,7 @@ def configure(
 
 
 @ipam.command("delete-block", short_help="Delete a damaged block.")
-@click.argument("block", type=_parse_block, metavar="CIDR")
+@click.argument("block", type=_parse_block, metavar="CIDR", shell_complete=complete_blocks)
 @FORCE
 @click.pass_context
 def delete_block(context: click.Context, *, block: Prefix, is_forced: bool) -> int:

@@ -14,6 +14,7 @@ import click
 from attrs import define, field, frozen
 
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
+from netplug_cli.ctl.commands.completion import complete_pools
 from netplug_cli.ctl.documents import STDIN
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import session_of
@@ -533,7 +534,7 @@ _PICTURE_EXPLANATION = (
 
 
 @click.command("map", short_help="Draw the address space: pools, blocks, who has them, and what is free.")
-@click.argument("pools", nargs=-1, metavar="[POOL]...")
+@click.argument("pools", nargs=-1, metavar="[POOL]...", shell_complete=complete_pools)
 @click.option(
     "-o", "--output", type=click.Choice(_FORMATS), help="The format.  [default: by the ending of FILE, else text]"
 )

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 import click
 from attrs import define
 
+from netplug_cli.ctl.commands.completion import complete_pools
 from netplug_cli.ctl.commands.resources import parse_cidr
 from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.session import Session, session_of
@@ -327,7 +328,7 @@ def pool() -> None:
 
 
 @pool.command("drain", short_help="Empty a pool and disable it.")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_pools)
 @_run_options
 @click.option("--delete", "is_deleted", is_flag=True, help="Delete the pool when it is empty.")
 @click.option("--undo", "is_undone", is_flag=True, help="Enable the pool again, unless it was disabled before.")
@@ -373,7 +374,7 @@ def drain_pool(
 
 
 @pool.command("resize", short_help="Replace a pool by one with another CIDR or block size.")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_pools)
 @click.option("--successor", required=True, metavar="NAME", help="The name of the pool that takes its place.")
 @click.option("--cidr", type=parse_cidr, metavar="CIDR", help="Its CIDR, apart from those of all pools.")
 @click.option("--block-size", "block_length", type=int, metavar="N", help="Its block size.")

@@ -12,9 +12,13 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.schema import open_database
+from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
+from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.records import Create
 from netplug_core.resources.kinds import KINDS, key_of
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import ENDPOINT
 from tests.harness.waiting import EMERGENCY_STOP_S
@@ -263,3 +267,35 @@ def test_the_script_of_each_shell_is_printed(harness: ToolHarness, shell: str, b
     assert harness.run_command("completion", shell) == 0
     assert harness.out.startswith(begins)
     assert harness.opened_settings == []
+
+
+def test_names_of_pools_nodes_and_what_blocks_hold_are_offered(
+    completing: ToolHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_pools(completing, monkeypatch)
+    held = Block.new(Prefix.parse("10.65.0.0/30"), owner="host:node-a", now_ns=1)
+    held = held.assign((Ordinal(1), Ordinal(2)), Attribute(handle="h"))
+    node = Node(metadata=Metadata(name="node-a"))
+    completing.store_records(Create(held.key, held), Create(node_key("node-a"), node))
+    for words, offered in (
+        (("pool", "drain", ""), ["main", "six"]),
+        (("pool", "resize", "s"), ["six"]),
+        (("ipam", "show", "main", ""), ["six"]),
+        (("ipam", "map", "m"), ["main"]),
+        (("ipam", "split", "2", "--name", "m"), ["main"]),
+        (("ipam", "explain", "--node", "n"), ["node-a"]),
+        (("ipam", "explain", "--pool", ""), ["main", "six"]),
+        (("ipam", "explain", "10.65.0"), ["10.65.0.1", "10.65.0.2"]),
+        (("ipam", "show", "--ip", "10.65.0.2"), ["10.65.0.2"]),
+        (("ipam", "release", "--ip", "10.9"), []),
+        (("ipam", "delete-block", "10."), ["10.65.0.0/30"]),
+    ):
+        assert complete(completing, monkeypatch, *words) == offered, words
+
+
+def test_nothing_is_offered_where_the_datastore_does_not_answer(
+    completing: ToolHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completing.is_unavailable = True
+    assert complete(completing, monkeypatch, "pool", "drain", "") == []
+    assert complete(completing, monkeypatch, "ipam", "show", "--ip", "") == []
