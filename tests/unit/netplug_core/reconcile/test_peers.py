@@ -650,9 +650,11 @@ def test_what_bgp_does_for_routes() -> None:
     assert find_use(plan_peers(facts(node(1), pools=[VXLAN])), []) == BgpUse()
     use = find_use(plan_peers(facts(node(1), node(2), pools=[PLAIN])), [])
     assert use == BgpUse(is_enabled=True)
+    assert use is not None
     assert use.makes_plain_routes
     use = find_use(plan_peers(facts(node(1), node(2), pools=[IPIP], configurations=settings)), settings)
     assert use == BgpUse(is_enabled=True, mode=ClusterRoutingMode.NODE)
+    assert use is not None
     assert not use.makes_plain_routes
     assert not BgpUse().makes_plain_routes
 
