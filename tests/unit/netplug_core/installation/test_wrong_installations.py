@@ -43,6 +43,12 @@ def test_a_spec_that_breaks_one_rule(spec: dict[str, object], problem_class: str
     assert str(problem).startswith(f"Installation(default): {problem_class}: {path}: ")
 
 
+def test_a_field_in_the_wrong_place_is_told_where_it_belongs() -> None:
+    (problem,) = check(read_installation(manifest({"ipPools": [{"cidr": V4}]}))).problems
+    assert problem.paths == ("spec.ipPools",)
+    assert problem.accepted.startswith("it belongs in netplugNetwork; spec has cni, ")
+
+
 def test_every_problem_is_found_at_once() -> None:
     spec = network(
         bgp=True,
