@@ -9,16 +9,23 @@ from collections.abc import Mapping
 from attrs import define
 
 from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER, AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, RateLimiter
+from netplug_backends.kubernetes.client.apiclient import (
+    STRATEGIC_TYPE,
+    ApiClient,
+    ApiReply,
+    ApiRequest,
+    RateLimiter,
+)
 from netplug_backends.kubernetes.client.credentials import (
     FileReader,
     FileStamp,
     find_file_stamp,
     in_cluster_server,
 )
-from netplug_backends.kubernetes.client.objects import error_of_reply
-from netplug_backends.kubernetes.names import namespaced_path, path_segment
+from netplug_backends.kubernetes.client.objects import error_of_reply, find_object
+from netplug_backends.kubernetes.names import namespaced_path, node_path, path_segment
 from netplug_core.clock import Clock, Deadline, parse_time
+from netplug_core.decoding.tables import find_member
 from netplug_core.errors import ConfigurationError, Unavailable, UnusableFile
 from netplug_core.expiry import parse_token_expiry
 from netplug_core.installation.installer import LIFETIME_S, IssuedToken
@@ -31,6 +38,7 @@ _QPS, _BURST = 5.0, 10
 _NOT_FOUND = 404
 _CORE_API = "/api/v1"
 _RESOURCE = "serviceaccounts/token"
+_NETWORK_UNAVAILABLE = "NetworkUnavailable"
 
 
 def find_service_account(
@@ -112,6 +120,35 @@ class ServiceAccount:
         except ValueError:  # without the value, which is a secret
             raise Unavailable(self._client.describe(request), f"its member {key} is no text") from None
 
+    def clear_network_unavailable(self, node: str, *, now: str, deadline: Deadline) -> bool:
+        """Say of a node that its network works, where a cloud has said that it does not; whether that was so.
+
+        ``now`` is the time, as the API server writes it.
+
+        Raises:
+            ConfigurationError: a file of this pod's account cannot be used.
+            Unauthorized: a right is missing.
+            Unavailable: the server does not answer, or not as it should.
+        """
+        found = find_object(self._client, node_path(node), deadline=deadline)
+        conditions = () if found is None else find_member(found, "status", "conditions")
+        if not any(_is_network_unavailable(one) for one in (conditions if isinstance(conditions, list) else ())):
+            return False
+        condition = {
+            "type": _NETWORK_UNAVAILABLE,
+            "status": "False",
+            "reason": "NetplugHasRoutes",
+            "message": "netplug-node has programmed the routes to other nodes",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        body = {"status": {"conditions": [condition]}}
+        request = ApiRequest("PATCH", f"{node_path(node)}/status", body=body, content_type=STRATEGIC_TYPE)
+        reply = self._client.send(request, deadline=deadline)
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
+        return True
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -168,3 +205,9 @@ class ServiceAccount:
             problem = "the answer is none of the API's: a token and its expirationTimestamp are expected"
             raise Unavailable(self._client.describe(request), problem)
         return IssuedToken(text=token, expires_ns=expires_ns)
+
+
+def _is_network_unavailable(condition: object) -> bool:
+    if not isinstance(condition, Mapping):
+        return False
+    return (condition.get("type"), condition.get("status")) == (_NETWORK_UNAVAILABLE, "True")

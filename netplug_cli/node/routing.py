@@ -51,7 +51,8 @@ from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "KERNEL_CHANGED", "NETWORK_KINDS", "NetworkFeed", "NodeRoutes", "TunnelAddresses", "kernel_events_controller",
+    "CONDITION_EVERY_S", "KERNEL_CHANGED", "NETWORK_KINDS", "NetworkCondition", "NetworkFeed", "NodeRoutes",
+    "TunnelAddresses", "kernel_events_controller",
 ]  # fmt: skip
 
 NETWORK_KINDS: tuple[Kind[object], ...] = (
@@ -329,6 +330,44 @@ class NodeRoutes:
             )
         self._must_read = any(isinstance(change.entry, Tunnel) for change in changes)
         self._is_programmed = True
+
+
+CONDITION_EVERY_S = 600.0
+"""It is looked so often whether the orchestrator counts the network of the node as working."""
+
+_NOT_YET_S = 5.0
+
+
+@define(kw_only=True, eq=False)
+class NetworkCondition:
+    """Lets pods be scheduled to the node where a cloud keeps them away until it has routes.
+
+    ``find_status`` is how the network is; ``clear`` says to the orchestrator that a node's works.
+    """
+
+    find_name: Callable[[], str | None]
+    find_status: Callable[[], NetworkStatus | None]
+    clear: Callable[[str, Deadline], None]
+
+    def controller(self) -> Controller[str | None, str]:
+        """What says so, once routes are programmed and sessions of BGP have come up."""
+        return Controller(
+            name="network condition",
+            observe=self._observe,
+            plan=_plan_condition,
+            act=self.clear,
+            failure="the condition NetworkUnavailable of the node cannot be cleared",
+        )
+
+    def _observe(self, _deadline: Deadline) -> str | None:
+        status = self.find_status()
+        return None if status is None or status.obstacle else self.find_name()
+
+
+def _plan_condition(name: str | None) -> Plan[str]:
+    if name is None:
+        return Plan(look_again_s=_NOT_YET_S)
+    return Plan(actions=(name,), look_again_s=CONDITION_EVERY_S)
 
 
 def _plan_changes(look: _Look) -> Plan[tuple[Change, ...]]:

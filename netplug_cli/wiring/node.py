@@ -132,7 +132,7 @@ def _serve(
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_bgp import NodeContainer
-    from netplug_cli.wiring.node_network import loopback_filter, node_network, open_node_datastore
+    from netplug_cli.wiring.node_network import network_controllers, node_network, open_node_datastore
     from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_registration, node_tasks
     from netplug_core import __version__
 
@@ -158,7 +158,7 @@ def _serve(
         controllers = (
             calls.replay.controller(),
             *node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container),
-            *((loopback_filter(log),) if network is None else network.controllers()),
+            *network_controllers(network, os.environ, lambda: registration.name, container, log),
         )
         tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
         if network is not None:

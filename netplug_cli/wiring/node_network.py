@@ -21,13 +21,20 @@ from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
 from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
 from netplug_cli.node.packet_filter import ENDPOINTS_CHANGED, NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
-from netplug_cli.node.routing import KERNEL_CHANGED, NetworkFeed, NodeRoutes, TunnelAddresses, kernel_events_controller
+from netplug_cli.node.routing import (
+    KERNEL_CHANGED,
+    NetworkCondition,
+    NetworkFeed,
+    NodeRoutes,
+    TunnelAddresses,
+    kernel_events_controller,
+)
 from netplug_cli.node.tasks import INTERFACES_CHANGED
 from netplug_cli.node_status import NetworkStatus
 from netplug_cli.runtime.controllers import Reconciler, Runtime
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.node_bgp import NodeContainer, node_bgp
-from netplug_core.clock import Clock
+from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.dataplane.routing import KernelEvents
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
@@ -39,7 +46,7 @@ from netplug_core.reconcile.controller import Source
 from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["BACKEND_VARIABLE", "NodeNetwork", "loopback_filter", "node_network", "open_node_datastore"]
+__all__ = ["BACKEND_VARIABLE", "NodeNetwork", "network_controllers", "node_network", "open_node_datastore"]
 
 BACKEND_VARIABLE = "NETPLUG_NETWORKING_BACKEND"
 """Who makes routes to other nodes. ``none``: another program does, and this process makes none. ``vxlan``: this process
@@ -147,9 +154,43 @@ def node_network(
             yield NodeNetwork(*parts, bgp)
 
 
-def loopback_filter(log: Log) -> Reconciler:
-    """The packet filter of a node whose network another program makes: it guards the node's loopback alone."""
-    return PacketFilter(ruleset=NftablesRuleset(), connections=LinuxConnections(), log=log).controller()
+def network_controllers(
+    network: NodeNetwork | None,
+    environ: Mapping[str, str],
+    find_name: Callable[[], str | None],
+    container: NodeContainer,
+    log: Log,
+) -> tuple[Reconciler, ...]:
+    """The controllers of the network of this node; in a pod, the cluster learns that it works.
+
+    Where another program makes the network, the packet filter guards the node's loopback alone.
+    """
+    if network is None:
+        packet_filter = PacketFilter(ruleset=NftablesRuleset(), connections=LinuxConnections(), log=log)
+        return (packet_filter.controller(),)
+    if not environ.get("KUBERNETES_SERVICE_HOST"):
+        return network.controllers()
+    clear = partial(_clear_network_unavailable, environ, container)
+    condition = NetworkCondition(find_name=find_name, find_status=network.status, clear=clear)
+    return (*network.controllers(), condition.controller())
+
+
+def _clear_network_unavailable(
+    environ: Mapping[str, str], container: NodeContainer, node: str, deadline: Deadline
+) -> None:
+    """Do it with the account of the pod; a pod without one says nothing."""
+    # Loads the client of the API server, which no process outside a cluster needs.
+    from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
+    from netplug_backends.kubernetes.service_account import find_service_account
+
+    def clear() -> None:
+        clock, folder = SystemClock(), container.account_folder or SERVICE_ACCOUNT_FOLDER
+        account = find_service_account(environ, clock=clock, folder=folder)
+        if account is not None:
+            with closing(account):
+                account.clear_network_unavailable(node, now=f"{format_time(clock.now_ns())[:19]}Z", deadline=deadline)
+
+    container.run(clear)
 
 
 def _wake(runtimes: Iterable[Runtime], source: Source) -> None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "DEFAULT_BURST", "DEFAULT_QPS", "METADATA_TYPE", "ApiClient", "ApiConnection", "ApiReply", "ApiRequest", "Json",
-    "RateLimiter", "RawReply", "RightMissing", "WatchStream", "connect", "decode_reply", "excerpt_bytes",
-    "find_json_object", "open_api_client", "parse_json", "port_of", "tls_context",
+    "DEFAULT_BURST", "DEFAULT_QPS", "METADATA_TYPE", "STRATEGIC_TYPE", "ApiClient", "ApiConnection", "ApiReply",
+    "ApiRequest", "Json", "RateLimiter", "RawReply", "RightMissing", "WatchStream", "connect", "decode_reply",
+    "excerpt_bytes", "find_json_object", "open_api_client", "parse_json", "port_of", "tls_context",
 ]  # fmt: skip
 
 
@@ -80,6 +80,7 @@ Json: TypeAlias = Mapping[str, object]
 """A JSON object."""
 
 JSON_TYPE = "application/json"
+STRATEGIC_TYPE = "application/strategic-merge-patch+json"
 METADATA_TYPE = f"{JSON_TYPE};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON_TYPE}"
 """What a request accepts that asks for the metadata of a collection's objects; a server without it sends them whole."""
 

@@ -13,7 +13,14 @@ from typing import cast
 
 from attrs import define, frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, parse_json
+from netplug_backends.kubernetes.client.apiclient import (
+    STRATEGIC_TYPE,
+    ApiClient,
+    ApiReply,
+    ApiRequest,
+    Json,
+    parse_json,
+)
 from netplug_backends.kubernetes.client.objects import (
     ObjectVersion,
     error_of_reply,
@@ -77,7 +84,6 @@ __all__ = ["WorkloadEndpointStore", "find_pod_endpoint", "pod_endpoint_record"]
 # The names of annotations, after their prefix.
 _POD_IP, _POD_IPS, _CONTAINER = STORED_ANNOTATIONS
 _FLOATING, _ALLOWED_SOURCES = "floatingIPs", "allowedSourcePrefixes"
-_STRATEGIC = "application/strategic-merge-patch+json"
 _INVALID = 422
 # A name that was too long is cut and ends in a hash, so the pod's name cannot be read from it.
 _HASHED_NAME = re.compile(r".*-[0-9a-f]{16}")
@@ -203,7 +209,7 @@ class WorkloadEndpointStore:
         path = f"{pod_path(key.path[0], pod)}/status"
         if not is_valid_path(path):
             raise ConditionFailed(None)
-        request = ApiRequest("PATCH", path, body={"metadata": metadata}, content_type=_STRATEGIC)
+        request = ApiRequest("PATCH", path, body={"metadata": metadata}, content_type=STRATEGIC_TYPE)
         reply = self._client.send(request, deadline=deadline)
         if reply.is_success:
             return revision_of(get_object(self._client, request, reply))

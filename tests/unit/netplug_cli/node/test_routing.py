@@ -9,8 +9,15 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.routing import MemoryKernelEvents
-from netplug_cli.node.routing import KERNEL_CHANGED, NETWORK_KINDS, kernel_events_controller
+from netplug_cli.node.routing import (
+    CONDITION_EVERY_S,
+    KERNEL_CHANGED,
+    NETWORK_KINDS,
+    NetworkCondition,
+    kernel_events_controller,
+)
 from netplug_cli.node.tasks import NODE_REGISTERED
+from netplug_cli.node_status import NetworkStatus
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.protocol import KernelError
@@ -20,7 +27,10 @@ from netplug_core.errors import Unavailable
 from netplug_core.records import Malformed, Query, ReadResult, Snapshot
 from netplug_core.resources.ippool import Encapsulation
 from netplug_core.resources.node import NODE, node_key
+from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
 from tests.harness.network import NetworkHarness
+from tests.harness.node_server import Lines
 from tests.harness.routes import make_node, make_pool
 
 A = make_node("a", "192.0.2.1/24")
@@ -298,3 +308,40 @@ def test_a_feed_that_is_interrupted_ends_without_a_problem() -> None:
     controller = harness.feed.controller()
     controller.interrupt()
     assert controller.reconcile(harness.clock, lambda: True).problems == ()
+
+
+# --- the condition of the node ----------------------------------------------------------------------------------------
+
+
+def test_the_condition_is_cleared_once_routes_are_programmed_and_now_and_then_again() -> None:
+    told: list[str] = []
+    found: list[NetworkStatus | None] = [None]
+    condition = NetworkCondition(
+        find_name=lambda: "a", find_status=lambda: found[0], clear=lambda name, _deadline: told.append(name)
+    )
+    clock = ManualClock()
+    driven = DrivenControllers((condition.controller(),), clock=clock, log=Lines())
+    driven.pass_time(30)
+    found[0] = NetworkStatus(obstacle="routes to other nodes have not been programmed yet")
+    driven.pass_time(30)
+    assert told == []
+    found[0] = NetworkStatus(nodes=2)
+    driven.pass_time(30)
+    assert told == ["a"]
+    driven.pass_time(1.5 * CONDITION_EVERY_S)
+    assert told == ["a", "a"]
+
+
+def test_a_condition_that_cannot_be_cleared_is_tried_again() -> None:
+    tried: list[str] = []
+
+    def clear(name: str, _deadline: Deadline) -> None:
+        tried.append(name)
+        if len(tried) == 1:
+            raise Unavailable("api server", "away")
+
+    condition = NetworkCondition(find_name=lambda: "a", find_status=lambda: NetworkStatus(nodes=2), clear=clear)
+    log = Lines()
+    DrivenControllers((condition.controller(),), clock=ManualClock(), log=log).pass_time(60)
+    assert tried == ["a", "a"]
+    assert log.texts[0].startswith("WARNING the condition NetworkUnavailable of the node cannot be cleared")

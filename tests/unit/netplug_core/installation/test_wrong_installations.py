@@ -43,7 +43,7 @@ def test_a_spec_that_breaks_one_rule(spec: dict[str, object], problem_class: str
     assert str(problem).startswith(f"Installation(default): {problem_class}: {path}: ")
 
 
-def test_a_field_in_the_wrong_place_is_told_where_it_belongs() -> None:
+def test_a_field_in_the_wrong_place_is_named_with_its_place() -> None:
     (problem,) = check(read_installation(manifest({"ipPools": [{"cidr": V4}]}))).problems
     assert problem.paths == ("spec.ipPools",)
     assert problem.accepted.startswith("it belongs in netplugNetwork; spec has cni, ")
