@@ -62,7 +62,7 @@ def test_a_pool_is_created_shown_and_deleted(user: ToolUser) -> None:
     assert (
         "   10.0.1.0/24   false   Always     Never       false      false              foo == 'bar'   Automatic" in wide
     )
-    assert user.run_command("get", "ippool", "-A").err == (
+    assert user.run_command("get", "ippool", "-n", "default").err == (
         "netplugctl: failed to get resources: IPPool is not namespaced\n"
     )
     assert "resource type 'somekind' is not supported" in user.run_command("get", "somekind").err
