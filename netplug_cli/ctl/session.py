@@ -24,7 +24,11 @@ from netplug_core.flows.resources.cluster import refuse_older_client
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.read import with_similar_name
 from netplug_core.records import Get, List, Query, RequireUnchanged, Write
-from netplug_core.settings.apiconfig import datastore_settings_from_environment, datastore_settings_from_file
+from netplug_core.settings.apiconfig import (
+    datastore_settings_from_environment,
+    datastore_settings_from_file,
+    has_datastore,
+)
 from netplug_core.settings.model import (
     DEFAULT_ETCD_ENDPOINT,
     DEFAULT_SQLITE_PATH,
@@ -245,13 +249,17 @@ class Session:
                 except ResourceMissing as error:
                     raise self.explain(used, error) from error
         except Unavailable as error:
-            if settings.is_default_location and DEFAULT_ETCD_ENDPOINT in error.cause:
+            if self._is_unconfigured(settings) and DEFAULT_ETCD_ENDPOINT in error.cause:
                 raise InputError("", None, f"{_not_configured()} (an etcd was looked for: {error.cause})") from error
             raise
         except ConfigurationError as error:
-            if settings.is_default_location and isinstance(error.__cause__, ModuleNotFoundError):
+            if self._is_unconfigured(settings) and isinstance(error.__cause__, ModuleNotFoundError):
                 raise InputError("", None, _not_configured()) from error
             raise
+
+    def _is_unconfigured(self, settings: DatastoreSettings) -> bool:
+        """Whether the datastore is the default one, and nobody has named it."""
+        return settings.is_default_location and not self.options.config and not has_datastore(self.environ)
 
     def explain(self, store: Datastore, error: NetplugError) -> NetplugError:
         """The error, of a missing resource with the name of a similar one."""

@@ -118,6 +118,7 @@ def test_a_missing_file_is_refused_unless_the_command_creates(session: Session, 
         ({}, True),
         ({"KUBECONFIG": "/kc"}, False),
         ({"ETCD_ENDPOINTS": "http://127.0.0.2:2379"}, False),
+        ({"ETCD_ENDPOINTS": "http://127.0.0.1:2379"}, False),
         ({"DATASTORE_TYPE": "sqlite"}, False),
     ],
 )
