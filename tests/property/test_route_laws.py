@@ -2,6 +2,7 @@
 
 - After any changes in any order, what should exist is what an engine says that was told the last state at once.
 - Whatever the kernel has, applying the changes once makes it what should exist; then nothing is left to do.
+- Each route leads to a nexthop of its family that exists, and each nexthop is used.
 - Of two nodes with one tunnel address or MAC, exactly one is reached through tunnels, whoever came first.
 """
 
@@ -140,3 +141,17 @@ def test_of_rivals_the_first_by_name_is_reached(names: list[str], what: str) -> 
         engine.set_node(name, make_node(name, f"192.0.2.{int(name[1]) + 10}/24", tunnel=tunnel, mac=mac))
     found = [each.node_address for each in engine.desired() if isinstance(each, FdbEntry)]
     assert found == [Address.parse("192.0.2.11")]
+
+
+@given(_STEPS)
+def test_each_route_leads_to_a_nexthop_of_its_family_that_exists(steps: list[object]) -> None:
+    engine = _new()
+    for step in steps:
+        _tell(engine, step)
+        entries = engine.desired()
+        nexthops = {each.id: each for each in entries if isinstance(each, Nexthop)}
+        for route in entries:
+            if isinstance(route, Route) and route.nexthop is not None:
+                assert nexthops[route.nexthop].gateway.family is route.destination.family
+        used = {route.nexthop for route in entries if isinstance(route, Route)}
+        assert used >= nexthops.keys(), "no nexthop is left that nothing uses"
