@@ -11,7 +11,7 @@ from attrs import evolve
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, InterfaceAddress
 from netplug_core.errors import ConfigurationError, RequestError
 from netplug_core.names import WorkloadEndpointIdentifiers, workload_endpoint_name
 from netplug_core.records import (
@@ -29,7 +29,7 @@ from netplug_core.records import (
     Revision,
     Update,
 )
-from netplug_core.resources.node import NODE, Node, node_key
+from netplug_core.resources.node import NODE, Node, NodeBGP, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
@@ -234,7 +234,8 @@ def test_nodes_are_read_and_keep_what_netplug_knows_of_them(api_server: ApiServe
     assert record is not None
     assert dict(record.value.metadata.labels)["zone"] == "a"
     labels = tuple(sorted({**dict(record.value.metadata.labels), "ours": "b"}.items()))
-    spec = evolve(record.value.spec, unknown_json='{"bgp":{"asNumber":64512,"ipv4Address":"172.17.0.10/24"}}')
+    bgp = NodeBGP(as_number=64512, ipv4_address=InterfaceAddress.parse("172.17.0.10/24"))
+    spec = evolve(record.value.spec, bgp=bgp)
     wanted: Node = evolve(record.value, metadata=evolve(record.value.metadata, labels=labels), spec=spec)
     store.commit([Update(key, wanted, record.revision)], deadline=deadline_in())
     after = store.read([Get(key), List(NODE)], deadline=deadline_in()).find(key)

@@ -296,14 +296,14 @@ def node_configuration_schema(mode: CrdMode) -> Schema:
     fields = _spec_of(NodeConfiguration)
     for name in ("failsafeInboundHostPorts[].net", "failsafeOutboundHostPorts[].net"):
         fields[name].update(_CIDR)
+    _items(fields["externalNodesCIDRList"]).update(_CIDR)
     for name in ("healthHost", "prometheusMetricsHost"):
         is_host = (
             f"self == '' || isIP(self) || self.matches(r'^{NAME_PATTERN}$')",
             "an address or a host name is expected",
         )
         fields[name].update({"maxLength": MAX_NAME_LENGTH, **validations(is_host)})
-    what = "The settings of the node process. No program of this release reads them."
-    return resource(what, fields[""], rules=[NAME_IS_DEFAULT_OR_OF_NODE])
+    return resource("The settings of the node process.", fields[""], rules=[NAME_IS_DEFAULT_OR_OF_NODE])
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
