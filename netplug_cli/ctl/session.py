@@ -258,7 +258,7 @@ class Session:
             raise
 
     def _is_unconfigured(self, settings: DatastoreSettings) -> bool:
-        """Whether the datastore is the default one, and nobody has named it."""
+        """Whether the datastore is the default one, and no setting names it."""
         return settings.is_default_location and not self.options.config and not has_datastore(self.environ)
 
     def explain(self, store: Datastore, error: NetplugError) -> NetplugError:
