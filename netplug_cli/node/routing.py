@@ -104,6 +104,7 @@ class NetworkFeed:
     _opened: ExitStack = field(factory=ExitStack, init=False)
     _stopping: Event = field(factory=Event, init=False)
     _has_damage: bool = field(default=False, init=False)
+    _has_expired: bool = field(default=False, init=False)
 
     def controller(self) -> Controller[Plan[None], None]:
         """What follows."""
@@ -139,14 +140,16 @@ class NetworkFeed:
         deadline = Deadline.after(StoppableClock(self.clock, self._stopping), seconds)
         try:
             damaged = follow(self.datastore, self.view, NETWORK_KINDS, deadline=deadline, damage=Damage.PASSED_OVER)
-        except WatchExpired:  # the store has forgotten old changes; the kinds are listed again
-            return Plan(look_again_s=0.0)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, WatchExpired) and not self._has_expired:
+                # Stores forget old changes: the kinds are listed again at once. A second time in a row is a failure.
+                self._has_expired = True
+                return Plan(look_again_s=0.0)
             self.close()
             if self._stopping.is_set():
                 return Plan()
             raise
-        self._has_damage = damaged is not None
+        self._has_damage, self._has_expired = damaged is not None, False
         message = "a stored record cannot be read; routes follow from what was known of it before"
         problems = () if damaged is None else (Problem(message=message, cause=str(damaged)),)
         return Plan(look_again_s=1.0 if problems else 0.0, problems=problems)

@@ -47,7 +47,7 @@ OF_NODE = "node."
 """What stands in front of the name of a node in the name of an object that is for that node alone."""
 
 NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer | BGPFilter | NodeConfiguration
-"""The kinds that describe the network of nodes. No program of this release reads them."""
+"""The kinds that describe the network of nodes."""
 
 Resource: TypeAlias = (
     IPPool

@@ -24,7 +24,7 @@ from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import BLACKHOLE_METRIC, Route, RouteKind, Tunnel
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
-from netplug_core.records import Malformed, Query, ReadResult, Snapshot
+from netplug_core.records import Malformed, Query, ReadResult, Revision, Snapshot, WatchExpired
 from netplug_core.resources.ippool import Encapsulation
 from netplug_core.resources.node import NODE, node_key
 from netplug_core.testing.clock import ManualClock
@@ -156,6 +156,28 @@ class _Away:
 
     def read(self, _queries: Sequence[Query], **_more: object) -> Snapshot:
         raise Unavailable("the store", "it is away")
+
+
+class _Forgetful(_Away):
+    """A store that has always forgotten the changes that a watch asks for."""
+
+    def __init__(self, inner: MemoryDatastore) -> None:
+        super().__init__(inner)
+        self.read = inner.read  # type: ignore[method-assign, assignment]
+        self.watches = 0
+
+    def watch(self, *_arguments: object, **_more: object) -> None:
+        self.watches += 1
+        raise WatchExpired(Revision("1"))
+
+
+def test_a_watch_that_always_expires_is_a_failure_and_no_busy_loop() -> None:
+    harness = cluster()
+    store = _Forgetful(harness.store)
+    harness.opened = cast("Datastore", store)
+    harness.pass_time(60)
+    assert 2 <= store.watches <= 20
+    assert any("nodes, pools and blocks cannot be followed" in line for line in harness.log.texts)
 
 
 class _DamagedNodes:
