@@ -32,6 +32,7 @@ from netplug_cli.node.tasks import (
 from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
+from netplug_cli.wiring.node_network import open_node_datastore
 from netplug_core import __version__
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Clock, Deadline, format_time
@@ -471,21 +472,8 @@ def _with_own_rights(
     """
     if not settings.is_kubernetes or not environ.get("KUBERNETES_SERVICE_HOST"):
         return step(world)
-    # Loads the client of the API server, which no other process needs for this.
-    from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
-    from netplug_backends.kubernetes.datastore import KubernetesDatastore
-    from netplug_backends.kubernetes.names import CrdMode
-    from netplug_backends.kubernetes.service_account import find_account_client
-
-    def do_in_pod() -> R:
-        folder = account_folder or SERVICE_ACCOUNT_FOLDER
-        client = find_account_client(environ, clock=world.clock, folder=folder)
-        if client is None:
-            return step(world)
-        with closing(KubernetesDatastore(client, mode=CrdMode.configured(settings.api_group))) as datastore:
-            return step(evolve(world, datastore=datastore))
-
-    return in_pod(do_in_pod)
+    with open_node_datastore(environ, in_pod, world.clock, settings, account_folder=account_folder) as datastore:
+        return step(evolve(world, datastore=datastore))
 
 
 class _Network:
