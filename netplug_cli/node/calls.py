@@ -41,6 +41,7 @@ class CachedLookups:
     A pod is read each time, because other programs change pods until they are attached. The answer has the pod's
     endpoint too, which the cache keeps for the commit. A namespace comes from the cache while what that knows counts.
     One that the cache lacks may have been made a moment ago, and is read.
+    After its deadline no lookup is answered, whatever the cache knows.
     ``orchestrator`` looks up nodes, and ``follow_node`` gets the node of each pod.
     """
 
@@ -63,7 +64,7 @@ class CachedLookups:
         """The namespace of that name; None if there is none."""
         wanted = Get(NAMESPACE.key(name))
         known = self.cache.lookup((wanted,))
-        record = None if known.missing else known.snapshot.find(wanted)
+        record = None if known.missing or deadline.has_passed else known.snapshot.find(wanted)
         if record is None:
             record = self.cache.read(self.datastore, (wanted,), deadline=deadline).find(wanted)
         return None if record is None else record.value

@@ -14,6 +14,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.feed import follow
 from netplug_core.datastore.protocol import FRESH_S, EndpointStorage
 from netplug_core.datastore.view import View
+from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, PodFacts
 from netplug_core.records import Create, Get, Update
@@ -86,6 +87,13 @@ def test_a_namespace_that_is_followed_is_not_read(harness: LookupHarness) -> Non
     harness.put(changed)
     harness.follow()
     assert (harness.find_namespace(), harness.store.asked) == (changed, 0)
+
+
+def test_after_its_deadline_a_namespace_that_is_followed_is_not_answered(harness: LookupHarness) -> None:
+    harness.follow()
+    passed = Deadline.after(harness.clock, 0)
+    with pytest.raises(Unavailable):
+        harness.lookups.find_namespace(SPACE.name, deadline=passed)
 
 
 def test_a_namespace_that_is_followed_and_was_not_confirmed_is_read(harness: LookupHarness) -> None:
