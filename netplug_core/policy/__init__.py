@@ -1,0 +1,4 @@
+"""Network policy as a pure calculation: what a node has to enforce, from the objects of the cluster.
+
+``model`` has the values: what the calculation hands to the dataplane, and the packets that are judged by it.
+"""
