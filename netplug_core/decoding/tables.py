@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from cattrs import BaseConverter
 
 __all__ = [
-    "Decoder", "DocumentOrigin", "Field", "Finish", "ListOf", "MalformedField", "Schema", "Table", "UnknownField",
-    "UnknownKeys", "cni_error", "collect_fields", "collect_members", "declared_table", "document_error",
-    "find_member", "find_object", "json_object", "member", "object_schema", "path_in_document", "split_path",
+    "Decoder", "DocumentOrigin", "Field", "Finish", "Keeps", "ListOf", "MalformedField", "Schema", "Table",
+    "UnknownField", "UnknownKeys", "cni_error", "collect_fields", "collect_members", "collect_unknown",
+    "declared_table", "document_error", "find_member", "find_object", "find_unknown", "json_object", "member",
+    "object_schema", "path_in_document", "split_path",
 ]  # fmt: skip
 
 
@@ -59,6 +60,14 @@ class DocumentOrigin(enum.Enum):
 
     USER = "person"
     DATASTORE = "store"
+
+
+class Keeps(enum.Enum):
+    """Which members an object with ``unknown_json`` keeps there as they are."""
+
+    STORED = "unknown ones of a datastore"
+    UNKNOWN = "unknown ones, whoever wrote them: others define the object's members"
+    UNREADABLE = "unknown ones of a datastore, and those whose value cannot be read; their attribute has its default"
 
 
 class UnknownKeys(Refused):
@@ -139,9 +148,9 @@ class Table(Generic[T_co]):
     """The members of one class, by attribute. Errors come in the order of the table.
 
     ``ignored`` are known members without a meaning, in documents of either origin or of one. The attribute
-    ``unknown_json``, if the class has it, holds the unknown members as canonical JSON text;
-    ``keeps_unknown`` is true for objects whose members others define. ``is_partial``: other members of the same object
-    are read by another table. ``finish`` completes the attributes; it also gets the key that each was read from.
+    ``unknown_json``, if the class has it, holds the unknown members as canonical JSON text; ``keeps`` says which ones.
+    ``is_partial``: other members of the same object are read by another table. ``finish`` completes the attributes; it
+    also gets the key that each was read from.
     """
 
     cls: type[T_co]
@@ -149,7 +158,7 @@ class Table(Generic[T_co]):
     ignored: tuple[str, ...] = ()
     ignored_from_users: tuple[str, ...] = ()
     ignored_if_stored: tuple[str, ...] = ()
-    keeps_unknown: bool = False
+    keeps: Keeps = Keeps.STORED
     is_partial: bool = False
     finish: Finish | None = None
 
@@ -159,7 +168,7 @@ def json_object(
     ignored: tuple[str, ...] = (),
     ignored_from_users: tuple[str, ...] = (),
     ignored_if_stored: tuple[str, ...] = (),
-    keeps_unknown: bool = False,
+    keeps: Keeps = Keeps.STORED,
     is_partial: bool = False,
     finish: Finish | None = None,
 ) -> Callable[[type[T]], type[T]]:
@@ -172,7 +181,7 @@ def json_object(
             ignored=ignored,
             ignored_from_users=ignored_from_users,
             ignored_if_stored=ignored_if_stored,
-            keeps_unknown=keeps_unknown,
+            keeps=keeps,
             is_partial=is_partial,
             finish=finish,
         )
@@ -286,7 +295,7 @@ class _Row:
 class _ObjectReader:
     """Reads objects of one class."""
 
-    __slots__ = ("_decoder", "_keeps_unknown", "_known", "_lines", "_table")
+    __slots__ = ("_decoder", "_keeps_unknown", "_keeps_unreadable", "_known", "_lines", "_table")
 
     def __init__(self, decoder: Decoder, cls: type, converter: BaseConverter) -> None:
         self._decoder, self._table = decoder, decoder.table_of(cls)
@@ -303,7 +312,8 @@ class _ObjectReader:
         self._lines = tuple((_name_of_optional(line), line) for line in rows)
         self._known = _known_keys(self._table, decoder)
         self._known.update(self._table.ignored_if_stored if is_stored else self._table.ignored_from_users)
-        self._keeps_unknown = _UNKNOWN in attributes and (is_stored or self._table.keeps_unknown)
+        self._keeps_unknown = _UNKNOWN in attributes and (is_stored or self._table.keeps is Keeps.UNKNOWN)
+        self._keeps_unreadable = is_stored and self._table.keeps is Keeps.UNREADABLE
 
     def structure(self, members: object, _: object) -> object:
         if type(members) is not dict and not isinstance(members, Mapping):
@@ -315,7 +325,9 @@ class _ObjectReader:
             if name and name not in members:
                 continue  # the usual case: most members are absent from most objects
             for row in rows:
-                value = self._read(row, members)
+                value = (
+                    self._read_or_keep(row, members, unknown) if self._keeps_unreadable else self._read(row, members)
+                )
                 if value is not None:
                     values[row.attribute], keys[row.attribute] = value, row.key
                     break
@@ -333,6 +345,14 @@ class _ObjectReader:
         except (WrongType, Unreadable):
             raise
         except Refused:
+            return None
+
+    def _read_or_keep(self, row: _Row, members: Mapping[str, object], unknown: dict[str, object]) -> object:
+        try:
+            return self._read(row, members)
+        except Refused:
+            if row.path[0] in members:
+                unknown[row.path[0]] = members[row.path[0]]
             return None
 
     def _finish(self, finish: Finish, values: dict[str, object], keys: Mapping[str, str]) -> dict[str, object]:
@@ -513,6 +533,24 @@ def collect_members(cls: type, path: str = "") -> dict[str, Field]:
     return found
 
 
+def find_unknown(value: object) -> frozenset[str]:
+    """The names of the members that a decoded value keeps as unknown, without those of the values within."""
+    text: str = getattr(value, _UNKNOWN, "")
+    return frozenset(json.loads(text)) if text else frozenset()
+
+
+def collect_unknown(value: object, path: str = "") -> tuple[str, ...]:
+    """The paths of the members that a decoded value keeps as unknown, its own and those of the values within."""
+    found = [f"{path}.{name}".removeprefix(".") for name in sorted(find_unknown(value))]
+    cls: type = type(value)
+    for attribute, line in declared_table(cls).fields.items():
+        here, inner = f"{path}.{line.path[0]}".removeprefix("."), getattr(value, attribute)
+        items = enumerate(inner or ()) if isinstance(line.codec, ListOf) else ()
+        found += [one for n, item in items for one in collect_unknown(item, f"{here}[{n}]")]
+        found += collect_unknown(inner, here) if isinstance(line.codec, type) else ()
+    return tuple(found)
+
+
 def collect_fields(schema: Schema, path: str = "") -> dict[str, Schema]:
     """The schema of each field of an object, by its path; ``[]`` stands behind a list."""
     found: dict[str, Schema] = {}
@@ -525,7 +563,10 @@ def collect_fields(schema: Schema, path: str = "") -> dict[str, Schema]:
 
 
 def _is_required(table: Table[object], attribute: str) -> bool:
-    return fields_dict(cast("type[AttrsInstance]", table.cls))[attribute].default is NOTHING
+    return (
+        table.fields[attribute].is_required
+        or fields_dict(cast("type[AttrsInstance]", table.cls))[attribute].default is NOTHING
+    )
 
 
 def _value_of(codec: Codec | ListOf | type) -> Schema:

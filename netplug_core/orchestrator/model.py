@@ -16,8 +16,8 @@ from netplug_core.records import Kind
 from netplug_core.resources.metadata import Labels
 
 __all__ = [
-    "NAMESPACE", "POD", "ClusterView", "ContainerPort", "NamespaceFacts", "NodeFacts", "PodFacts", "PodName",
-    "PodNetwork", "PodPhase",
+    "NAMESPACE", "POD", "SERVICE_ACCOUNT", "ClusterView", "ContainerPort", "NamespaceFacts", "NodeFacts", "PodFacts",
+    "PodName", "PodNetwork", "PodPhase", "ServiceAccountFacts",
 ]  # fmt: skip
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -111,11 +111,24 @@ class NamespaceFacts:
     annotations: Labels = ()
 
 
+@frozen(kw_only=True)
+class ServiceAccountFacts:
+    """One service account."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Labels = ()
+
+
 POD: Kind[PodFacts] = Kind("Pod", ("namespace", "name"))
 """The pods of a datastore that shows them. They are read only."""
 
 NAMESPACE: Kind[NamespaceFacts] = Kind("Namespace", ("name",))
 """Its namespaces, read only too."""
+
+SERVICE_ACCOUNT: Kind[ServiceAccountFacts] = Kind("ServiceAccount", ("namespace", "name"))
+"""Its service accounts, read only too."""
 
 
 @frozen(kw_only=True)

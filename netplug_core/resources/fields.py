@@ -16,7 +16,8 @@ from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
-    "AS_NUMBER", "CIDR", "DURATION", "INTERFACE_ADDRESS", "IP_ADDRESS", "MAC_ADDRESS", "MAX_PORT", "NAME_LIMITS",
+    "AS_NUMBER", "CIDR", "DURATION", "INTERFACE_ADDRESS", "IP_ADDRESS", "MAC_ADDRESS", "MAX_PORT",
+    "MAX_SELECTOR_LENGTH", "NAME_LIMITS",
     "NAME_PATTERN", "PORT", "PORT_OR_NONE", "PORT_RANGE", "SWITCH", "WORD_PATTERN", "FieldError", "InvalidResource",
     "LogSeverity", "PortRange", "Switch", "find_label_name_problems", "find_label_problems", "integer_between",
     "parse_duration_s",
@@ -186,7 +187,7 @@ SWITCH: Final = enum_codec(Switch)
 # --- field errors ----------------------------------------------------------------------------------------------------
 
 
-_MAX_SELECTOR_LENGTH: Final = 1024
+MAX_SELECTOR_LENGTH: Final = 1024
 
 _LABEL_WORD: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_RULE: Final = "at most 63 letters, digits, '-', '_' and '.', between letters or digits"
@@ -245,10 +246,13 @@ def find_label_name_problems(field: str, names: Iterable[str]) -> Iterator[Field
             yield FieldError(field, name, f"a name is {_LABEL_RULE}, and may have a DNS name and '/' before it")
 
 
-def validate_selector(field: str, text: str) -> Iterator[FieldError]:
-    """What is wrong with the selector of nodes or namespaces that a field holds."""
-    if len(text) > _MAX_SELECTOR_LENGTH:
-        yield FieldError(field, text, f"at most {_MAX_SELECTOR_LENGTH} characters")
+_NO_GLOBAL: Final = "global() cannot be used: it selects neither nodes nor namespaces"
+
+
+def validate_selector(field: str, text: str, *, no_global: str = _NO_GLOBAL) -> Iterator[FieldError]:
+    """What is wrong with the selector that a field holds; ``no_global`` says why it cannot have ``global()``."""
+    if len(text) > MAX_SELECTOR_LENGTH:
+        yield FieldError(field, text, f"at most {MAX_SELECTOR_LENGTH} characters")
         return
     try:
         selector = parse(text)
@@ -256,7 +260,7 @@ def validate_selector(field: str, text: str) -> Iterator[FieldError]:
         yield FieldError(field, text, str(error))
         return
     if Everything.GLOBAL in leaf_terms(selector):
-        yield FieldError(field, text, "global() cannot be used: it selects neither nodes nor namespaces")
+        yield FieldError(field, text, no_global)
 
 
 def validate_regular_expression(field: str, text: str) -> Iterator[FieldError]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from netplug_core.decoding.codecs import NONEMPTY_TEXT, TEXT, TEXT_MAP, TIME
-from netplug_core.decoding.tables import ListOf, json_object, member
+from netplug_core.decoding.tables import Keeps, ListOf, json_object, member
 
 __all__ = ["ENVELOPE", "Labels", "Metadata", "OwnerReference"]
 
@@ -20,7 +20,7 @@ Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted by key; each key once."""
 
 
-@json_object(keeps_unknown=True)
+@json_object(keeps=Keeps.UNKNOWN)
 @frozen(kw_only=True)
 class OwnerReference:
     """Whose deletion removes the resource too (Kubernetes' ``ownerReferences``)."""

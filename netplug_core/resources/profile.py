@@ -6,20 +6,20 @@ Kubernetes, these are views of its own objects. Users write the others.
 
 from __future__ import annotations
 
-import enum
 from typing import Final
 
 from attrs import field, frozen
 
 from netplug_core.decoding.codecs import TEXT_MAP
-from netplug_core.decoding.tables import ListOf, json_object, member
+from netplug_core.decoding.tables import Keeps, ListOf, find_unknown, json_object, member
 from netplug_core.records import Key, Kind, Record, Revision
 from netplug_core.resources.metadata import ENVELOPE, Labels, Metadata
+from netplug_core.resources.networkpolicy import Direction
+from netplug_core.resources.policyrule import MAX_RULES, PolicyRule, RuleAction, enforced_rules
 
 __all__ = [
     "DEFAULT_ALLOW_PROFILE", "NAMESPACE_LABEL_PREFIX", "NAMESPACE_PROFILE_PREFIX", "PROFILE",
-    "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile", "ProfileRule", "ProfileSpec", "RuleAction", "namespace_labels",
-    "pod_profiles", "profile_key",
+    "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile", "ProfileSpec", "namespace_labels", "pod_profiles", "profile_key",
 ]  # fmt: skip
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
@@ -32,32 +32,25 @@ SERVICE_ACCOUNT_PROFILE_PREFIX: Final = "ksa."
 """The prefix of the names of service accounts' profiles."""
 
 
-class RuleAction(enum.Enum):
-    """What happens to a packet that a rule matches."""
-
-    ALLOW = "Allow"
-    DENY = "Deny"
-    LOG = "Log"
-    PASS = "Pass"  # noqa: S105  # no password
-
-
-@json_object(keeps_unknown=True)
-@frozen(kw_only=True)
-class ProfileRule:
-    """One rule. ``unknown_json`` is what it matches; if it is empty, every packet. This release programs no rules."""
-
-    action: RuleAction = field(metadata=member("action", RuleAction))
-    unknown_json: str = ""
-
-
+@json_object(keeps=Keeps.UNREADABLE)
 @frozen(kw_only=True)
 class ProfileSpec:
     """What an endpoint gets: labels for selectors, and rules for what no policy decides."""
 
-    labels_to_apply: Labels = field(default=(), metadata=member("labelsToApply", TEXT_MAP))
-    ingress: tuple[ProfileRule, ...] = field(default=(), metadata=member("ingress", ListOf(ProfileRule)))
-    egress: tuple[ProfileRule, ...] = field(default=(), metadata=member("egress", ListOf(ProfileRule)))
+    # fmt: off
+    labels_to_apply: Labels = field(default=(), metadata=member("labelsToApply", TEXT_MAP,
+        "labels that selectors find the endpoints by, beside their own, which win"))
+    ingress: tuple[PolicyRule, ...] = field(default=(), metadata=member("ingress", ListOf(PolicyRule),
+        "rules for packets to the endpoints, in order", limits={"maxItems": MAX_RULES}))
+    egress: tuple[PolicyRule, ...] = field(default=(), metadata=member("egress", ListOf(PolicyRule),
+        "rules for packets from the endpoints, in order", limits={"maxItems": MAX_RULES}))
+    # fmt: on
     unknown_json: str = ""
+
+    def rules(self, direction: Direction) -> tuple[tuple[int, PolicyRule], ...]:
+        """The rules of a direction that count, each with its position; they never allow more than what is stored."""
+        rules = self.ingress if direction is Direction.INGRESS else self.egress
+        return enforced_rules(rules, is_readable=direction.member not in find_unknown(self))
 
 
 @json_object(ignored=ENVELOPE)
@@ -78,7 +71,7 @@ def profile_key(name: str) -> Key[Profile]:
     return PROFILE.key(name)
 
 
-_ALLOW_RULES = (ProfileRule(action=RuleAction.ALLOW),)
+_ALLOW_RULES = (PolicyRule(action=RuleAction.ALLOW),)
 _DEFAULT_ALLOW = Profile(
     metadata=Metadata(name="projectnetplug-default-allow"), spec=ProfileSpec(ingress=_ALLOW_RULES, egress=_ALLOW_RULES)
 )

@@ -67,7 +67,8 @@ from netplug_core.resources.nodeconfiguration import (
     NodeConfiguration,
     NodeConfigurationSpec,
 )
-from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
+from netplug_core.resources.policyrule import PolicyRule, RuleAction
+from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore
@@ -77,7 +78,7 @@ RESERVATION = IPReservation(
     metadata=Metadata(name="routers"), spec=IPReservationSpec(reserved=(Prefix.parse("10.0.0.0/30"),))
 )
 CONFIGURATION = IPAMConfiguration(metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(cooldown_s=60))
-PROFILE = Profile(metadata=Metadata(name="web"), spec=ProfileSpec(ingress=(ProfileRule(action=RuleAction.ALLOW),)))
+PROFILE = Profile(metadata=Metadata(name="web"), spec=ProfileSpec(ingress=(PolicyRule(action=RuleAction.ALLOW),)))
 HOST_ENDPOINT = HostEndpoint(
     metadata=Metadata(name="node-a-lan"),
     spec=HostEndpointSpec(

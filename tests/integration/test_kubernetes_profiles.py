@@ -24,7 +24,8 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile, RuleAction, profile_key
+from netplug_core.resources.policyrule import RuleAction
+from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile, profile_key
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
     install_role,

@@ -45,7 +45,8 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 )
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
-from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
+from netplug_core.resources.policyrule import PolicyRule, RuleAction
+from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import (
     IPNAT,
     EndpointPort,
@@ -122,9 +123,7 @@ NODES = st.builds(
     ),
     unknown_json=CARRIED,
 )
-RULES = st.lists(st.builds(ProfileRule, action=st.sampled_from(RuleAction), unknown_json=CARRIED), max_size=2).map(
-    tuple
-)
+RULES = st.lists(st.builds(PolicyRule, action=st.sampled_from(RuleAction), unknown_json=CARRIED), max_size=2).map(tuple)
 PROFILES = st.builds(
     Profile,
     metadata=METADATA,

@@ -11,15 +11,18 @@ from netplug_core.decoding.tables import (
     Decoder,
     DocumentOrigin,
     Field,
+    Keeps,
     ListOf,
     MalformedField,
     Table,
     UnknownField,
     cni_error,
     collect_members,
+    collect_unknown,
     document_error,
     find_member,
     find_object,
+    find_unknown,
     json_object,
     member,
     object_schema,
@@ -61,6 +64,15 @@ class House:
         default="",
         metadata=member(("address", "street"), STRING, alternatives=(Field("street", STRING),), is_unset_if_empty=True),
     )
+    unknown_json: str = ""
+
+
+@json_object(keeps=Keeps.UNREADABLE)
+@frozen(kw_only=True)
+class Shed:
+    colour: Colour | None = field(default=None, metadata=member("colour", Colour, is_required=True))
+    door: Door | None = field(default=None, metadata=member("door", Door))
+    windows: tuple[Door, ...] | None = field(default=None, metadata=member("windows", ListOf(Door)))
     unknown_json: str = ""
 
 
@@ -149,6 +161,24 @@ def test_a_stored_object_without_a_place_for_unknown_members_loses_them() -> Non
     tables: tuple[Table[object], ...] = (Table(cls=Bare, fields={"name": Field("name", TEXT)}),)
     decoder = Decoder(document_error, DocumentOrigin.DATASTORE, tables=tables)
     assert decoder.decode({"name": "n", "roof": 1}, Bare, "s") == Bare(name="n")
+
+
+def test_what_cannot_be_read_of_a_stored_object_is_kept_as_unknown() -> None:
+    members = {"colour": "green", "door": {"locks": 1}, "windows": [{"colour": "red", "x": 1}], "roof": None}
+    shed = STORE.decode(members, Shed, "s")
+    assert shed == Shed(
+        windows=(Door(colour="red", unknown_json='{"x":1}'),),
+        unknown_json='{"colour":"green","door":{"locks":1},"roof":null}',
+    )
+    assert STORE.encode(shed) == members
+    assert find_unknown(shed) == {"colour", "door", "roof"}
+    assert collect_unknown(shed) == ("colour", "door", "roof", "windows[0].x")
+    assert STORE.decode({}, Shed, "s") == Shed()
+    assert collect_unknown(Shed()) == ()
+    for broken in (members, {}):
+        with pytest.raises(MalformedField, match="expected one of red, blue @ f"):
+            USER.decode({name: one for name, one in broken.items() if name != "roof"}, Shed, "f")
+    assert object_schema(Shed)["required"] == ["colour"]
 
 
 def test_unknown_members_are_ignored_refused_or_kept() -> None:

@@ -18,7 +18,8 @@ from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import Resource, UnknownKind
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
-from netplug_core.resources.profile import Profile, ProfileRule, RuleAction
+from netplug_core.resources.policyrule import PolicyRule, RuleAction
+from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 Json = Mapping[str, object]
@@ -438,7 +439,7 @@ def test_a_profile_survives_with_what_its_rules_match() -> None:
     for value in (stored(mapping), by_hand(mapping)):
         assert isinstance(value, Profile)
         assert value.spec.labels_to_apply == (("pcns.projectnetplug.org/name", "default"),)
-        assert value.spec.ingress == (ProfileRule(action=RuleAction.ALLOW),)
+        assert value.spec.ingress == (PolicyRule(action=RuleAction.ALLOW),)
         assert value.spec.egress[0].action is RuleAction.DENY
         assert to_mapping(value) == mapping
 
@@ -446,8 +447,8 @@ def test_a_profile_survives_with_what_its_rules_match() -> None:
 @pytest.mark.parametrize(
     "spec, sentence",
     [
-        ({"ingress": [{"action": "allow"}]}, "expected one of Allow, Deny, Log, Pass @ pool.yaml#1 $.spec.ingress[0]"),
-        ({"egress": [{}]}, "expected one of Allow, Deny, Log, Pass @ pool.yaml#1 $.spec.egress[0].action"),
+        ({"ingress": [{"action": "allow"}]}, "expected one of Allow, Deny, Log @ pool.yaml#1 $.spec.ingress[0]"),
+        ({"egress": [{}]}, "expected one of Allow, Deny, Log @ pool.yaml#1 $.spec.egress[0].action"),
         ({"labelsToApply": {"a": 1}}, "expected a text @ pool.yaml#1 $.spec.labelsToApply['a']"),
     ],
 )
@@ -521,8 +522,12 @@ def test_a_text_that_is_not_utf8_is_refused(metadata: dict[str, object], place: 
     assert str(refusal.value) == f"expected a text in UTF-8 @ p.json $.metadata.{place}"
 
 
-def test_unknown_members_of_a_rule_must_be_utf8_too() -> None:
-    rule = {"action": "Allow", "source": {"nets": ["\ud800"]}}
-    document = {"kind": "Profile", "apiVersion": API_VERSION, "metadata": {"name": "p"}, "spec": {"ingress": [rule]}}
-    with pytest.raises(MalformedField, match=r"expected a text in UTF-8 @ p\.json \$\.spec\.ingress\[0\], found"):
+def test_unknown_members_of_an_owner_are_kept_and_must_be_utf8_too() -> None:
+    owner: dict[str, object] = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "colour": ["red"]}
+    metadata = {"name": "p", "ownerReferences": [owner]}
+    document = {"kind": "Profile", "apiVersion": API_VERSION, "metadata": metadata, "spec": {}}
+    assert to_mapping(from_mapping(document, origin=DocumentOrigin.USER, source="p.json")) == document
+    owner["colour"] = ["\ud800"]
+    pattern = r"expected a text in UTF-8 @ p\.json \$\.metadata\.ownerReferences\[0\], found"
+    with pytest.raises(MalformedField, match=pattern):
         from_mapping(document, origin=DocumentOrigin.USER, source="p.json")

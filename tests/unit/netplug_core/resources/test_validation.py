@@ -22,7 +22,8 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 )
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
-from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
+from netplug_core.resources.policyrule import PolicyRule, RuleAction
+from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.validation import (
     InvalidResource,
     resource_warnings,
@@ -342,7 +343,7 @@ def node(*orchestrators: str, name: str = "node-a") -> Node:
             spec=WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0"),
         ),
         ClusterInformation(metadata=Metadata(name="default")),
-        Profile(metadata=Metadata(name="knsx"), spec=ProfileSpec(egress=(ProfileRule(action=RuleAction.PASS),))),
+        Profile(metadata=Metadata(name="knsx"), spec=ProfileSpec(egress=(PolicyRule(action=RuleAction.PASS),))),
     ],
 )
 def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
