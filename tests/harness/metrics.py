@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["value_of"]
+import re
+
+__all__ = ["series_names", "value_of"]
 
 
 def value_of(text: bytes, series: str) -> float | None:
@@ -12,3 +14,11 @@ def value_of(text: bytes, series: str) -> float | None:
         if name == series:
             return float(value)
     return None
+
+
+def series_names(text: bytes) -> frozenset[str]:
+    """The names by which series are asked for: those of a histogram are three."""
+    names = set[str]()
+    for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", text.decode(), re.MULTILINE):
+        names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {name}
+    return frozenset(names)

@@ -33,6 +33,7 @@ _BY_NIGHT = (
     "test_images.py",
     "test_live_change.py",
     "test_map_in_browser.py",
+    "test_monitoring_rules.py",
     "test_quickstart_kubernetes.py",
     "test_simulate_page.py",
 )

@@ -17,11 +17,13 @@ import pytest
 
 __all__ = [
     "find_apiserver_binary", "find_containerd", "find_etcd_binary", "find_helm", "find_kubernetes_program",
+    "find_promtool",
 ]  # fmt: skip
 
 _SERVERS = Path(__file__).resolve().parents[3] / ".cache" / "servers"
 _KUBERNETES = "v1.36.3"
 _HELM = "helm-v3.22.0"
+_PROMTOOL = "promtool-v0.316.0"
 
 
 def find_etcd_binary() -> str:
@@ -54,6 +56,11 @@ def find_containerd(name: str) -> Path:
 def find_helm() -> str:
     """A helm; the test is skipped when it is missing."""
     return _in_servers(_HELM)
+
+
+def find_promtool() -> str:
+    """The promtool of Prometheus; the test is skipped when it is missing."""
+    return _in_servers(_PROMTOOL)
 
 
 def _in_servers(name: str) -> str:

@@ -11,35 +11,21 @@ from attrs import evolve
 from netplug_backends.host.machine import SystemClock
 from netplug_cli.ctl.commands.node import ask_node
 from netplug_cli.loopback import listen_to_this_machine
-from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.listening import listen
 from netplug_cli.node.metrics import NodeMetrics
-from netplug_cli.node.process import NodeIdentity, NodeOperations, NodeParts, ServiceManager
-from netplug_cli.node.server import Server, Workers
 from netplug_cli.node.stores import OpenDatastores
 from netplug_cli.node_status import CallFigures, NodeDatastore, NodeStatus, status_socket_of
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.flows.world import RecordCounts
 from netplug_core.log import Level
 from netplug_core.reconcile.controller import Controller, Plan, Problem
 from netplug_core.testing.clock import ManualClock
 from tests.harness.metrics import value_of
-from tests.harness.node_server import REPLY, REQUEST, Lines, busy_reply, pending_call
+from tests.harness.node_server import REPLY, REQUEST, Lines, pending_call
 from tests.harness.observed_stores import SlowDatastore
+from tests.harness.published_metrics import node_operations, node_parts
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
-
-
-def parts_of(listening: socket.socket) -> NodeParts:
-    """Parts of which none has begun."""
-    queue = CallQueue(7)
-    return NodeParts(
-        server=Server(listening=listening, queue=queue, refuse=busy_reply, log=Lines()),
-        queue=queue,
-        workers=Workers(3, queue, lambda _request, _namespace: REPLY, Lines()),
-        tasks=Runtime((), clock=ManualClock(), log=Lines()),
-    )
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:
@@ -49,25 +35,13 @@ def get(port: int, path: str) -> tuple[int, bytes]:
         return reply.status, reply.read()
 
 
-def operations_of(metrics: NodeMetrics, datastores: OpenDatastores) -> NodeOperations:
-    return NodeOperations(
-        metrics=metrics,
-        datastores=datastores,
-        count_records=lambda: RecordCounts(own=5, foreign=3, damaged=2),
-        clock=SystemClock(),
-        log=Lines(),
-        manager=ServiceManager("", None, Lines()),
-        identity=NodeIdentity(version="1.2.3", pid=4711, started_ns=1_767_225_600 * SECOND_NS, socket="/run/node.sock"),
-    )
-
-
 def test_the_pages_say_what_the_parts_do() -> None:
     metrics = NodeMetrics("1.2.3")
     listening = listen_to_this_machine(0)
     port: int = listening.getsockname()[1]
     datastores = OpenDatastores(SystemClock(), metrics.note_datastore_call)
-    operations = evolve(operations_of(metrics, datastores), listening=listening)
-    with socket.socket(socket.AF_UNIX) as unused, operations.running(parts_of(unused)):
+    operations = evolve(node_operations(metrics, datastores, SystemClock()), listening=listening)
+    with socket.socket(socket.AF_UNIX) as unused, operations.running(node_parts(unused)):
         assert get(port, "/livez") == (200, b"ok\n")
         assert get(port, "/readyz") == (503, b"the process does not serve calls\n")
         status, text = get(port, "/metrics")
@@ -79,10 +53,10 @@ def test_the_parts_are_counted_and_so_are_datastores() -> None:
     metrics, clock = NodeMetrics("1.2.3"), ManualClock()
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     with socket.socket(socket.AF_UNIX) as unused:
-        parts = parts_of(unused)
+        parts = node_parts(unused)
         call, client = pending_call()
         parts.queue.put(call)
-        with operations_of(metrics, datastores).running(parts):
+        with node_operations(metrics, datastores, SystemClock()).running(parts):
             text = metrics.render()
             assert value_of(text, "netplug_node_queue_limit") == 7
             assert value_of(text, "netplug_node_calls_waiting") == 1
@@ -110,11 +84,13 @@ def test_the_parts_are_counted_and_so_are_datastores() -> None:
 def test_the_status_is_served_at_a_socket_of_its_own(tmp_path: Path) -> None:
     metrics, clock, path = NodeMetrics("1.2.3"), ManualClock(), str(tmp_path / "node.sock")
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
-    operations = evolve(operations_of(metrics, datastores), status_listening=listen(status_socket_of(path)).socket)
+    operations = evolve(
+        node_operations(metrics, datastores, SystemClock()), status_listening=listen(status_socket_of(path)).socket
+    )
     store = SlowDatastore.make(clock)
     store.failure = Unavailable("etcd", "refused")
     metrics.measured(lambda _request, _namespace: REPLY)(REQUEST, None)
-    with socket.socket(socket.AF_UNIX) as unused, operations.running(parts_of(unused)), datastores.measured(store):
+    with socket.socket(socket.AF_UNIX) as unused, operations.running(node_parts(unused)), datastores.measured(store):
         assert ask_node(path) == NodeStatus(
             version="1.2.3",
             pid=4711,
@@ -139,8 +115,8 @@ def test_the_status_is_served_at_a_socket_of_its_own(tmp_path: Path) -> None:
 def test_the_file_is_there_while_they_run(tmp_path: Path) -> None:
     metrics, path = NodeMetrics("1.2.3"), tmp_path / "netplug.prom"
     datastores = OpenDatastores(SystemClock(), metrics.note_datastore_call)
-    operations = evolve(operations_of(metrics, datastores), metrics_file=str(path))
-    with socket.socket(socket.AF_UNIX) as unused, operations.running(parts_of(unused)):
+    operations = evolve(node_operations(metrics, datastores, SystemClock()), metrics_file=str(path))
+    with socket.socket(socket.AF_UNIX) as unused, operations.running(node_parts(unused)):
         wait_until(path.exists, "it is written")
         assert value_of(path.read_bytes(), "netplug_node_workers") == 3
     assert not path.exists()
@@ -163,9 +139,9 @@ def test_tasks_are_shown_by_their_names() -> None:
     tasks = Runtime([controller("well", lambda _deadline: None), controller("ill", fail)], clock=clock, log=Lines())
     tasks.start()
     with socket.socket(socket.AF_UNIX) as unused:
-        parts = evolve(parts_of(unused), tasks=tasks)
+        parts = evolve(node_parts(unused), tasks=tasks)
         datastores = OpenDatastores(clock, metrics.note_datastore_call)
-        with operations_of(metrics, datastores).running(parts):
+        with node_operations(metrics, datastores, SystemClock()).running(parts):
             wait_until(lambda: tasks.healths[1].failures == 1, "one has failed")
             wait_until(lambda: tasks.healths[0].succeeded_s is not None, "one has succeeded")
             text = metrics.render()

@@ -1,0 +1,74 @@
+"""All that the processes publish, before they have done anything."""
+
+from __future__ import annotations
+
+import socket
+
+from netplug_cli.node.calls import CallQueue
+from netplug_cli.node.metrics import NodeMetrics
+from netplug_cli.node.process import NodeIdentity, NodeOperations, NodeParts, ServiceManager
+from netplug_cli.node.server import Server, Workers
+from netplug_cli.node.stores import OpenDatastores
+from netplug_cli.operator.process import add_values
+from netplug_cli.runtime.controllers import Runtime
+from netplug_cli.runtime.election import LeaderElection
+from netplug_core.clock import SECOND_NS, Clock
+from netplug_core.flows.world import RecordCounts
+from netplug_core.operator.lease import LEASE
+from netplug_core.testing.clock import ManualClock
+from tests.harness.node_server import REPLY, Lines, busy_reply
+from tests.harness.operator_cluster import MemoryCluster, MemoryPools, make_loop
+
+__all__ = ["node_operations", "node_parts", "published_by_node", "published_by_operator"]
+
+
+def node_parts(listening: socket.socket) -> NodeParts:
+    """Parts of a node process of which none has begun."""
+    queue = CallQueue(7)
+    return NodeParts(
+        server=Server(listening=listening, queue=queue, refuse=busy_reply, log=Lines()),
+        queue=queue,
+        workers=Workers(3, queue, lambda _request, _namespace: REPLY, Lines()),
+        tasks=Runtime((), clock=ManualClock(), log=Lines()),
+    )
+
+
+def node_operations(metrics: NodeMetrics, datastores: OpenDatastores, clock: Clock) -> NodeOperations:
+    """What shows these metrics."""
+    return NodeOperations(
+        metrics=metrics,
+        datastores=datastores,
+        count_records=lambda: RecordCounts(own=5, foreign=3, damaged=2),
+        clock=clock,
+        log=Lines(),
+        manager=ServiceManager("", None, Lines()),
+        identity=NodeIdentity(version="1.2.3", pid=4711, started_ns=1_767_225_600 * SECOND_NS, socket="/run/node.sock"),
+    )
+
+
+def published_by_node() -> bytes:
+    """The metrics of a node process that has served nothing yet; those without values have their heads."""
+    metrics, clock = NodeMetrics("1.2.3"), ManualClock()
+    datastores = OpenDatastores(clock, metrics.note_datastore_call)
+    with (
+        socket.socket(socket.AF_UNIX) as unused,
+        node_operations(metrics, datastores, clock).running(node_parts(unused)),
+    ):
+        return metrics.render()
+
+
+def published_by_operator() -> bytes:
+    """The metrics of an operator that has not looked yet; those without values have their heads."""
+    cluster, clock = MemoryCluster(), ManualClock()
+    operator = make_loop(cluster, MemoryPools(cluster), clock=clock).operator
+    election = LeaderElection(
+        role="operator",
+        store=cluster,
+        lease=LEASE,
+        identity="operator-1",
+        clock=clock,
+        log=Lines(),
+        on_change=lambda: None,
+    )
+    add_values(operator, election)
+    return operator.metrics.render()
