@@ -1,14 +1,16 @@
-"""The labels of a stored Node beside those of the orchestrator's node of the same name.
+"""A stored Node beside the orchestrator's node that it names: its labels, and its end.
 
 On datastores other than the orchestrator's own, the node process copies the labels, so that pools can select nodes by
 them. A Node keeps labels of its own. Two annotations tell them apart: ``kube-labels`` has the labels that were copied
 last, ``labels`` those of its own that have the name of a copied one, which hides them.
+
+A Node goes with the node that it names. One that names none, such as that of a machine without kubelet, stays.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, cast
 
 from attrs import evolve
@@ -16,10 +18,10 @@ from attrs import evolve
 from netplug_core.decoding.codecs import STRING_MAP
 from netplug_core.names import KUBERNETES_ORCHESTRATOR, RESOURCE_DOMAIN
 from netplug_core.orchestrator.model import NodeFacts
-from netplug_core.records import Malformed
+from netplug_core.records import Malformed, Record
 from netplug_core.resources.node import Node, OrchestratorReference, node_key
 
-__all__ = ["COPIED_LABELS", "HIDDEN_LABELS", "follow_cluster_node"]
+__all__ = ["COPIED_LABELS", "HIDDEN_LABELS", "find_gone_nodes", "follow_cluster_node", "orchestrator_name"]
 
 COPIED_LABELS: Final = f"{RESOURCE_DOMAIN}/kube-labels"
 """The annotation with the labels that were copied, as a JSON object."""
@@ -52,6 +54,23 @@ def follow_cluster_node(node: Node, facts: NodeFacts) -> Node:
         annotations=tuple(sorted(annotations.items())),
     )
     return evolve(node, metadata=metadata, spec=evolve(node.spec, orchestrator_references=_references(node, facts)))
+
+
+def orchestrator_name(node: Node) -> str:
+    """What the orchestrator calls the machine of a Node; empty if the Node does not say."""
+    names = (
+        each.node_name for each in node.spec.orchestrator_references if each.orchestrator == KUBERNETES_ORCHESTRATOR
+    )
+    return next(filter(None, names), "")
+
+
+def find_gone_nodes(nodes: Iterable[Record[Node]], known: Container[str]) -> tuple[Record[Node], ...]:
+    """The Nodes whose machine the orchestrator does not know any more. ``known`` are the names of all its nodes.
+
+    Each has to be looked up once more before it is deleted: a list may be out of date, and a machine may come back.
+    """
+    found = ((record, orchestrator_name(record.value)) for record in nodes)
+    return tuple(record for record, name in found if name and name not in known)
 
 
 def _references(node: Node, facts: NodeFacts) -> tuple[OrchestratorReference, ...]:

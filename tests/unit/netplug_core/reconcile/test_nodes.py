@@ -4,8 +4,14 @@ import pytest
 from attrs import evolve
 
 from netplug_core.orchestrator.model import NodeFacts
-from netplug_core.reconcile.nodes import COPIED_LABELS, HIDDEN_LABELS, follow_cluster_node
-from netplug_core.records import Malformed
+from netplug_core.reconcile.nodes import (
+    COPIED_LABELS,
+    HIDDEN_LABELS,
+    find_gone_nodes,
+    follow_cluster_node,
+    orchestrator_name,
+)
+from netplug_core.records import Malformed, Record, Revision
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference, node_key
 
@@ -88,3 +94,19 @@ def test_an_annotation_that_cannot_be_read_is_an_error_and_not_guessed(annotatio
     with pytest.raises(Malformed, match="a JSON object of texts is expected") as refused:
         follow_cluster_node(annotated(**{annotation: text}), facts(zone="a"))
     assert refused.value.subject == node_key("node-1")
+
+
+def test_a_node_goes_with_the_machine_that_it_names() -> None:
+    def record(name: str, *references: OrchestratorReference) -> Record[Node]:
+        spec = NodeSpec(orchestrator_references=references)
+        return Record(node_key(name), Node(metadata=Metadata(name=name), spec=spec), Revision("1"))
+
+    other = OrchestratorReference(orchestrator="mesos", node_name="m1")
+    known, gone, alone = (
+        record("a", NAMED),
+        record("b", other, evolve(NAMED, node_name="machine-9")),
+        record("c", other),
+    )
+    unnamed = record("d", evolve(NAMED, node_name=""))
+    assert find_gone_nodes((known, gone, alone, unnamed), {"node-1"}) == (gone,)
+    assert [orchestrator_name(each.value) for each in (known, gone, alone, unnamed)] == ["node-1", "machine-9", "", ""]
