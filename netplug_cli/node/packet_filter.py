@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from attrs import define, field, frozen
 
-from netplug_cli.node.stores import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
+from netplug_cli.runtime.feed import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.protocol import KernelError

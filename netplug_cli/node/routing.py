@@ -12,15 +12,15 @@ through.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from threading import Event, Lock
 
 from attrs import define, field, frozen
 
 from netplug_cli.node.bgp import BGP_USE_CHANGED
-from netplug_cli.node.stores import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
 from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_cli.node_status import NetworkStatus, RouteStatus
+from netplug_cli.runtime.feed import StoreFeed, as_observed, do_none
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.dataplane.bgp import NO_BGP, BgpUse
 from netplug_core.dataplane.routing import (
@@ -31,8 +31,7 @@ from netplug_core.dataplane.routing import (
     RoutingDataplane,
     Tunnel,
 )
-from netplug_core.datastore.feed import Damage, follow
-from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import START, Mark, View
 from netplug_core.flows.node.tunnels import settle_tunnel_address
 from netplug_core.ipam.model.block import BLOCK
@@ -43,15 +42,14 @@ from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem
 from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings
 from netplug_core.reconcile.routes import RouteEngine, find_route_settings, update_routes
 from netplug_core.reconcile.tunnels import TunnelAddress, find_tunnel_pools
-from netplug_core.records import Kind, WatchExpired
+from netplug_core.records import Kind
 from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
-from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "CONDITION_EVERY_S", "KERNEL_CHANGED", "NETWORK_KINDS", "NetworkCondition", "NetworkFeed", "NodeRoutes",
+    "CONDITION_EVERY_S", "KERNEL_CHANGED", "NETWORK_KINDS", "NetworkCondition", "NodeRoutes",
     "TunnelAddresses", "kernel_events_controller",
 ]  # fmt: skip
 
@@ -70,9 +68,6 @@ NETWORK_KINDS: tuple[Kind[object], ...] = (
 KERNEL_CHANGED = Source("kernel")
 """Interfaces, addresses or routes of the node have changed."""
 
-LOOK_EVERY_S = 60.0
-"""The pause between two looks for a datastore while none is configured."""
-
 RESYNC_EVERY_S = 90.0
 """The kernel is read so often, if nothing has changed: what others have changed is repaired."""
 
@@ -80,93 +75,7 @@ CHECK_ADDRESSES_EVERY_S = 600.0
 """It is looked so often whether the addresses of the tunnels are still held by this node."""
 
 _SETTLE_S = 30.0
-_DAMAGED_EVERY_S = 5.0  # kinds with a record that cannot be read are listed again so often
 _WAIT_S = 300.0  # for notifications of the kernel, in one pass
-
-
-# --- the feed ---------------------------------------------------------------------------------------------------------
-
-
-@define(kw_only=True, eq=False)
-class NetworkFeed:
-    """Keeps a view of what routes follow from. Each pass of its controller is one watch.
-
-    While the datastore is away, the view has what was known last: routes stay as they are. ``read_datastore`` says
-    where the node is registered; None: nowhere yet.
-    """
-
-    view: View
-    read_datastore: Callable[[], DatastoreSettings | None]
-    open_datastore: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
-    clock: Clock
-    datastore: Datastore | None = field(default=None, init=False)
-    _settings: DatastoreSettings | None = field(default=None, init=False)
-    _opened: ExitStack = field(factory=ExitStack, init=False)
-    _stopping: Event = field(factory=Event, init=False)
-    _has_damage: bool = field(default=False, init=False)
-    _has_expired: bool = field(default=False, init=False)
-
-    def controller(self) -> Controller[Plan[None], None]:
-        """What follows."""
-        return Controller(
-            name="network feed",
-            observe=self._observe,
-            plan=_as_observed,
-            act=_do_none,
-            failure="nodes, pools and blocks cannot be followed; routes stay as they are",
-            recovered="nodes, pools and blocks are followed again",
-            timing=Timing(step_s=LIVE_FOLLOW_S + CALL_TIMEOUT_S, stuck_s=2 * LIVE_FOLLOW_S, jitter=0.0),
-            interrupt=self._interrupt,
-        )
-
-    def close(self) -> None:
-        """Close the datastore."""
-        self._opened.close()
-        self._opened, self.datastore, self._settings = ExitStack(), None, None
-
-    def _observe(self, _deadline: Deadline) -> Plan[None]:
-        settings = self.read_datastore()
-        if settings is None:
-            self.close()
-            return Plan(look_again_s=LOOK_EVERY_S)
-        if settings != self._settings:
-            self.close()
-            self.view.lose(frozenset(NETWORK_KINDS))
-        if self.datastore is None:
-            self.datastore = self._opened.enter_context(self.open_datastore(settings))
-            self._settings = settings
-        is_atomic = self.datastore.description.atomicity is Atomicity.ATOMIC
-        seconds = _DAMAGED_EVERY_S if self._has_damage else FOLLOW_S if is_atomic else LIVE_FOLLOW_S
-        deadline = Deadline.after(StoppableClock(self.clock, self._stopping), seconds)
-        try:
-            damaged = follow(self.datastore, self.view, NETWORK_KINDS, deadline=deadline, damage=Damage.PASSED_OVER)
-        except Exception as error:
-            if isinstance(error, WatchExpired) and not self._has_expired:
-                # Stores forget old changes: the kinds are listed again at once. A second time in a row is a failure.
-                self._has_expired = True
-                return Plan(look_again_s=0.0)
-            self.close()
-            if self._stopping.is_set():
-                return Plan()
-            raise
-        self._has_damage, self._has_expired = damaged is not None, False
-        message = "a stored record cannot be read; routes follow from what was known of it before"
-        problems = () if damaged is None else (Problem(message=message, cause=str(damaged)),)
-        return Plan(look_again_s=1.0 if problems else 0.0, problems=problems)
-
-    def _interrupt(self) -> None:
-        self._stopping.set()
-        watch = self.view.watch
-        if watch is not None:
-            watch.close()
-
-
-def _as_observed(plan: Plan[None]) -> Plan[None]:
-    return plan
-
-
-def _do_none(_action: None, _deadline: Deadline) -> None:
-    """There are no actions: what is observed is kept by the view, or wakes others."""
 
 
 # --- addresses of tunnels ---------------------------------------------------------------------------------------------
@@ -179,7 +88,7 @@ class TunnelAddresses:
     ``open_ipam`` opens what assigns addresses of a datastore.
     """
 
-    feed: NetworkFeed
+    feed: StoreFeed
     find_name: Callable[[], str | None]
     open_ipam: Callable[[Datastore], AbstractContextManager[IPAM]]
     clock: Clock
@@ -410,8 +319,8 @@ def kernel_events_controller(
     return Controller(
         name="kernel events",
         observe=observe,
-        plan=_as_observed,
-        act=_do_none,
+        plan=as_observed,
+        act=do_none,
         failure=f"the kernel notifies of no change; routes are compared every {RESYNC_EVERY_S:g} s",
         timing=Timing(step_s=_WAIT_S, stuck_s=2 * _WAIT_S, jitter=0.0),
         interrupt=interrupt,

@@ -10,13 +10,13 @@ import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from math import inf
 from threading import Event, Lock
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
 from netplug_cli.runtime.controllers import Runtime
+from netplug_cli.runtime.feed import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock, as_observed, do_none
 from netplug_core.clock import SECOND_NS, Clock, Deadline
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.feed import follow, follow_endpoints
@@ -45,9 +45,9 @@ from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, 
 from netplug_core.records import Kind, NotSupported, WatchExpired
 
 __all__ = [
-    "ANSWERS_USED", "CHECK_S", "FOLLOW_S", "LIVE_FOLLOW_S", "MAX_SHARED", "NODE_NAMED", "STALE_S", "CacheFeed",
+    "ANSWERS_USED", "CHECK_S", "MAX_SHARED", "NODE_NAMED", "STALE_S", "CacheFeed",
     "CacheRefresh", "DatastoreState", "EndpointFeed", "FindCredentials", "KnownCredentials", "NoteCall", "OpenCaches",
-    "OpenDatastores", "OpeningUse", "SharedDatastore", "SharedOpenings", "StoppableClock", "Tracked",
+    "OpenDatastores", "OpeningUse", "SharedDatastore", "SharedOpenings", "Tracked",
 ]  # fmt: skip
 
 
@@ -144,12 +144,6 @@ def _expiries_of(found: CredentialsInUse) -> Iterator[tuple[tuple[str, str, str]
 # --- cache feed ------------------------------------------------------------------------------------------------------
 
 
-FOLLOW_S = 30.0
-"""How long one watch lasts at most; the next one goes on where it ended."""
-
-LIVE_FOLLOW_S = 600.0
-"""The same for one that says how far it has come: each new one costs a request for every kind."""
-
 _FIRST_FOLLOW_S = 5.0  # after a failure, so that a line soon says that it is over
 _PAUSE_S = 1.0  # after a failure; twice as long after each further one
 _MAX_PAUSES = 32
@@ -166,26 +160,6 @@ _NOT_REFRESHED = "what calls use could not be read again"
 
 def _wake_nobody() -> None:
     pass
-
-
-@frozen
-class StoppableClock:
-    """A clock whose deadlines have all passed once the process stops."""
-
-    clock: Clock
-    stopping: Event
-
-    def now_ns(self) -> int:
-        """The time of day."""
-        return self.clock.now_ns()
-
-    def monotonic(self) -> float:
-        """The time for deadlines; infinite once the process stops."""
-        return inf if self.stopping.is_set() else self.clock.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        self.clock.sleep(seconds)
 
 
 class CacheFeed:
@@ -215,8 +189,8 @@ class CacheFeed:
         self.controller: Controller[Plan[None], None] = Controller(
             name=self._name,
             observe=self._observe,
-            plan=_as_observed,
-            act=_do_none,
+            plan=as_observed,
+            act=do_none,
             inputs=self._inputs,
             failure=self._failure,
             recovered=f"{self._what} are followed again",
@@ -321,8 +295,8 @@ class CacheRefresh:
         self.controller: Controller[Plan[None], None] = Controller(
             name="cache refresh",
             observe=self._observe,
-            plan=_as_observed,
-            act=_do_none,
+            plan=as_observed,
+            act=do_none,
             inputs=frozenset((ANSWERS_USED,)),
             failure=_NOT_REFRESHED,
             timing=Timing(gather_s=0.0, jitter=0.0, step_s=CALL_TIMEOUT_S),
@@ -335,14 +309,6 @@ class CacheRefresh:
         except NetplugError as error:  # the next call reads it itself, and says what is wrong
             return Plan(problems=(Problem(message=_NOT_REFRESHED, cause=str(error), level=Level.DEBUG),))
         return Plan(look_again_s=wait_s)
-
-
-def _as_observed(plan: Plan[None]) -> Plan[None]:
-    return plan
-
-
-def _do_none(_action: None, _deadline: Deadline) -> None:
-    """There are no actions: what these controllers observe is kept by the view."""
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------

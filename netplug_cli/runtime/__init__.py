@@ -2,5 +2,6 @@
 
 - ``controllers``: runs controllers, each in a thread of its own
 - ``election``: which of several processes acts
+- ``feed``: keeps a view of a datastore true
 - ``signals``: the signals that end a process
 """

@@ -23,8 +23,8 @@ from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
 from netplug_cli.node.packet_filter import ENDPOINTS_CHANGED, NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
 from netplug_cli.node.routing import (
     KERNEL_CHANGED,
+    NETWORK_KINDS,
     NetworkCondition,
-    NetworkFeed,
     NodeRoutes,
     TunnelAddresses,
     kernel_events_controller,
@@ -32,6 +32,7 @@ from netplug_cli.node.routing import (
 from netplug_cli.node.tasks import INTERFACES_CHANGED
 from netplug_cli.node_status import NetworkStatus
 from netplug_cli.runtime.controllers import Reconciler, Runtime
+from netplug_cli.runtime.feed import StoreFeed
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.node_bgp import NodeContainer, node_bgp
 from netplug_core.clock import Clock, Deadline, format_time
@@ -62,7 +63,7 @@ OpenDatastore = Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
 class NodeNetwork:
     """The controllers of the network of this node."""
 
-    feed: NetworkFeed
+    feed: StoreFeed
     addresses: TunnelAddresses
     routes: NodeRoutes
     events: KernelEvents
@@ -123,7 +124,15 @@ def node_network(
         return
     clock = SystemClock()
     view = View(clock=clock, uncached_kinds=frozenset(), guard=Lock())
-    feed = NetworkFeed(view=view, read_datastore=read_datastore, open_datastore=open_datastore, clock=clock)
+    feed = StoreFeed(
+        name="network feed",
+        what="nodes, pools and blocks",
+        kinds=NETWORK_KINDS,
+        view=view,
+        read_datastore=read_datastore,
+        open_datastore=open_datastore,
+        clock=clock,
+    )
     addresses = TunnelAddresses(
         feed=feed, find_name=find_name, open_ipam=partial(_open_ipam, clock, log), clock=clock, chance=random
     )

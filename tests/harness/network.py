@@ -11,7 +11,8 @@ from netplug_backends.memory.bgp import MemoryBgp, MemoryBgpNetwork
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.routing import MemoryRouting
 from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
-from netplug_cli.node.routing import NetworkFeed, NodeRoutes, TunnelAddresses
+from netplug_cli.node.routing import NETWORK_KINDS, NodeRoutes, TunnelAddresses
+from netplug_cli.runtime.feed import StoreFeed
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -47,7 +48,7 @@ class NetworkHarness:
     store: MemoryDatastore = field(init=False)
     opened: Datastore | None = None  # what the feed opens; None: the store
     times_opened: int = 0
-    feed: NetworkFeed = field(init=False)
+    feed: StoreFeed = field(init=False)
     addresses: TunnelAddresses = field(init=False)
     routes: NodeRoutes = field(init=False)
     daemon: MemoryBgp = field(factory=lambda: MemoryBgpNetwork().add())
@@ -59,8 +60,14 @@ class NetworkHarness:
     def __attrs_post_init__(self) -> None:
         self.store = MemoryDatastore(clock=self.clock)
         view = View(clock=self.clock, uncached_kinds=frozenset())
-        self.feed = NetworkFeed(
-            view=view, read_datastore=lambda: self.settings, open_datastore=self._open, clock=self.clock
+        self.feed = StoreFeed(
+            name="network feed",
+            what="nodes, pools and blocks",
+            kinds=NETWORK_KINDS,
+            view=view,
+            read_datastore=lambda: self.settings,
+            open_datastore=self._open,
+            clock=self.clock,
         )
         self.addresses = TunnelAddresses(
             feed=self.feed,

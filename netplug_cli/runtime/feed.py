@@ -1,0 +1,141 @@
+"""Keeps a view of a datastore true, for the controllers of a process.
+
+A store that sends changes is followed by one watch after the other; each goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from math import inf
+from threading import Event
+
+from attrs import define, field, frozen
+
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.feed import Damage, follow
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
+from netplug_core.datastore.view import View
+from netplug_core.reconcile.controller import Controller, Plan, Problem, Timing
+from netplug_core.records import Kind, WatchExpired
+from netplug_core.settings.model import DatastoreSettings
+
+__all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "StoppableClock", "StoreFeed", "as_observed", "do_none"]
+
+FOLLOW_S = 30.0
+"""How long one watch lasts at most; the next one goes on where it ended."""
+
+LIVE_FOLLOW_S = 600.0
+"""The same for one that says how far it has come: each new one costs a request for every kind."""
+
+LOOK_EVERY_S = 60.0
+"""The pause between two looks for a datastore while none is configured."""
+
+_DAMAGED_EVERY_S = 5.0  # kinds with a record that cannot be read are listed again so often
+
+
+@frozen
+class StoppableClock:
+    """A clock whose deadlines have all passed once the process stops."""
+
+    clock: Clock
+    stopping: Event
+
+    def now_ns(self) -> int:
+        """The time of day."""
+        return self.clock.now_ns()
+
+    def monotonic(self) -> float:
+        """The time for deadlines; infinite once the process stops."""
+        return inf if self.stopping.is_set() else self.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self.clock.sleep(seconds)
+
+
+def as_observed(plan: Plan[None]) -> Plan[None]:
+    """The plan of a controller that only observes."""
+    return plan
+
+
+def do_none(_action: None, _deadline: Deadline) -> None:
+    """There are no actions: what is observed is kept by the view, or wakes others."""
+
+
+@define(kw_only=True, eq=False)
+class StoreFeed:
+    """Keeps a view of some kinds true, for controllers. Each pass of its own controller is one watch.
+
+    While the datastore is away, the view has what was known last, and controllers leave everything as it is.
+    ``read_datastore`` says which datastore it is, and is asked again before each watch; None: there is none yet.
+    ``what`` names the records in log lines.
+    """
+
+    name: str
+    what: str
+    kinds: tuple[Kind[object], ...]
+    view: View
+    read_datastore: Callable[[], DatastoreSettings | None]
+    open_datastore: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
+    clock: Clock
+    datastore: Datastore | None = field(default=None, init=False)
+    _settings: DatastoreSettings | None = field(default=None, init=False)
+    _opened: ExitStack = field(factory=ExitStack, init=False)
+    _stopping: Event = field(factory=Event, init=False)
+    _has_damage: bool = field(default=False, init=False)
+    _has_expired: bool = field(default=False, init=False)
+
+    def controller(self) -> Controller[Plan[None], None]:
+        """What follows."""
+        return Controller(
+            name=self.name,
+            observe=self._observe,
+            plan=as_observed,
+            act=do_none,
+            failure=f"{self.what} cannot be followed; what follows from them stays as it is",
+            recovered=f"{self.what} are followed again",
+            timing=Timing(step_s=LIVE_FOLLOW_S + CALL_TIMEOUT_S, stuck_s=2 * LIVE_FOLLOW_S, jitter=0.0),
+            interrupt=self._interrupt,
+        )
+
+    def close(self) -> None:
+        """Close the datastore."""
+        self._opened.close()
+        self._opened, self.datastore, self._settings = ExitStack(), None, None
+
+    def _observe(self, _deadline: Deadline) -> Plan[None]:
+        settings = self.read_datastore()
+        if settings is None:
+            self.close()
+            return Plan(look_again_s=LOOK_EVERY_S)
+        if settings != self._settings:
+            self.close()
+            self.view.lose(frozenset(self.kinds))
+        if self.datastore is None:
+            self.datastore = self._opened.enter_context(self.open_datastore(settings))
+            self._settings = settings
+        is_atomic = self.datastore.description.atomicity is Atomicity.ATOMIC
+        seconds = _DAMAGED_EVERY_S if self._has_damage else FOLLOW_S if is_atomic else LIVE_FOLLOW_S
+        deadline = Deadline.after(StoppableClock(self.clock, self._stopping), seconds)
+        try:
+            damaged = follow(self.datastore, self.view, self.kinds, deadline=deadline, damage=Damage.PASSED_OVER)
+        except Exception as error:
+            if isinstance(error, WatchExpired) and not self._has_expired:
+                # Stores forget old changes: the kinds are listed again at once. A second time in a row is a failure.
+                self._has_expired = True
+                return Plan(look_again_s=0.0)
+            self.close()
+            if self._stopping.is_set():
+                return Plan()
+            raise
+        self._has_damage, self._has_expired = damaged is not None, False
+        message = "a stored record cannot be read; what was known of it before counts"
+        problems = () if damaged is None else (Problem(message=message, cause=str(damaged)),)
+        return Plan(look_again_s=1.0 if problems else 0.0, problems=problems)
+
+    def _interrupt(self) -> None:
+        self._stopping.set()
+        watch = self.view.watch
+        if watch is not None:
+            watch.close()
