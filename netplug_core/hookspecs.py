@@ -90,13 +90,16 @@ class BgpContext:
     """What a BGP daemon is opened with.
 
     ``folder`` is for its files, which outlive this process and not the machine's next start. ``count_routes`` says how
-    many routes of the kernel's main table have the protocol ``bird``.
+    many routes of the kernel's main table have the protocol ``bird``; ``remove_routes`` removes them. ``unit`` is the
+    service of the host's systemd that runs the daemon; empty: this process starts it.
     """
 
     folder: str
     clock: Clock
     log: Log
     count_routes: Callable[[], int]
+    remove_routes: Callable[[], int]
+    unit: str = ""
 
 
 @frozen(kw_only=True)

@@ -119,6 +119,23 @@ class BirdSocket:
             raise self._unavailable(error) from error
         return tuple(replies)
 
+    def end(self, command: str, *, deadline: Deadline) -> None:
+        """Let BIRD end by a command, and wait until it has: the kernel closes its connections then.
+
+        Raises:
+            Unavailable: it does not answer, or does not end.
+        """
+        try:
+            with self._connected(deadline) as connection:
+                self._receive(connection, deadline)
+                connection.sendall(f"{command}\n".encode())
+                while self._receive_part(connection, deadline):
+                    continue  # what it answers
+        except ConnectionResetError:
+            return
+        except (OSError, ValueError) as error:
+            raise self._unavailable(error) from error
+
     def check(self, file: str, *, deadline: Deadline) -> None:
         """Let BIRD read a configuration, and change nothing.
 
@@ -166,12 +183,15 @@ class BirdSocket:
     def _receive(self, connection: socket.socket, deadline: Deadline) -> Reply:
         received = b""
         while not _LAST_LINE.search(received[-_CHUNK:]):
-            connection.settimeout(max(deadline.remaining_s, _NO_TIME_S))
-            part = connection.recv(_CHUNK)
+            part = self._receive_part(connection, deadline)
             if not part or len(received) > _MAX_REPLY:
-                raise ConnectionResetError("it ended the connection")
+                raise ConnectionAbortedError("it ended the connection")
             received += part
         return read_reply(received.decode(errors="replace"))
+
+    def _receive_part(self, connection: socket.socket, deadline: Deadline) -> bytes:
+        connection.settimeout(max(deadline.remaining_s, _NO_TIME_S))
+        return connection.recv(_CHUNK)
 
     def _unavailable(self, error: Exception) -> Unavailable:
         return Unavailable(f"bird at {self.path}", str(error) or type(error).__name__)

@@ -22,7 +22,14 @@ def netplug_open_bgp(name: str, context: BgpContext) -> AbstractContextManager[B
         return None
     from netplug_backends.bird.process import BirdDaemon
 
-    daemon = BirdDaemon(folder=context.folder, clock=context.clock, log=context.log, count_routes=context.count_routes)
+    daemon = BirdDaemon(
+        folder=context.folder,
+        clock=context.clock,
+        log=context.log,
+        count_routes=context.count_routes,
+        remove_routes=context.remove_routes,
+        unit=context.unit,
+    )
     return nullcontext(daemon)
 
 

@@ -1,10 +1,10 @@
 """The process of BIRD: its start, its files, and the ways in which it ends.
 
-BIRD runs in a session of its own and outlives the process that started it, so that forwarding goes on while that one is
-replaced. Everything of it is in one folder: configuration, socket, log, and the marker. Where the marker is, routes of
-the protocol ``bird`` in the kernel are ours: BIRD is started with ``-R``, and keeps them until its peers have announced
-theirs again. Without ``-R`` it deletes all of them; so where there is no marker, there must not be any, and no
-other program may listen where BIRD would.
+BIRD runs in a session of its own, or as a service of systemd, and outlives the process that started it, so that
+forwarding goes on while that one is replaced. Everything of it is in one folder: configuration, socket, log, and the
+marker. Where the marker is, routes of the protocol ``bird`` in the kernel are ours: BIRD is started with ``-R``, and
+keeps them until its peers have announced theirs again. Without ``-R`` it deletes all of them; so where there is no
+marker, there must not be any, and no other program may listen where BIRD would.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.log import Level, Log
 from netplug_core.resources.bgp import BindMode
 
-__all__ = ["CONFIGURATION", "MARKER", "SOCKET", "BirdDaemon"]
+__all__ = ["CONFIGURATION", "MARKER", "SOCKET", "BirdDaemon", "find_bird_problem"]
 
 CONFIGURATION: Final = "bird.conf"
 SOCKET: Final = "bird.ctl"
@@ -48,8 +48,12 @@ MARKER: Final = "marker"
 _LOG: Final = "bird.log"
 _PID: Final = "bird.pid"
 
+_OPTIONS: Final = "bird.env"  # of BIRD, for its unit
+
 _EXECUTABLE: Final = "bird"
+_MANAGER: Final = "systemctl"
 _FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+_RESTART: Final = "-R"
 _MAX_SOCKET_PATH: Final = 107  # bytes; sun_path of the kernel, with a last NUL
 _MAX_BYTES: Final = 1 << 26
 _POLL_S: Final = 0.01
@@ -59,23 +63,30 @@ _END_S: Final = 10.0
 _FAMILIES: Final = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _ANY: Final = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104  # BIRD listens there unless bindMode says else
 _ADVICE: Final = "stop it, or let BGPConfiguration have another listenPort, or bindMode NodeIP"
-_BIRD_ADVICE: Final = "stop it; that of Debian's package, which starts by itself: systemctl disable --now bird"
+_TURN_OFF: Final = "systemctl disable --now bird"
+_BIRD_ADVICE: Final = f"stop it; that of Debian's package, which starts by itself: {_TURN_OFF}"
 _ROUTES_ADVICE: Final = "stop that BIRD, and remove its routes with: ip route flush proto bird"
+_INSTALLED_BY: Final = "apt-get install bird2"
+_NEEDED_WHERE: Final = "the node speaks BGP through it where a pool has no VXLAN, or a BGPPeer names the node"
+_WANTED_BY: Final = ("multi-user.target", "network-online.target")
 
 
 @define(kw_only=True)
 class BirdDaemon:
     """See :class:`~netplug_core.dataplane.bgp.BgpDaemon`.
 
-    ``count_routes`` says how many routes of the protocol ``bird`` the kernel's main table has. ``executable`` is the
-    program; empty: that of ``PATH``.
+    ``count_routes`` says how many routes of the protocol ``bird`` the kernel's main table has, and ``remove_routes``
+    removes them, and says how many there were. ``executable`` is the program; empty: that of ``PATH``. ``unit`` is the
+    service of systemd that runs it in this folder; empty: there is none, and it is started here.
     """
 
     folder: str
     clock: Clock
     log: Log
     count_routes: Callable[[], int]
+    remove_routes: Callable[[], int]
     executable: str = ""
+    unit: str = ""
     _socket: BirdSocket = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -117,7 +128,10 @@ class BirdDaemon:
             # BIRD itself leaves routes in the kernel when it ends.
             self._wait(lambda: self.count_routes() == 0, deadline.capped(_END_S), "its routes stay in the kernel")
             self._end("down", deadline)
-        for name in (CONFIGURATION, _LOG, f"{_LOG}.1", _PID, SOCKET, MARKER):
+        elif find_file(self._path(MARKER)) is not None:
+            count = self.remove_routes()
+            self.log(Level.INFO, "routes of a BGP daemon that runs no more are removed", count=count)
+        for name in (CONFIGURATION, _LOG, f"{_LOG}.1", _PID, _OPTIONS, SOCKET, MARKER):
             remove_file(self._path(name))
 
     # --- start and end ------------------------------------------------------------------------------------------------
@@ -133,15 +147,32 @@ class BirdDaemon:
         make_folder(self.folder, PRIVATE_FOLDER_MODE)
         self._write_configuration(content, lambda file: self._parse(program, file, deadline))
         self._write_marker()
-        command = [program, "-c", self._path(CONFIGURATION), "-s", self._socket.path, "-P", self._path(_PID)]
-        failure = self._run(command if is_first else [*command, "-R"], deadline)
+        options = () if is_first else (_RESTART,)
+        failure = self._start_unit(options, deadline) if self.unit else self._start_here(program, options, deadline)
         if failure:
             if is_first:
                 remove_file(self._path(MARKER))
             raise Unavailable(_EXECUTABLE, failure)
-        started = deadline.capped(_START_S)
-        self._wait(lambda: self._socket.is_listening(deadline=started), started, "it does not answer after its start")
+        # It listens before it goes into the background, so what connects now is answered.
+        if not self._socket.is_listening(deadline=deadline.capped(_START_S)):
+            raise Unavailable(_EXECUTABLE, "it does not answer after its start")
         self.log(Level.INFO, "the BGP daemon is started", is_restart=not is_first)
+
+    def _start_here(self, program: str, options: Sequence[str], deadline: Deadline) -> str:
+        """Run it in the background; return what it says if it fails."""
+        files = ("-c", self._path(CONFIGURATION), "-s", self._socket.path, "-P", self._path(_PID))
+        return self._run([program, *files, *options], deadline)
+
+    def _start_unit(self, options: Sequence[str], deadline: Deadline) -> str:
+        """Let systemd run it, now and whenever it has failed; return what systemd says if it cannot."""
+        self._write_options(options)
+        failure = self._run([_MANAGER, "start", self.unit], deadline)
+        if not failure:
+            self._write_options((_RESTART,))
+        return failure
+
+    def _write_options(self, options: Sequence[str]) -> None:
+        replace_file(self._path(_OPTIONS), f"BIRD_OPTIONS={' '.join(options)}\n", OPEN_FILE_MODE)
 
     def _parse(self, program: str, file: str, deadline: Deadline) -> None:
         refusal = self._run([program, "-p", "-c", file], deadline)
@@ -149,17 +180,8 @@ class BirdDaemon:
             raise BgpRefused(refusal)
 
     def _end(self, command: str, deadline: Deadline) -> None:
-        if not self._socket.is_listening(deadline=deadline):
-            return
-        self._socket.ask(command, deadline=deadline)
-        ended = deadline.capped(_END_S)
-        self._wait(lambda: not self._is_answering(ended), ended, "it does not end")
-
-    def _is_answering(self, deadline: Deadline) -> bool:
-        try:
-            return self._socket.is_listening(deadline=deadline)
-        except Unavailable:  # it closes what is connected while it ends
-            return True
+        if self._socket.is_listening(deadline=deadline):
+            self._socket.end(command, deadline=deadline.capped(_END_S))
 
     def _wait(self, is_so: Callable[[], bool], deadline: Deadline, problem: str) -> None:
         while not is_so():
@@ -187,7 +209,7 @@ class BirdDaemon:
         return lines[-1] if lines else f"exit status {ended.returncode}"
 
     def _program(self) -> str:
-        found = self.executable or shutil.which(_EXECUTABLE) or shutil.which(_EXECUTABLE, path=_FOLDERS)
+        found = self.executable or _find_program()
         if found is None:
             raise ConfigurationError("the BGP daemon", _EXECUTABLE, "the program is not on this host: install bird2")
         return found
@@ -241,6 +263,22 @@ class BirdDaemon:
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
+
+
+def find_bird_problem(unit_dir: str) -> str:
+    """Why BIRD could not be started on this host, with what to do; empty if nothing is in its way.
+
+    ``unit_dir`` has the units of systemd.
+    """
+    if _find_program() is None:
+        return f"BIRD is not on this host, and {_NEEDED_WHERE}; run: {_INSTALLED_BY} && {_TURN_OFF}"
+    if any(os.path.lexists(f"{unit_dir}/{folder}.wants/bird.service") for folder in _WANTED_BY):
+        return f"Debian's BIRD starts by itself on this host, and netplug starts none beside it; run: {_TURN_OFF}"
+    return ""
+
+
+def _find_program() -> str | None:
+    return shutil.which(_EXECUTABLE) or shutil.which(_EXECUTABLE, path=_FOLDERS)
 
 
 def _find_other_bird() -> int | None:

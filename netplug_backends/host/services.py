@@ -1,4 +1,4 @@
-"""The node process as a service of systemd: its program, its units, and their removal."""
+"""The node process and its BIRD as services of systemd: the program, the units, and their removal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from netplug_core.cni.node_socket import DEFAULT_SOCKET
 from netplug_core.errors import ConfigurationError, Unavailable
 
 __all__ = [
-    "DEFAULT_PROGRAM", "OPTIONS_FILE", "PROGRAM", "SERVICE", "SOCKET", "UNITS", "install_node", "render_units",
-    "uninstall_node",
+    "BIRD_SERVICE", "DEFAULT_PROGRAM", "OPTIONS_FILE", "PROGRAM", "SERVICE", "SOCKET", "UNITS", "install_node",
+    "render_units", "uninstall_node",
 ]  # fmt: skip
 
 
@@ -30,9 +30,10 @@ __all__ = [
 
 SERVICE = "netplug-node.service"
 SOCKET = "netplug-node.socket"
+BIRD_SERVICE = "netplug-bird.service"
 
-UNITS = (SOCKET, SERVICE)
-"""The names of the units."""
+UNITS = (SOCKET, SERVICE, BIRD_SERVICE)
+"""The names of the units. The last one is never enabled: the node process starts it."""
 
 DEFAULT_PROGRAM = "/opt/netplug/bin/netplug-node"
 """Where the program is if the package is installed as its documentation says."""
@@ -66,6 +67,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=notify
+Environment=NETPLUG_BGP_UNIT={bird}
 EnvironmentFile=-{options_file}
 ExecStart={program} $NETPLUG_NODE_OPTIONS
 Restart=always
@@ -89,6 +91,37 @@ CapabilityBoundingSet=~CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_SYS_BOOT CAP_SYS_MODUL
 WantedBy=multi-user.target
 """
 
+_BIRD_SERVICE = """\
+[Unit]
+Description=BIRD of the netplug node process: speaks BGP with other nodes and with routers
+# The node process starts it where BGP is needed, and has written its configuration before.
+ConditionPathExists=/run/netplug/bird/bird.conf
+StartLimitIntervalSec=0
+
+[Service]
+Type=forking
+PIDFile=/run/netplug/bird/bird.pid
+# Once it runs, -R is there: started again, it keeps its routes until its peers have announced theirs.
+EnvironmentFile=-/run/netplug/bird/bird.env
+ExecStart=/usr/sbin/bird -c /run/netplug/bird/bird.conf -s /run/netplug/bird/bird.ctl -P /run/netplug/bird/bird.pid \
+  $BIRD_OPTIONS
+# Peers keep the routes of this node meanwhile. SIGTERM would withdraw them all at once.
+ExecStop=-/usr/sbin/birdc -s /run/netplug/bird/bird.ctl graceful restart
+KillMode=process
+KillSignal=SIGKILL
+# The node process ends it with success where BGP is not needed any more.
+Restart=on-failure
+RestartSec=1
+OOMScoreAdjust=-900
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW
+"""
+
 
 def render_units(program: str) -> dict[str, str]:
     """The text of each unit by its name, for a program at an absolute path.
@@ -100,7 +133,8 @@ def render_units(program: str) -> dict[str, str]:
         raise ConfigurationError("program", program, "a path of letters, digits and /._+:@- is needed in a unit")
     return {
         SOCKET: _SOCKET.format(path=DEFAULT_SOCKET),
-        SERVICE: _SERVICE.format(socket=SOCKET, options_file=OPTIONS_FILE, program=program),
+        SERVICE: _SERVICE.format(socket=SOCKET, bird=BIRD_SERVICE, options_file=OPTIONS_FILE, program=program),
+        BIRD_SERVICE: _BIRD_SERVICE,
     }
 
 
@@ -114,6 +148,7 @@ _LIBRARY = "prometheus_client"  # of the node process alone; the others are comp
 _HEAD = "# Written by `netplugctl install host --node`; for changes of yours: systemctl edit.\n"
 _RUNNING_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
 _TRIAL_TIMEOUT_S = 60.0
+_ENABLED = (SOCKET, SERVICE)
 
 
 def install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
@@ -135,7 +170,7 @@ def install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> 
         for unit, text in units.items():
             install_file(unit, text.encode(), OPEN_FILE_MODE)
             report(f"installed {unit}")
-    names = " ".join(UNITS)
+    names = " ".join(_ENABLED)
     where = "next" if _is_systemd_running() else "systemd does not run here; where it does"
     report(f"{where}: systemctl daemon-reload; systemctl enable {names}; systemctl restart {SERVICE}")
 
@@ -155,7 +190,7 @@ def uninstall_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -
     for link in _enabling_links(Path(unit_dir)):
         _remove(link, report, is_ours=True)
     if _is_systemd_running():
-        report(f"next: systemctl stop {' '.join(UNITS)}; systemctl daemon-reload")
+        report(f"next: systemctl stop {' '.join(_ENABLED)}; systemctl daemon-reload")
 
 
 def _find_problem(program: Path) -> str:

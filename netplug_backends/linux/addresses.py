@@ -16,10 +16,12 @@ from attrs import define, field
 
 from netplug_backends.linux.netlink import (
     MAIN_TABLE,
+    KernelRoute,
     NetlinkMessage,
     NetlinkSocket,
     decode_attributes,
     decode_route,
+    delete_route,
     encode_attribute,
     query_routes,
 )
@@ -30,7 +32,7 @@ from netplug_core.dataplane.routing import AddressState, HostAddress, HostInterf
 
 __all__ = [
     "BIRD_PROTOCOL", "NAME_S", "count_routes", "decode_host_address", "decode_host_link", "find_interfaces",
-    "find_source_address", "list_host_addresses", "list_host_links",
+    "find_source_address", "list_host_addresses", "list_host_links", "remove_routes",
 ]  # fmt: skip
 
 BIRD_PROTOCOL: Final = 12
@@ -225,10 +227,30 @@ def count_routes(protocol: int) -> int:
     Raises:
         KernelError: the kernel would not say.
     """
-
-    def decode(datagram: bytes, start: int, end: int) -> bool | None:
-        body = datagram[start:end]
-        return (body[_PROTOCOL_OFFSET] == protocol and decode_route(body).table == MAIN_TABLE) or None
-
     with NetlinkSocket.open() as kernel:
-        return sum(len(kernel.list_all(query_routes(family), decode)) for family in Family)
+        return sum(len(_list_routes(kernel, family, protocol)) for family in Family)
+
+
+def remove_routes(protocol: int) -> int:
+    """Remove the routes of the main table that have a protocol, in both families; return how many there were.
+
+    Raises:
+        KernelError: the kernel would not.
+    """
+    count = 0
+    with NetlinkSocket.open() as kernel:
+        for family in Family:
+            routes = _list_routes(kernel, family, protocol)
+            for route in routes:
+                kernel.send_one(delete_route(route, protocol)).require_success(errno.ESRCH, errno.ENOENT)
+            count += len(routes)
+    return count
+
+
+def _list_routes(kernel: NetlinkSocket, family: Family, protocol: int) -> list[KernelRoute]:
+    def decode(datagram: bytes, start: int, end: int) -> KernelRoute | None:
+        body = datagram[start:end]
+        route = decode_route(body) if body[_PROTOCOL_OFFSET] == protocol else None
+        return route if route is not None and route.table == MAIN_TABLE else None
+
+    return kernel.list_all(query_routes(family), decode)

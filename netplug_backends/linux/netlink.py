@@ -32,7 +32,8 @@ __all__ = [
     "MAIN_TABLE", "BatchError", "KernelLink", "KernelRoute", "NetlinkMessage", "NetlinkOutcome", "NetlinkProtocol",
     "NetlinkSocket", "RouteInsertion", "add_address", "add_neighbour", "add_route", "add_source_rule",
     "create_veth_pair",
-    "decode_attributes", "decode_link", "decode_namespace_id", "decode_route", "delete_link", "delete_rule_to_table",
+    "decode_attributes", "decode_link", "decode_namespace_id", "decode_route", "delete_link", "delete_route",
+    "delete_rule_to_table",
     "encode_attribute", "encode_nested", "encode_text", "has_mac", "interface_table", "iterate_attributes",
     "query_link", "query_link_by_index", "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
 ]  # fmt: skip
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
 _NEWADDR = 20
-_NEWROUTE, _GETROUTE = 24, 26
+_NEWROUTE, _DELROUTE, _GETROUTE = 24, 25, 26
 _NEWNEIGH = 28
 _NEWRULE, _DELRULE = 32, 33
 _GETNSID = 90
@@ -75,6 +76,7 @@ _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE, _FRA_PROTOCOL, _FR_ACT_TO_TABLE = 2, 6, 15,
 _RULE_PRIORITY = 32765  # the last before the main table's; without one, the kernel would add a rule again and again
 _RTN_UNICAST, _RTM_F_FIB_MATCH = 1, 0x2000
 _SCOPE = {RouteScope.GLOBAL: 0, RouteScope.LINK: 253}
+_SCOPE_NOWHERE = 255  # any, in a deletion
 _NETNSA_NSID, _NETNSA_FD = 1, 3
 
 _ATTRIBUTE = struct.Struct("=HH")
@@ -285,6 +287,16 @@ def query_routes(family: Family) -> NetlinkMessage:
     """List all routes of a family."""
     body = _RTMSG.pack(_AF[family], 0, 0, 0, 0, 0, 0, 0, 0)
     return NetlinkMessage(_GETROUTE, _REQUEST | _DUMP, body, lambda: f"listing {family} routes")
+
+
+def delete_route(route: KernelRoute, protocol: int) -> NetlinkMessage:
+    """Delete the route with this destination, metric and protocol from a table; its way does not matter."""
+    destination = route.destination
+    body = _RTMSG.pack(_AF[destination.family], destination.length, 0, 0, 0, protocol, _SCOPE_NOWHERE, 0, 0)
+    if destination.length:
+        body += encode_attribute(_RTA_DST, destination.first.packed)
+    body += _u32(_RTA_TABLE, route.table) + _u32(_RTA_PRIORITY, route.metric)
+    return NetlinkMessage(_DELROUTE, _REQUEST, body, lambda: f"deleting the route to {destination}")
 
 
 def _end(link: Link, end: InterfacePlan) -> bytes:

@@ -170,7 +170,8 @@ class Session:
     than root may write; ``install_executables`` and ``uninstall_executables`` get a folder of this host and
     report each step as a line, the first also which client to install: ``static``, ``python``, or ``built`` for the
     static one if it was built before. ``install_node`` and ``uninstall_node`` get a folder for the node process and one
-    for its units, and report likewise; ``find_host_problems`` gets that folder and says what else the host lacks,
+    for its units, and report likewise; ``remove_network`` takes off this host what connects it with other nodes;
+    ``find_host_problems`` gets that folder and says what else the host lacks,
     ``find_missing_plugins`` which plugins it lacks without which no pod starts.
     ``open_host_local_folder`` opens the folder of a network of host-local, perhaps a missing one.
     ``open_backend_of_cluster`` opens the cluster that settings lead to. ``default_config_file`` is the configuration
@@ -188,6 +189,7 @@ class Session:
     uninstall_executables: Callable[[str, Callable[[str], None]], None]
     install_node: Callable[[str, str, Callable[[str], None]], None]
     uninstall_node: Callable[[str, str, Callable[[str], None]], None]
+    remove_network: Callable[[Callable[[str], None]], None]
     find_host_problems: Callable[[str], tuple[str, ...]]
     find_missing_plugins: Callable[[str], tuple[str, ...]]
     open_host_local_folder: Callable[[str], HostLocalFolder]

@@ -223,7 +223,7 @@ class Installer:
     """``token`` is None outside a pod. ``find_text`` is the content of a file, None if it does not exist.
 
     ``pod_token_file`` is the file with the pod's own token, and ``host_name`` the machine's name. ``remove_network``
-    removes routes and tunnels between nodes.
+    removes what connects the host with other nodes.
     """
 
     arguments: InstallArguments

@@ -58,6 +58,7 @@ def make_session() -> Session:
         uninstall_executables=_uninstall_executables,
         install_node=_install_node,
         uninstall_node=_uninstall_node,
+        remove_network=_remove_network,
         find_host_problems=_find_host_problems,
         find_missing_plugins=_find_missing_plugins,
         open_host_local_folder=_open_host_local_folder,
@@ -101,18 +102,27 @@ def _uninstall_executables(bin_dir: str, report: Callable[[str], None]) -> None:
 
 
 def _install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
+    from netplug_backends.bird.process import find_bird_problem
     from netplug_backends.host.services import install_node
     from netplug_backends.linux.nftables import find_problem
 
     install_node(bin_dir, unit_dir, report)
     if problem := find_problem():
         report(f"warning: the node process programs no packet filter: {problem}")
+    if problem := find_bird_problem(unit_dir):
+        report(f"warning: {problem}")
 
 
 def _uninstall_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
     from netplug_backends.host.services import uninstall_node
 
     uninstall_node(bin_dir, unit_dir, report)
+
+
+def _remove_network(report: Callable[[str], None]) -> None:
+    from netplug_cli.wiring.node_network import remove_network
+
+    remove_network(os.environ, report)
 
 
 def _find_host_problems(bin_dir: str) -> tuple[str, ...]:

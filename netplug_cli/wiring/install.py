@@ -10,7 +10,6 @@ from functools import partial
 from netplug_backends.host.installing import HostFolders, ProgramsOfBundle, ProgramsOfEnvironment
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
-from netplug_backends.linux.routing import LinuxRouting
 from netplug_cli.install.arguments import InstallArguments, parse_arguments
 from netplug_cli.install.process import Installer, Programs
 from netplug_cli.logs import Logger
@@ -18,7 +17,6 @@ from netplug_cli.runtime.signals import StopSignals
 from netplug_cli.wiring.cni import open_log_file
 from netplug_cli.wiring.node_process import find_token_refresh
 from netplug_core.log import Level
-from netplug_core.reconcile.routes import plan_removal
 
 __all__ = ["main", "run"]
 
@@ -53,19 +51,15 @@ def run(arguments: Sequence[str], environ: Mapping[str, str], account_folder: st
             pod_token_file=f"{account_folder}/token",
             clock=SystemClock(),
             log=log,
-            remove_network=partial(_remove_network, report),
+            remove_network=partial(_remove_network, environ, report),
         ).run(signals.wakeup)
 
 
-def _remove_network(report: Callable[[str], None]) -> None:
-    """Remove routes and tunnels between nodes. Those of pods stay, and so does what other programs have made."""
-    with LinuxRouting.open() as kernel:
-        changes = plan_removal(kernel.read())
-        failed = kernel.apply(changes)
-    if failed:
-        raise failed[0].error
-    if changes:
-        report(f"removed: {len(changes)} routes, tunnels and neighbours of other nodes")
+def _remove_network(environ: Mapping[str, str], report: Callable[[str], None]) -> None:
+    # Loads what a node acts through, which an installation does not need.
+    from netplug_cli.wiring.node_network import remove_network
+
+    remove_network(environ, report)
 
 
 def _programs(arguments: InstallArguments, report: Callable[[str], None]) -> Programs:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from typing import Final
 
@@ -14,17 +14,20 @@ from attrs import frozen
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer, run_here
-from netplug_backends.linux.addresses import BIRD_PROTOCOL, count_routes
+from netplug_backends.linux.addresses import BIRD_PROTOCOL, count_routes, remove_routes
 from netplug_cli.node.bgp import NodeBgp
 from netplug_cli.wiring.backends import open_registry
-from netplug_core.clock import Deadline
+from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.bgp import BgpDaemon, BgpPlan, BgpStatus
 from netplug_core.datastore.view import View
 from netplug_core.hookspecs import BgpContext
 from netplug_core.log import Log
 from netplug_core.reconcile.peers import SecretName
 
-__all__ = ["DAEMON_VARIABLE", "FOLDER_VARIABLE", "ROUTER_ID_VARIABLE", "NodeContainer", "node_bgp"]
+__all__ = [
+    "DAEMON_VARIABLE", "FOLDER_VARIABLE", "ROUTER_ID_VARIABLE", "UNIT_VARIABLE", "NodeContainer", "node_bgp",
+    "remove_bgp",
+]  # fmt: skip
 
 DAEMON_VARIABLE: Final = "NETPLUG_BGP_DAEMON"
 """The BGP daemon: the name of a backend. ``bird`` unless given."""
@@ -32,11 +35,15 @@ DAEMON_VARIABLE: Final = "NETPLUG_BGP_DAEMON"
 FOLDER_VARIABLE: Final = "NETPLUG_BGP_DIR"
 """The folder for the files of the daemon, which has to be empty after the next start of the machine."""
 
+UNIT_VARIABLE: Final = "NETPLUG_BGP_UNIT"
+"""The service of systemd that runs the daemon, for its files in the default folder; without it this process does."""
+
 ROUTER_ID_VARIABLE: Final = "NETPLUG_ROUTER_ID"
 """An IPv4 address in place of the node's own, or ``hash``."""
 
 _DAEMON: Final = "bird"
 _FOLDER: Final = "/run/netplug/bird"
+_REMOVAL_S: Final = 30.0
 
 
 @frozen(kw_only=True)
@@ -63,14 +70,8 @@ def node_bgp(
 
     In a container the daemon is a program of the image, and its folder is the host's.
     """
-    clock, folder = SystemClock(), environ.get(FOLDER_VARIABLE) or _FOLDER
-    context = BgpContext(
-        folder=f"{container.host_root}{folder}",
-        clock=clock,
-        log=log,
-        count_routes=partial(count_routes, BIRD_PROTOCOL),
-    )
-    with open_registry().open_bgp(environ.get(DAEMON_VARIABLE) or _DAEMON, context) as daemon:
+    clock = SystemClock()
+    with _open_daemon(environ, container.host_root, clock, log) as daemon:
         yield NodeBgp(
             view=view,
             find_name=find_name,
@@ -79,6 +80,35 @@ def node_bgp(
             clock=clock,
             router_id=environ.get(ROUTER_ID_VARIABLE, ""),
         )
+
+
+def _open_daemon(
+    environ: Mapping[str, str], host_root: str, clock: Clock, log: Log
+) -> AbstractContextManager[BgpDaemon]:
+    folder = environ.get(FOLDER_VARIABLE) or _FOLDER
+    context = BgpContext(
+        folder=f"{host_root}{folder}",
+        clock=clock,
+        log=log,
+        count_routes=partial(count_routes, BIRD_PROTOCOL),
+        remove_routes=partial(remove_routes, BIRD_PROTOCOL),
+        unit=environ.get(UNIT_VARIABLE, "") if folder == _FOLDER else "",
+    )
+    return open_registry().open_bgp(environ.get(DAEMON_VARIABLE) or _DAEMON, context)
+
+
+def remove_bgp(environ: Mapping[str, str], log: Log) -> bool:
+    """End the BGP daemon of this machine, so that neither it nor any of its routes is left; whether it ran.
+
+    Raises:
+        NetplugError: it does not end, or the kernel keeps its routes.
+    """
+    clock = SystemClock()
+    deadline = Deadline.after(clock, _REMOVAL_S)
+    with _open_daemon(environ, "", clock, log) as daemon:
+        has_run = daemon.find_status(deadline=deadline) is not None
+        daemon.stop(deadline=deadline)
+    return has_run
 
 
 @frozen

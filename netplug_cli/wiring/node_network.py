@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
 from netplug_backends.linux.conntrack import LinuxConnections
-from netplug_backends.linux.nftables import NftablesRuleset
+from netplug_backends.linux.nftables import NftablesRuleset, find_problem
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
 from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
 from netplug_cli.node.packet_filter import ENDPOINTS_CHANGED, NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
@@ -34,20 +34,26 @@ from netplug_cli.node_status import NetworkStatus
 from netplug_cli.runtime.controllers import Reconciler, Runtime
 from netplug_cli.runtime.feed import StoreFeed
 from netplug_cli.wiring.backends import open_registry
-from netplug_cli.wiring.node_bgp import NodeContainer, node_bgp
+from netplug_cli.wiring.node_bgp import NodeContainer, node_bgp, remove_bgp
 from netplug_core.clock import Clock, Deadline, format_time
+from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import KernelEvents
+from netplug_core.dataplane.ruleset import DeleteTable
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
-from netplug_core.log import Log
+from netplug_core.log import Level, Log
 from netplug_core.netconf.model import BLOCK_IPAM
 from netplug_core.reconcile.controller import Source
 from netplug_core.reconcile.mtus import MTUSettings
+from netplug_core.reconcile.nat import FORMER_TABLE, NET_TABLE
+from netplug_core.reconcile.routes import plan_removal
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["BACKEND_VARIABLE", "NodeNetwork", "network_controllers", "node_network", "open_node_datastore"]
+__all__ = [
+    "BACKEND_VARIABLE", "NodeNetwork", "network_controllers", "node_network", "open_node_datastore", "remove_network",
+]  # fmt: skip
 
 BACKEND_VARIABLE = "NETPLUG_NETWORKING_BACKEND"
 """Who makes routes to other nodes. ``none``: another program does, and this process makes none. ``vxlan``: this process
@@ -200,6 +206,45 @@ def _clear_network_unavailable(
                 account.clear_network_unavailable(node, now=f"{format_time(clock.now_ns())[:19]}Z", deadline=deadline)
 
     container.run(clear)
+
+
+def remove_network(environ: Mapping[str, str], report: Callable[[str], None]) -> None:
+    """Take off this machine what connects it with other nodes: the BGP daemon, routes, tunnels and packet filter.
+
+    Routes of pods stay, and so does what other programs have made. No datastore is asked. A node process that runs
+    would make everything again. ``report`` gets a line for each step.
+
+    Raises:
+        NetplugError: something is left.
+    """
+
+    def log(_level: Level, message: str, /, **fields: object) -> None:
+        report(" ".join((message, *(f"{name}={value}" for name, value in fields.items()))))
+
+    if remove_bgp(environ, log):
+        report("removed: the BGP daemon")
+    with LinuxRouting.open() as kernel:
+        changes = plan_removal(kernel.read())
+        failed = kernel.apply(changes)
+    if failed:
+        raise failed[0].error
+    if changes:
+        report(f"removed: {len(changes)} routes, tunnels and neighbours of other nodes")
+    if not find_problem():
+        _remove_packet_filter(report)
+
+
+def _remove_packet_filter(report: Callable[[str], None]) -> None:
+    ruleset = NftablesRuleset()
+    for table in (NET_TABLE, FORMER_TABLE):
+        try:
+            is_there = ruleset.read(table) is not None
+        except KernelError as error:  # a kernel without nftables has no table either
+            report(f"the table {table} of the packet filter cannot be looked for: {error}")
+            continue
+        if is_there:
+            ruleset.apply(DeleteTable(table))
+            report(f"removed: the table inet {table} of the packet filter")
 
 
 def _wake(runtimes: Iterable[Runtime], source: Source) -> None:

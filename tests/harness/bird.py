@@ -22,7 +22,7 @@ from attrs import define, field, frozen
 
 from netplug_backends.bird.process import BirdDaemon
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.linux.addresses import BIRD_PROTOCOL, count_routes
+from netplug_backends.linux.addresses import BIRD_PROTOCOL, count_routes, remove_routes
 from netplug_backends.linux.netns import entered_namespace
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
@@ -103,8 +103,10 @@ class BirdNode:
         self.there(lambda: self.daemon.pause(deadline=new_deadline()))
 
     def pid(self) -> int:
-        """The process of its BIRD."""
-        return int(Path(f"{self.folder}/bird.pid").read_text())
+        """The process of its BIRD, which writes its number once it is in the background."""
+        file = Path(f"{self.folder}/bird.pid")
+        wait_until(lambda: bool(file.read_text()), "BIRD has written its number")
+        return int(file.read_text())
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send its BIRD a signal, and wait until it has ended."""
@@ -143,7 +145,7 @@ class BirdNode:
 
     def close(self) -> None:
         """End its BIRD, if it runs."""
-        with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+        with suppress(FileNotFoundError, ProcessLookupError):
             os.kill(self.pid(), signal.SIGKILL)
 
 
@@ -175,6 +177,7 @@ def open_bird_nodes(count: int) -> Iterator[tuple[BirdNode, ...]]:
                 clock=SystemClock(),
                 log=ignore_lines,
                 count_routes=partial(count_routes, BIRD_PROTOCOL),
+                remove_routes=partial(remove_routes, BIRD_PROTOCOL),
             )
             made = BirdNode(number, node, plug_in(node, switch, number), daemon)
             stack.callback(made.close)

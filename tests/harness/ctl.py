@@ -76,6 +76,7 @@ class ToolHarness:
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             install_node=lambda folder, units, report: report(f"installed the node process {folder}, {units}"),
             uninstall_node=lambda folder, units, report: report(f"removed the node process {folder}, {units}"),
+            remove_network=lambda report: report("removed the network"),
             open_host_local_folder=NetworkFiles,
             find_host_problems=lambda _folder: self.host_problems,
             find_missing_plugins=lambda _folder: self.missing_plugins,

@@ -204,6 +204,7 @@ class LabHarness:
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             install_node=lambda folder, _units, report: report(f"installed the node process {folder}"),
             uninstall_node=lambda folder, _units, report: report(f"removed the node process {folder}"),
+            remove_network=lambda report: report("removed the network"),
             clock=self.clock,
             chance=lambda: 0.5,
             new_uid=lambda: self.uid,

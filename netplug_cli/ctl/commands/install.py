@@ -22,6 +22,7 @@ from netplug_cli.ctl.commands.installation import (
     static_objects,
     validate,
 )
+from netplug_cli.ctl.commands.node import NoNodeProcess, OddNodeProcess, ask_node
 from netplug_cli.ctl.commands.resources import FILES
 from netplug_cli.ctl.manifests import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.ctl.session import session_of
@@ -29,6 +30,7 @@ from netplug_cli.ctl.tables import TABLE_OUTPUT, Column, Report, print_report, t
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Deadline
+from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.drain import change_pool
@@ -488,10 +490,30 @@ uninstall.add_command(uninstall_cluster)
 @_UNIT_DIR
 @click.pass_context
 def uninstall_host(context: click.Context, bin_dir: str, unit_dir: str) -> None:
-    """Remove the executables netplug and netplug-ipam from DIR, and the node process with its systemd units."""
+    """Remove the executables netplug and netplug-ipam from DIR, and the node process with its systemd units.
+
+    Then BIRD is ended, and routes to other nodes, tunnels and the packet filter are removed. A node process that still
+    runs would make them again: they stay then, and the exit status is 1. Pods keep their interfaces.
+    """
     session = session_of(context)
     try:
         session.uninstall_executables(bin_dir, click.echo)
         session.uninstall_node(bin_dir, unit_dir, click.echo)
+        running = _find_node_process(session)
+        if running is None:
+            session.remove_network(click.echo)
     except NetplugError as error:
         raise click.ClickException(str(error)) from error
+    if running is not None:
+        print_error(f"a node process still runs, {running}, so its routes are left; stop it, and repeat this command")
+        context.exit(1)
+
+
+def _find_node_process(session: Session) -> str | None:
+    """Which node process runs on this machine; None if none does."""
+    try:
+        return f"process {ask_node(session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET).pid}"
+    except NoNodeProcess:
+        return None
+    except OddNodeProcess as odd:
+        return str(odd)

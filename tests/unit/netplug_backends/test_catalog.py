@@ -47,7 +47,8 @@ def open_backend(interface: str, name: str, settings: DatastoreSettings) -> Abst
         return registry.open_host(name)
     if interface == "bgp":
         folder = f"{Path(settings.sqlite_path).parent}/bgp"
-        return registry.open_bgp(name, BgpContext(folder=folder, clock=CLOCK, log=ignore_line, count_routes=lambda: 0))
+        bgp = BgpContext(folder=folder, clock=CLOCK, log=ignore_line, count_routes=lambda: 0, remove_routes=lambda: 0)
+        return registry.open_bgp(name, bgp)
     with registry.open_datastore("memory", settings, CLOCK) as store:
         context = IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5, request=a_request())
         return registry.open_ipam(name, context)

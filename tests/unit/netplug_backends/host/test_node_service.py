@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host import services
-from netplug_backends.host.services import PROGRAM, SERVICE, SOCKET, UNITS, install_node, uninstall_node
+from netplug_backends.host.services import (
+    BIRD_SERVICE,
+    PROGRAM,
+    SERVICE,
+    SOCKET,
+    UNITS,
+    install_node,
+    uninstall_node,
+)
 from netplug_core.errors import ConfigurationError, Unavailable
 from tests.harness.waiting import EMERGENCY_STOP_S
 
@@ -50,7 +58,7 @@ def test_program_and_units_are_written_and_the_rest_is_said(bin_dir: Path, unit_
     files = [bin_dir / PROGRAM, *(unit_dir / name for name in UNITS)]
     assert reports[:-1] == [f"installed {file}" for file in files]
     assert reports[-1].removeprefix("next: ").removeprefix("systemd does not run here; where it does: ") == NEXT
-    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o755, 0o644, 0o644]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o755, 0o644, 0o644, 0o644]
     assert sorted(os.listdir(unit_dir)) == sorted(UNITS)
     service = (unit_dir / SERVICE).read_text()
     assert service.startswith("# Written by `netplugctl install host --node`")
@@ -79,7 +87,7 @@ def test_where_systemd_does_not_run_that_is_said(
     install_node(str(bin_dir), str(unit_dir), reports.append)
     assert reports[-1] == f"systemd does not run here; where it does: {NEXT}"
     uninstall_node(str(bin_dir), str(unit_dir), reports.append)
-    assert reports[-1] == f"removed {unit_dir / SERVICE}"
+    assert reports[-1] == f"removed {unit_dir / BIRD_SERVICE}"
 
 
 def test_it_may_be_repeated(bin_dir: Path, unit_dir: Path) -> None:
@@ -110,7 +118,7 @@ def test_everything_is_removed_with_the_links_that_enable_it(bin_dir: Path, unit
     reports: list[str] = []
     uninstall_node(str(bin_dir), str(unit_dir), reports.append)
     removed = [bin_dir / PROGRAM, *(unit_dir / name for name in UNITS), *links]
-    assert reports[:5] == [f"removed {file}" for file in removed]
+    assert reports[:6] == [f"removed {file}" for file in removed]
     assert not any(os.path.lexists(file) for file in removed)
 
 

@@ -2,7 +2,15 @@
 
 import pytest
 
-from netplug_backends.host.services import DEFAULT_PROGRAM, OPTIONS_FILE, SERVICE, SOCKET, UNITS, render_units
+from netplug_backends.host.services import (
+    BIRD_SERVICE,
+    DEFAULT_PROGRAM,
+    OPTIONS_FILE,
+    SERVICE,
+    SOCKET,
+    UNITS,
+    render_units,
+)
 from netplug_core.errors import ConfigurationError
 
 # Each gives a service namespaces of its own, in which it would not see those of pods or a configured file.
@@ -32,8 +40,18 @@ def test_the_socket_is_the_one_that_clients_ask_and_roots_alone() -> None:
     assert {"ListenStream=/run/netplug/node.sock", "SocketMode=0600"} <= set(lines)
 
 
-def test_the_service_shares_the_namespaces_of_the_host() -> None:
-    assert [line for line in lines_of(SERVICE) if line.partition("=")[0] in SEPARATING] == []
+@pytest.mark.parametrize("name", [SERVICE, BIRD_SERVICE])
+def test_the_services_share_the_namespaces_of_the_host(name: str) -> None:
+    assert [line for line in lines_of(name) if line.partition("=")[0] in SEPARATING] == []
+
+
+def test_bird_outlives_the_node_process_and_no_end_of_its_unit_withdraws_routes() -> None:
+    lines = lines_of(BIRD_SERVICE)
+    # Not SIGTERM; and after "down", by which the node process ends it, it is not started again.
+    assert {"KillMode=process", "KillSignal=SIGKILL", "Restart=on-failure"} <= set(lines)
+    assert "ExecStop=-/usr/sbin/birdc -s /run/netplug/bird/bird.ctl graceful restart" in lines
+    assert not [line for line in lines if line.startswith(("PartOf=", "BindsTo=", "WantedBy="))]
+    assert f"Environment=NETPLUG_BGP_UNIT={BIRD_SERVICE}" in lines_of(SERVICE)
 
 
 @pytest.mark.parametrize("program", ["relative/netplug-node", "/with a/space", "/with%/specifier", "/with$/value", ""])

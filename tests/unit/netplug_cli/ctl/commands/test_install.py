@@ -1,9 +1,14 @@
 """``install host`` and ``uninstall host``: the check of the environment comes first, and can be skipped."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
 from attrs import evolve
 
 from netplug_cli.ctl.main import run
 from netplug_cli.ctl.session import Session
+from netplug_cli.node_status import status_socket_of
 from netplug_core.errors import ConfigurationError, Unavailable
 from tests.harness.ctl import ToolHarness
 
@@ -19,7 +24,28 @@ def test_the_executables_are_installed_and_removed(harness: ToolHarness) -> None
     assert (harness.out, harness.err) == ("installed /opt/cni/bin, static\n", "")
     assert harness.run_command("uninstall", "host", "--bin-dir", "/opt/cni/bin") == 0
     removed = "removed /opt/cni/bin\nremoved the node process /opt/cni/bin, /etc/systemd/system\n"
-    assert (harness.out, harness.err) == (removed, "")
+    assert (harness.out, harness.err) == (f"{removed}removed the network\n", "")
+
+
+def test_the_network_of_a_node_process_that_runs_is_left_and_that_is_said(harness: ToolHarness) -> None:
+    socket_path = harness.folder / "node.sock"
+    harness.environ["NETPLUG_NODE_SOCKET"] = str(socket_path)
+    with closing(socket.socket(socket.AF_UNIX)) as listening, ThreadPoolExecutor(1) as pool:
+        listening.bind(status_socket_of(str(socket_path)))
+        listening.listen()
+        answered = pool.submit(answer_with_nonsense, listening)
+        assert harness.run_command("uninstall", "host", "--bin-dir", "/bin") == 1
+        answered.result()
+    assert "removed the network" not in harness.out
+    assert harness.err.startswith("netplugctl: a node process still runs, ")
+    assert harness.err.endswith("so its routes are left; stop it, and repeat this command\n")
+
+
+def answer_with_nonsense(listening: socket.socket) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 500 Odd\r\nContent-Length: 0\r\n\r\n")
 
 
 def test_the_node_process_comes_with_an_option(harness: ToolHarness) -> None:
