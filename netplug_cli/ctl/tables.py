@@ -307,7 +307,8 @@ class Report:
     """Rows below columns. Totals are shown in the text only: among the rows they would count twice.
 
     ``name`` is the member of the rows in JSON and YAML, ``facts`` are other members there: what is known besides the
-    rows. ``shown`` are the lines of the text where that is more, or something else, than a table; None for a table.
+    rows; without a name they have the rows in a form of their own. ``shown`` are the lines of the text where that is
+    more, or something else, than a table; None for a table.
     """
 
     columns: tuple[Column, ...]
@@ -341,7 +342,8 @@ class Report:
     def document(self) -> dict[str, object]:
         """The object that JSON and YAML show."""
         notes = {} if self.shown is not None else {"notes": list(self.notes)}
-        return {self.name: self.objects(), **self.facts, **notes}
+        rows = {self.name: self.objects()} if self.name else {}
+        return {**rows, **self.facts, **notes}
 
     def objects(self) -> list[dict[str, Value]]:
         """Each row as an object."""

@@ -33,8 +33,8 @@ from netplug_core.resources.ippool import IPPool
 
 __all__ = [
     "ApplyEffect", "Check", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "Condition", "DaemonSetState",
-    "FieldConflict", "IncompatibleCluster", "InstallationState", "NodeReport", "OperatorState", "Ownership", "PodState",
-    "PoolsFound", "Status", "Writing", "computed_spec", "judge",
+    "FieldConflict", "IncompatibleCluster", "InstallationState", "NodeReport", "ObjectEvent", "OperatorState",
+    "Ownership", "PodState", "PoolsFound", "Status", "Writing", "computed_spec", "judge",
 ]  # fmt: skip
 
 
@@ -184,6 +184,18 @@ class NodeReport:
 
 
 @frozen(kw_only=True)
+class ObjectEvent:
+    """An Event about an object: what happened, how often, when for the last time, and which process says so."""
+
+    last_seen: str
+    is_warning: bool
+    reason: str
+    message: str
+    component: str
+    count: int = 1
+
+
+@frozen(kw_only=True)
 class ClusterState:
     """What of netplug is in a cluster. ``definitions`` are names of CRDs, and whether they are established.
 
@@ -222,6 +234,13 @@ class Cluster(Protocol):
         """Delete the Installations and the components, unless that has begun; which of them are still there.
 
         An operator removes what it has installed before it lets an Installation go. Errors are those of ``read_state``.
+        """
+        ...
+
+    def find_events(self, kind: str, name: str, namespace: str, *, deadline: Deadline) -> tuple[ObjectEvent, ...]:
+        """The Events about an object, the newest last; errors are those of ``read_state``.
+
+        The namespace is empty for an object that is in none.
         """
         ...
 

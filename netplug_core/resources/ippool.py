@@ -140,10 +140,10 @@ def _require_prefix(prefix: object) -> None:
 class PoolCondition:
     """One condition of a pool's status, such as ``Allocatable``."""
 
-    type: str = field(metadata=member("type", TEXT))
-    status: str = field(metadata=member("status", TEXT))
-    reason: str = field(default="", metadata=member("reason", TEXT))
-    message: str = field(default="", metadata=member("message", TEXT))
+    type: str = field(metadata=member("type", TEXT, "what the condition is about, such as Allocatable"))
+    status: str = field(metadata=member("status", TEXT, "True, False or Unknown"))
+    reason: str = field(default="", metadata=member("reason", TEXT, "the cause in one word"))
+    message: str = field(default="", metadata=member("message", TEXT, "the cause for a person"))
     unknown_json: str = ""
 
 

@@ -26,8 +26,10 @@ __all__ = [
 class OrchestratorReference:
     """What one orchestrator (``k8s``) calls the machine."""
 
-    node_name: str = field(default="", metadata=member("nodeName", TEXT, is_always_written=True))
-    orchestrator: str = field(metadata=member("orchestrator", TEXT))
+    node_name: str = field(
+        default="", metadata=member("nodeName", TEXT, "name of the node there", is_always_written=True)
+    )
+    orchestrator: str = field(metadata=member("orchestrator", TEXT, "orchestrator that runs it; k8s for Kubernetes"))
     unknown_json: str = ""
 
 
@@ -38,11 +40,33 @@ class NodeBGP:
     The length of an address is that of the prefix of its interface: what lies within is reached without a router.
     """
 
-    ipv4_address: InterfaceAddress | None = field(default=None, metadata=member("ipv4Address", INTERFACE_ADDRESS))
-    ipv6_address: InterfaceAddress | None = field(default=None, metadata=member("ipv6Address", INTERFACE_ADDRESS))
-    as_number: int | None = field(default=None, metadata=member("asNumber", AS_NUMBER))
-    ipip_tunnel_address: Address | None = field(default=None, metadata=member("ipv4IPIPTunnelAddr", IP_ADDRESS))
-    route_reflector_cluster_id: str = field(default="", metadata=member("routeReflectorClusterID", TEXT))
+    ipv4_address: InterfaceAddress | None = field(
+        default=None,
+        metadata=member(
+            "ipv4Address",
+            INTERFACE_ADDRESS,
+            "address of the node, with the prefix length of its subnet, that other nodes send to",
+        ),
+    )
+    ipv6_address: InterfaceAddress | None = field(
+        default=None, metadata=member("ipv6Address", INTERFACE_ADDRESS, "the same of IPv6")
+    )
+    as_number: int | None = field(
+        default=None,
+        metadata=member("asNumber", AS_NUMBER, "AS number of the node; that of the BGPConfiguration unless given"),
+    )
+    ipip_tunnel_address: Address | None = field(
+        default=None,
+        metadata=member("ipv4IPIPTunnelAddr", IP_ADDRESS, "address of its IPIP tunnel; the node process assigns it"),
+    )
+    route_reflector_cluster_id: str = field(
+        default="",
+        metadata=member(
+            "routeReflectorClusterID",
+            TEXT,
+            "the node reflects routes of other nodes, as a member of this cluster of reflectors",
+        ),
+    )
     unknown_json: str = ""
 
 
@@ -50,8 +74,10 @@ class NodeBGP:
 class NodeInterface:
     """An interface of the node, with its addresses."""
 
-    name: str = field(metadata=member("name", TEXT))
-    addresses: tuple[Address, ...] = field(default=(), metadata=member("addresses", ListOf(IP_ADDRESS)))
+    name: str = field(metadata=member("name", TEXT, "name of the interface"))
+    addresses: tuple[Address, ...] = field(
+        default=(), metadata=member("addresses", ListOf(IP_ADDRESS), "addresses of the interface")
+    )
     unknown_json: str = ""
 
 
@@ -59,16 +85,36 @@ class NodeInterface:
 class NodeSpec:
     """What is known of a node. Tunnel addresses are those of its VXLAN devices; an empty MAC follows from its name."""
 
-    # fmt: off
-    bgp: NodeBGP | None = field(default=None, metadata=member("bgp", NodeBGP))
+    bgp: NodeBGP | None = field(
+        default=None, metadata=member("bgp", NodeBGP, "how other nodes reach it, and how it speaks BGP")
+    )
     orchestrator_references: tuple[OrchestratorReference, ...] = field(
-        default=(), metadata=member("orchRefs", ListOf(OrchestratorReference)))
-    vxlan_tunnel_address: Address | None = field(default=None, metadata=member("ipv4VXLANTunnelAddr", IP_ADDRESS))
-    vxlan_tunnel_mac: str = field(default="", metadata=member("vxlanTunnelMACAddr", MAC_ADDRESS))
-    vxlan_tunnel_address_v6: Address | None = field(default=None, metadata=member("ipv6VXLANTunnelAddr", IP_ADDRESS))
-    vxlan_tunnel_mac_v6: str = field(default="", metadata=member("vxlanTunnelMACAddrV6", MAC_ADDRESS))
-    interfaces: tuple[NodeInterface, ...] = field(default=(), metadata=member("interfaces", ListOf(NodeInterface)))
-    # fmt: on
+        default=(), metadata=member("orchRefs", ListOf(OrchestratorReference), "what orchestrators call the node")
+    )
+    vxlan_tunnel_address: Address | None = field(
+        default=None,
+        metadata=member("ipv4VXLANTunnelAddr", IP_ADDRESS, "address of its VXLAN tunnel; the node process assigns it"),
+    )
+    vxlan_tunnel_mac: str = field(
+        default="", metadata=member("vxlanTunnelMACAddr", MAC_ADDRESS, "hardware address of its VXLAN tunnel")
+    )
+    vxlan_tunnel_address_v6: Address | None = field(
+        default=None,
+        metadata=member(
+            "ipv6VXLANTunnelAddr", IP_ADDRESS, "address of its VXLAN tunnel of IPv6; the node process assigns it"
+        ),
+    )
+    vxlan_tunnel_mac_v6: str = field(
+        default="", metadata=member("vxlanTunnelMACAddrV6", MAC_ADDRESS, "hardware address of its VXLAN tunnel of IPv6")
+    )
+    interfaces: tuple[NodeInterface, ...] = field(
+        default=(),
+        metadata=member(
+            "interfaces",
+            ListOf(NodeInterface),
+            "interfaces of the node with their addresses; the node process writes them",
+        ),
+    )
     unknown_json: str = ""
 
 
@@ -76,7 +122,10 @@ class NodeSpec:
 class NodeStatus:
     """What the orchestrator says of a node: the ranges that it gave the node for its pods."""
 
-    pod_cidrs: tuple[Prefix, ...] = field(default=(), metadata=member("podCIDRs", ListOf(CIDR)))
+    pod_cidrs: tuple[Prefix, ...] = field(
+        default=(),
+        metadata=member("podCIDRs", ListOf(CIDR), "prefixes that the orchestrator has given the node for its pods"),
+    )
     unknown_json: str = ""
 
 
@@ -85,11 +134,13 @@ class NodeStatus:
 class Node:
     """A node as it is stored; pools select it by ``metadata.labels``."""
 
-    # fmt: off
     metadata: Metadata = field(metadata=member("metadata", Metadata))
-    spec: NodeSpec = field(default=NodeSpec(), metadata=member("spec", NodeSpec, is_always_written=True))
-    status: NodeStatus = field(default=NodeStatus(), metadata=member("status", NodeStatus, is_users=False))
-    # fmt: on
+    spec: NodeSpec = field(
+        default=NodeSpec(), metadata=member("spec", NodeSpec, "what is registered of the node", is_always_written=True)
+    )
+    status: NodeStatus = field(
+        default=NodeStatus(), metadata=member("status", NodeStatus, "what the orchestrator has written", is_users=False)
+    )
     unknown_json: str = ""
 
     def find_address(self, family: Family) -> InterfaceAddress | None:

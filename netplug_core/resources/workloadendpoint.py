@@ -32,8 +32,8 @@ _HOST_PREFIX: Final = Codec(_read_host_prefix, lambda address: str(cast("Address
 class IPNAT:
     """A floating address (``external``) that stands for one of the endpoint's own (``internal``)."""
 
-    internal: Address = field(metadata=member("internalIP", ADDRESS))
-    external: Address = field(metadata=member("externalIP", ADDRESS))
+    internal: Address = field(metadata=member("internalIP", ADDRESS, "address of the workload"))
+    external: Address = field(metadata=member("externalIP", ADDRESS, "address outside that is translated to it"))
     unknown_json: str = ""
 
 
@@ -41,11 +41,21 @@ class IPNAT:
 class EndpointPort:
     """A named or published port; ``protocol`` is TCP, UDP or SCTP, numbers of 0 and empty texts mean not set."""
 
-    protocol: str = field(metadata=member("protocol", TEXT))
-    port: int = field(metadata=member("port", NONNEGATIVE_INTEGER))
-    name: str = field(default="", metadata=member("name", TEXT))
-    host_port: int = field(default=0, metadata=member("hostPort", NONNEGATIVE_INTEGER, is_always_written=True))
-    host_ip: str = field(default="", metadata=member("hostIP", TEXT, is_always_written=True))
+    protocol: str = field(metadata=member("protocol", TEXT, "protocol of the port"))
+    port: int = field(metadata=member("port", NONNEGATIVE_INTEGER, "number of the port in the workload"))
+    name: str = field(default="", metadata=member("name", TEXT, "name of the port, which policies may use"))
+    host_port: int = field(
+        default=0,
+        metadata=member(
+            "hostPort", NONNEGATIVE_INTEGER, "port of the host that leads to it; 0 for none", is_always_written=True
+        ),
+    )
+    host_ip: str = field(
+        default="",
+        metadata=member(
+            "hostIP", TEXT, "address of the host for that port; empty for all of them", is_always_written=True
+        ),
+    )
     unknown_json: str = ""
 
 
@@ -57,21 +67,39 @@ class WorkloadEndpointSpec:
     resource's own name had to be encoded. ``interface_name`` is the host end; ``mac`` the container end's address.
     """
 
-    orchestrator: str = field(metadata=member("orchestrator", TEXT))
-    node: str = field(metadata=member("node", TEXT))
-    endpoint: str = field(metadata=member("endpoint", TEXT))
-    container_id: str = field(default="", metadata=member("containerID", TEXT))
-    pod: str = field(default="", metadata=member("pod", TEXT))
-    workload: str = field(default="", metadata=member("workload", TEXT))
-    service_account: str = field(default="", metadata=member("serviceAccountName", TEXT))
-    addresses: tuple[Address, ...] = field(default=(), metadata=member("ipNetworks", ListOf(_HOST_PREFIX)))
-    ip_nats: tuple[IPNAT, ...] = field(default=(), metadata=member("ipNATs", ListOf(IPNAT)))
-    profiles: tuple[str, ...] = field(default=(), metadata=member("profiles", ListOf(TEXT)))
-    interface_name: str = field(default="", metadata=member("interfaceName", TEXT))
-    mac: str = field(default="", metadata=member("mac", TEXT))
-    ports: tuple[EndpointPort, ...] = field(default=(), metadata=member("ports", ListOf(EndpointPort)))
+    orchestrator: str = field(metadata=member("orchestrator", TEXT, "who started the workload: k8s or cni"))
+    node: str = field(metadata=member("node", TEXT, "node that it runs on"))
+    endpoint: str = field(metadata=member("endpoint", TEXT, "interface in the workload, such as eth0"))
+    container_id: str = field(default="", metadata=member("containerID", TEXT, "id of its container or sandbox"))
+    pod: str = field(default="", metadata=member("pod", TEXT, "name of its pod"))
+    workload: str = field(default="", metadata=member("workload", TEXT, "name of the workload where it is no pod"))
+    service_account: str = field(default="", metadata=member("serviceAccountName", TEXT, "service account of its pod"))
+    addresses: tuple[Address, ...] = field(
+        default=(),
+        metadata=member(
+            "ipNetworks", ListOf(_HOST_PREFIX), "addresses of the workload, each with the length /32 or /128"
+        ),
+    )
+    ip_nats: tuple[IPNAT, ...] = field(
+        default=(), metadata=member("ipNATs", ListOf(IPNAT), "floating addresses that lead to it")
+    )
+    profiles: tuple[str, ...] = field(
+        default=(), metadata=member("profiles", ListOf(TEXT), "profiles whose labels and rules it gets")
+    )
+    interface_name: str = field(
+        default="", metadata=member("interfaceName", TEXT, "interface of the host that leads to it")
+    )
+    mac: str = field(default="", metadata=member("mac", TEXT, "hardware address in the workload"))
+    ports: tuple[EndpointPort, ...] = field(
+        default=(), metadata=member("ports", ListOf(EndpointPort), "named ports, and those of the host that lead to it")
+    )
     allowed_source_prefixes: tuple[str, ...] = field(
-        default=(), metadata=member("allowSpoofedSourcePrefixes", ListOf(TEXT))
+        default=(),
+        metadata=member(
+            "allowSpoofedSourcePrefixes",
+            ListOf(TEXT),
+            "source prefixes that it may send from besides its own addresses; not filtered yet",
+        ),
     )
     unknown_json: str = ""
 
@@ -82,7 +110,14 @@ class WorkloadEndpoint:
     """A workload endpoint as it is stored."""
 
     metadata: Metadata = field(metadata=member("metadata", Metadata))
-    spec: WorkloadEndpointSpec = field(metadata=member("spec", WorkloadEndpointSpec, is_always_written=True))
+    spec: WorkloadEndpointSpec = field(
+        metadata=member(
+            "spec",
+            WorkloadEndpointSpec,
+            "which workload it is, where it runs and which addresses it has",
+            is_always_written=True,
+        )
+    )
     unknown_json: str = ""
 
 

@@ -1,6 +1,6 @@
 """The tool over a store in memory: what a person types, and what comes back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
@@ -54,6 +54,7 @@ class ToolHarness:
     faults: dict[int, Fault] = field(factory=dict)
     opened_settings: list[DatastoreSettings] = field(factory=list)
     numbers: Iterator[int] = field(factory=lambda: count(1))
+    open_cluster: Callable[[DatastoreSettings], AbstractContextManager[Cluster]] = open_no_cluster
 
     @contextmanager
     def open_store(self, settings: DatastoreSettings) -> Iterator[Datastore]:
@@ -70,7 +71,7 @@ class ToolHarness:
             environ={"SQLITE_PATH": "/nowhere", "ETCD_PASSWORD": "hunter2", **self.environ},
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
-            open_backend_of_cluster=open_no_cluster,
+            open_backend_of_cluster=self.open_cluster,
             require_trusted_environment=lambda: None,
             install_executables=lambda folder, client, report: report(f"installed {folder}, {client}"),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),

@@ -104,6 +104,25 @@ def test_the_configuration_is_set_and_nodes_are_the_clusters(tool: ToolProcess, 
     assert tool("ipam", "show")
 
 
+def test_a_node_is_described_with_its_events(tool: ToolProcess, api_server: ApiServer) -> None:
+    make_node(api_server, "described")
+    assert tool("describe", "node", "described").endswith("Events:\n  <none>\n")
+    about = {"apiVersion": "v1", "kind": "Node", "name": "described", "uid": "1"}
+    for name, reason in (("described.1", "PluginsMissing"), ("described.2", "PluginsFound")):
+        event = {
+            "metadata": {"name": name},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": reason,
+            "message": "portmap",
+            "source": {"component": "netplug-node"},
+            "lastTimestamp": f"2026-11-28T10:00:0{name[-1]}Z",
+        }
+        api_server.request("POST", "/api/v1/namespaces/default/events", event)
+    shown = tool("describe", "node", "described").partition("Events:\n")[2].splitlines()
+    assert [line.split()[2] for line in shown[1:]] == ["PluginsMissing", "PluginsFound"]
+
+
 def test_profiles_are_the_clusters_namespaces_and_accounts(tool: ToolProcess, api_server: ApiServer) -> None:
     make_namespace(api_server, "tooled", labels={"team": "a"})
     assert "kns.tooled" in tool("get", "profiles")

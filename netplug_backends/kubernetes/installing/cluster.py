@@ -20,6 +20,7 @@ from netplug_backends.kubernetes.client.apiclient import (
     open_api_client,
 )
 from netplug_backends.kubernetes.client.objects import (
+    convert_objects,
     error_of_reply,
     get_object,
     list_objects,
@@ -42,6 +43,7 @@ from netplug_core.installation.cluster import (
     FieldConflict,
     InstallationState,
     NodeReport,
+    ObjectEvent,
     OperatorState,
     Ownership,
     PodState,
@@ -190,6 +192,20 @@ def read_reports(events: Sequence[Json], *, now_ns: int) -> tuple[NodeReport, ..
             message=excerpt(find_text(event, "message")),
         )
         for event in sorted(counting, key=lambda event: find_text(event, "lastTimestamp"))
+    )
+
+
+def read_event(event: Json) -> ObjectEvent:
+    """An Event of either API: older ones count, newer ones are a series, or have one time."""
+    counts = (find_member(event, "count"), find_member(event, "series", "count"))
+    times = ("lastTimestamp",), ("series", "lastObservedTime"), ("eventTime",), ("metadata", "creationTimestamp")
+    return ObjectEvent(
+        last_seen=next(filter(None, (find_text(event, *path) for path in times)), ""),
+        is_warning=find_text(event, "type") == "Warning",
+        reason=find_text(event, "reason"),
+        message=excerpt(find_text(event, "message")),
+        component=find_text(event, "source", "component") or find_text(event, "reportingComponent"),
+        count=next((count for count in counts if isinstance(count, int) and count > 0), 1),
     )
 
 
@@ -384,9 +400,11 @@ _SERVICE_CIDRS = "/apis/networking.k8s.io/v1/servicecidrs"
 _INSTALLATIONS = f"/apis/{INSTALLATION_API_VERSION}/installations"
 _SERVICES = ApiRequest("GET", "/api/v1/services", accept=METADATA_TYPE)
 _LINUX_NODES = ApiRequest("GET", NODES_PATH, {"labelSelector": "kubernetes.io/os=linux"})
+_EVENTS = "/api/v1/namespaces/{}/events"
+_NO_NAMESPACE = "default"  # where Kubernetes has the Events of what has no namespace
 _NODE_EVENTS = ApiRequest(
     "GET",
-    "/api/v1/namespaces/default/events",  # where Kubernetes has those of what has no namespace
+    _EVENTS.format(_NO_NAMESPACE),
     {"fieldSelector": f"involvedObject.kind=Node,source={NODE_ACCOUNT}"},
 )
 _OPERATOR_PODS = ApiRequest("GET", "/api/v1/pods", {"labelSelector": f"k8s-app={OPERATOR_LABEL}"})
@@ -438,6 +456,14 @@ class KubernetesCluster:
             if not is_being_deleted(one):
                 self._objects.delete(ref, find_text(one, "metadata", "uid"), deadline=deadline)
         return tuple(map(str, found))
+
+    def find_events(self, kind: str, name: str, namespace: str, *, deadline: Deadline) -> tuple[ObjectEvent, ...]:
+        """The Events about an object, the newest last."""
+        selector = f"involvedObject.kind={kind},involvedObject.name={name}"
+        path = _EVENTS.format(namespace or _NO_NAMESPACE)
+        request = ApiRequest("GET", path, {"fieldSelector": selector})
+        found, _ = convert_objects(self._client, request, read_event, deadline=deadline)
+        return tuple(sorted(found, key=lambda event: event.last_seen))
 
     def find_service_prefixes(self, *, deadline: Deadline) -> tuple[Prefix, ...]:
         """The prefixes of the addresses of services."""

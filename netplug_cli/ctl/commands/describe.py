@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -12,14 +13,14 @@ from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_kind
 from netplug_cli.ctl.commands.resources import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, selected_of
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, ReportFormat, text_cell
-from netplug_cli.formatting import escape_unprintable, format_count, print_error
+from netplug_cli.formatting import escape_unprintable, format_columns, format_count, print_error
 from netplug_core.clock import Deadline, format_time
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.decoding.codecs import Codec
 from netplug_core.decoding.tables import Field, ListOf, collect_members
-from netplug_core.errors import did_you_mean
+from netplug_core.errors import Unavailable, did_you_mean
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.read import find, list_all, read_utilization
 from netplug_core.ipam.reporting.usage import PoolUsage
@@ -33,6 +34,9 @@ from netplug_core.resources.node import Node
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.validation import resource_warnings
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+
+if TYPE_CHECKING:
+    from netplug_core.installation.cluster import Cluster
 
 __all__ = ["api_resources", "describe", "explain"]
 
@@ -152,7 +156,9 @@ def _codec_name(codec: object) -> str:
 def _text_of(member: Field) -> str:
     default = f" Default: {member.default}." if member.default else ""
     required = " Required." if member.is_required else ""
-    text = member.text.rstrip(".") or "no description"
+    codec: object = member.codec
+    inherited = _first_line(codec.__doc__) if isinstance(codec, type) else ""
+    text = (member.text or inherited).rstrip(".") or "no description"
     return f"{text[:1].upper()}{text[1:]}.{default}{required}"
 
 
@@ -181,7 +187,7 @@ _TIMEOUT_S = 600.0
 @ALL
 @click.pass_context
 def describe(context: click.Context, words: tuple[str, ...], namespace: str, *, is_all: bool) -> int:
-    """Show resources with what uses them, and what is unusual about them.
+    """Show resources with what uses them, what is unusual about them, and their last Events in Kubernetes.
 
     Without a NAME, all resources of the KIND are shown.
     """
@@ -190,7 +196,7 @@ def describe(context: click.Context, words: tuple[str, ...], namespace: str, *, 
     named = Named.of(words, "describe", namespace or DEFAULT_NAMESPACE, selected, is_all=is_every)
     session = session_of(context)
     status, is_first = 0, True
-    with session.open_datastore() as store:
+    with session.open_datastore() as store, _open_events(session) as find_events:
         deadline = Deadline.after(session.clock, _TIMEOUT_S)
         keys = find_keys(store, named, selected, deadline=deadline)
         for key, record in zip(keys, find(store, keys, deadline=deadline), strict=True):
@@ -202,6 +208,8 @@ def describe(context: click.Context, words: tuple[str, ...], namespace: str, *, 
                 click.echo()
             is_first = False
             for line in _description(store, record.value, deadline):
+                click.echo(line)
+            for line in find_events(record.value, deadline):
                 click.echo(line)
     if is_first and not status:
         print_error(f"no {named.kind.name}{selected.clause} found")
@@ -227,6 +235,53 @@ def _description(store: Datastore, resource: Resource, deadline: Deadline) -> It
     yield from _indented(tuple(_uses(store, resource, deadline)) or (_NONE,))
     yield "Problems:"
     yield from _indented(tuple(_problems(resource)) or (_NONE,))
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+_MAX_EVENTS = 10
+_EventLines = Callable[[Resource, Deadline], Iterator[str]]
+
+
+@contextmanager
+def _open_events(session: Session) -> Iterator[_EventLines]:
+    """What gives the section of Events of a resource; it is empty where the datastore is not in Kubernetes."""
+    if not session.settings().is_kubernetes:
+        yield lambda _resource, _deadline: iter(())
+        return
+    with session.open_cluster() as cluster:
+        yield lambda resource, deadline: _event_lines(cluster, resource, deadline)
+
+
+def _event_lines(cluster: Cluster, resource: Resource, deadline: Deadline) -> Iterator[str]:
+    yield "Events:"
+    try:
+        found = cluster.find_events(*_object_of(resource), deadline=deadline)
+    except Unavailable as error:
+        yield f"  they cannot be read: {escape_unprintable(str(error))}"
+        return
+    rows = [
+        (
+            event.last_seen,
+            "Warning" if event.is_warning else "Normal",
+            event.reason,
+            event.component,
+            f"{event.message} (x{event.count})" if event.count > 1 else event.message,
+        )
+        for event in found[-_MAX_EVENTS:]
+    ]
+    cells = [tuple(map(escape_unprintable, row)) for row in rows]
+    yield from _indented(
+        format_columns(("LAST SEEN", "TYPE", "REASON", "FROM", "MESSAGE"), cells) if rows else (_NONE,)
+    )
+
+
+def _object_of(resource: Resource) -> tuple[str, str, str]:
+    """The kind, name and namespace of the object that Events are about; for an endpoint it is its pod."""
+    if isinstance(resource, WorkloadEndpoint):
+        return "Pod", resource.spec.pod, resource.metadata.namespace
+    return kind_of(resource).name, resource.metadata.name, resource.metadata.namespace
 
 
 def _pairs(pairs: Labels) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
+from typing import cast
 
 import click
 from attrs import evolve, frozen
 
-from netplug_cli.ctl.documents import render_json, render_yaml
 from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, print_report, text_cell
 from netplug_cli.formatting import format_columns, format_duration
 from netplug_cli.node_status import (
     STATUS_PATH,
@@ -145,12 +146,16 @@ def node() -> None:
 _SOCKET = click.option(
     "--socket", metavar="PATH", help=f"Its socket for calls. Default: {SOCKET_VARIABLE}, otherwise {DEFAULT_SOCKET}."
 )
-_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+_NAMED_VALUES = (Column("NAME", "name"), Column("VALUE", "value"))
+_ROUTE_COLUMNS = (
+    Column("DESTINATION", "destination"), Column("WAY", "way"), Column("BECAUSE", "reason"),
+    Column("PROGRAMMED", "programmed"),
+)  # fmt: skip
 
 
 @node.command("status")
 @_SOCKET
-@_OUTPUT
+@REPORT_OUTPUT
 @click.pass_context
 def show_status(context: click.Context, socket: str | None, output: str) -> int:
     """Show whether the node process runs, and what it does.
@@ -160,19 +165,16 @@ def show_status(context: click.Context, socket: str | None, output: str) -> int:
     """
     session = session_of(context)
     status = ask_node(socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET)
-    if output == "text":
-        for line in _status_lines(status, session.clock.now_ns()):
-            click.echo(line)
-    else:
-        document = encode_status(status)
-        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    rows = _status_rows(status, session.clock.now_ns())
+    lines = tuple(_status_lines(status, rows))
+    print_report(_report_of(encode_status(status), rows, lines), output)
     is_connected = status.network is None or not status.network.problems
     return 0 if is_connected and not status.problems and not status.missing_plugins else 1
 
 
 @node.command("address")
 @_SOCKET
-@_OUTPUT
+@REPORT_OUTPUT
 @click.pass_context
 def show_address(context: click.Context, socket: str | None, output: str) -> int:
     """Show which addresses this node has registered, and how they were chosen.
@@ -184,19 +186,16 @@ def show_address(context: click.Context, socket: str | None, output: str) -> int
     status = ask_node(path)
     if status.registration is None:
         raise NotRegistered(path)
-    if output == "text":
-        for line in _address_lines(status.registration):
-            click.echo(line)
-    else:
-        document = encode_status(status)["registration"]
-        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    found = status.registration
+    rows = [(address.family, _address_text(address)) for address in found.addresses]
+    print_report(_report_of(_member(status, "registration"), rows, tuple(_address_lines(found))), output)
     return 1 if status.registration.problems else 0
 
 
 @node.command("routes")
 @click.option("--why", metavar="PREFIX", help="Only routes that cover this prefix or address, or lie within it.")
 @_SOCKET
-@_OUTPUT
+@REPORT_OUTPUT
 @click.pass_context
 def show_routes(context: click.Context, why: str | None, socket: str | None, output: str) -> int:
     """Show the routes of this node to pods of other nodes, and what each follows from.
@@ -212,14 +211,27 @@ def show_routes(context: click.Context, why: str | None, socket: str | None, out
         raise NoRoutes(path)
     wanted = None if why is None else _parse_prefix(why)
     routes = [each for each in network.routes if wanted is None or Prefix.parse(each.destination).overlaps(wanted)]
-    if output == "text":
-        for line in _route_lines(routes, network):
-            click.echo(line)
-    else:
-        document = encode_status(evolve(status, network=evolve(network, routes=tuple(routes))))["network"]
-        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    facts = _member(evolve(status, network=evolve(network, routes=tuple(routes))), "network")
+    cells = tuple(map(_route_row, routes))
+    lines = tuple(_route_lines(routes, network))
+    print_report(Report(_ROUTE_COLUMNS, cells, name="", facts=facts, shown=lines), output)
     is_whole = not network.obstacle and not network.problems and all(each.is_programmed for each in routes)
     return 0 if is_whole else 1
+
+
+def _report_of(facts: Mapping[str, object], rows: Sequence[tuple[str, str]], lines: tuple[str, ...]) -> Report:
+    """What is known of the node: as it was answered in JSON and YAML, as names and values in CSV."""
+    cells = tuple((text_cell(name.removesuffix(":")), text_cell(value)) for name, value in rows)
+    return Report(_NAMED_VALUES, cells, name="", facts=facts, shown=lines)
+
+
+def _member(status: NodeStatus, name: str) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", encode_status(status)[name])
+
+
+def _route_row(route: RouteStatus) -> tuple[Cell, ...]:
+    programmed = Cell(route.is_programmed, "" if route.is_programmed else "not yet")
+    return text_cell(route.destination), text_cell(route.way), text_cell(route.reason), programmed
 
 
 def _parse_prefix(text: str) -> Prefix:
@@ -252,9 +264,9 @@ def _address_text(address: AddressStatus) -> str:
     return f"{address.address} ({address.origin})" if address.address else "none"
 
 
-def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
+def _status_rows(status: NodeStatus, now_ns: int) -> list[tuple[str, str]]:
     calls, age_s = status.calls, max(0, now_ns - status.started_ns) / SECOND_NS
-    rows = [
+    return [
         ("Version:", status.version),
         ("PID:", str(status.pid)),
         ("Socket:", status.socket),
@@ -266,6 +278,9 @@ def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
         *_network_rows(status.network),
         *(("Missing plugin:", text) for text in status.missing_plugins),
     ]
+
+
+def _status_lines(status: NodeStatus, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     width = max(len(name) for name, _value in rows) + 1
     yield from (f"{name:{width}}{value}" for name, value in rows)
     if status.network is not None and status.network.peers:

@@ -18,6 +18,7 @@ from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.global_options import LOG_LEVELS, log_level_advice
 from netplug_cli.ctl.reports import ChangeReport, Verb, error_place
 from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, print_report, text_cell
 from netplug_cli.formatting import print_error
 from netplug_core.addressing import Prefix, PrefixIndex
 from netplug_core.clock import Deadline
@@ -448,10 +449,17 @@ class _Confirmed:
 _DIFFERENT, _FAILED = 1, 2
 
 
+_DIFF_COLUMNS = (
+    Column("KIND", "kind"), Column("NAMESPACE", "namespace"), Column("NAME", "name"), Column("CHANGE", "change"),
+    Column("SOURCE", "source"), Column("DIFF", "diff"),
+)  # fmt: skip
+
+
 @click.command()
 @FILES
+@REPORT_OUTPUT
 @click.pass_context
-def diff(context: click.Context, files: tuple[str, ...]) -> int:
+def diff(context: click.Context, files: tuple[str, ...], output: str) -> int:
     """Show what apply would change, as a unified diff of the YAML. Each document is compared with what is stored now.
 
     The exit status is 0 if nothing would change, 1 if something would, and 2 after an error.
@@ -459,15 +467,16 @@ def diff(context: click.Context, files: tuple[str, ...]) -> int:
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     try:
-        return _diff(session_of(context), files)
+        return _diff(session_of(context), files, output)
     except NetplugError as error:
         print_error(str(error))
         return _FAILED
 
 
-def _diff(session: Session, files: Sequence[str]) -> int:
+def _diff(session: Session, files: Sequence[str], output: str) -> int:
     manifests = require_manifests(files)
     status, neighbours = 0, PoolNeighbours()
+    rows, lines = list[tuple[Cell, ...]](), list[str]()
     with session.open_datastore() as store:
         for manifest in manifests:
             try:
@@ -476,10 +485,20 @@ def _diff(session: Session, files: Sequence[str]) -> int:
                 print_error(f"{error_place(manifest, error)}: {error}")
                 status = _FAILED
                 continue
-            for line in _diff_lines(found, manifest.source):
+            changed = tuple(_diff_lines(found, manifest.source))
+            if changed:
                 status = max(status, _DIFFERENT)
-                click.echo(line)
+            rows.append(_diff_row(found, manifest.source, changed))
+            lines += changed
+    print_report(Report(_DIFF_COLUMNS, tuple(rows), name="changes", shown=tuple(lines)), output)
     return status
+
+
+def _diff_row(found: Preview, source: str, changed: Sequence[str]) -> tuple[Cell, ...]:
+    change = "created" if found.before is None else "changed" if changed else "none"
+    metadata, kind = found.after.metadata, kind_of(found.after).name
+    texts = (kind, metadata.namespace, metadata.name, change, source, "\n".join(changed))
+    return tuple(map(text_cell, texts))
 
 
 def _diff_lines(found: Preview, source: str) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """``diff``: its output and its exit status."""
 
+import json
+
 from netplug_core.resources.ippool import ippool_key
 from tests.harness.ctl import ToolHarness
 
@@ -59,3 +61,15 @@ def test_what_cannot_be_read_or_asked_is_status_2(harness: ToolHarness) -> None:
     assert "unable to open the file" in harness.err
     assert harness.run_command("diff") == 2
     assert "Give at least one file" in harness.err
+
+
+def test_programs_get_a_row_for_each_document(harness: ToolHarness) -> None:
+    harness.run_command("create", "-f", harness.write_pools(POOL))
+    file = harness.write_pools(POOL, OTHER)
+    assert harness.run_command("diff", "-f", file, "-o", "json") == 1
+    same, new = json.loads(harness.out)["changes"]
+    assert (same["name"], same["change"], same["diff"]) == ("main", "none", "")
+    assert (new["kind"], new["name"], new["change"]) == ("IPPool", "other", "created")
+    assert new["diff"].startswith("--- IPPool(other) (not stored)\n")
+    assert harness.run_command("diff", "-f", file, "-o", "csv") == 1
+    assert harness.out.startswith(f"kind,namespace,name,change,source,diff\nIPPool,,main,none,{file}#1,\n")

@@ -1,13 +1,21 @@
 """Words of kubectl: ``describe``, ``explain``, ``wait``, ``config view`` and options of ``get``; their corner cases."""
 
 import json
+from contextlib import nullcontext
+from typing import cast
 
 import pytest
 import yaml
+from attrs import define, field
 
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.installation.cluster import Cluster, ObjectEvent
 from netplug_core.records import Create, Key
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.resources.kinds import KINDS, Resource
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.ctl import ToolHarness
 from tests.harness.resources import make_pool
 
@@ -99,6 +107,63 @@ def test_all_of_a_kind_are_described_and_none_is_said(pools: ToolHarness) -> Non
     assert pools.err == "netplugctl: no IPPool with labels that match 'x=y' found\n"
 
 
+@define
+class EventsOfACluster:
+    """A cluster of which only the Events are read."""
+
+    events: tuple[ObjectEvent, ...] = ()
+    asked: list[tuple[str, str, str]] = field(factory=list)
+
+    def find_events(self, kind: str, name: str, namespace: str, *, deadline: Deadline) -> tuple[ObjectEvent, ...]:
+        self.asked.append((kind, name, namespace))
+        if not self.events:
+            raise Unavailable("kubernetes", f"forbidden, {deadline}")
+        return self.events
+
+
+def in_kubernetes(pools: ToolHarness, cluster: EventsOfACluster) -> ToolHarness:
+    pools.environ |= {"DATASTORE_TYPE": "kubernetes"}
+    pools.open_cluster = lambda _settings: nullcontext(cast("Cluster", cluster))
+    return pools
+
+
+def an_event(minute: int, *, count: int = 1) -> ObjectEvent:
+    return ObjectEvent(
+        last_seen=f"2026-11-28T10:{minute:02}:00Z",
+        is_warning=count > 1,
+        reason="PluginsMissing",
+        message="portmap is\x1bmissing",
+        component="netplug-node",
+        count=count,
+    )
+
+
+def test_the_last_events_of_a_resource_are_shown(pools: ToolHarness) -> None:
+    cluster = EventsOfACluster(events=(*map(an_event, range(12)), an_event(30, count=3)))
+    assert in_kubernetes(pools, cluster).run_command("describe", "ippool", "a") == 0
+    shown = pools.out.partition("Events:\n")[2].splitlines()
+    assert len(shown) == 11
+    assert shown[0].split() == ["LAST", "SEEN", "TYPE", "REASON", "FROM", "MESSAGE"]
+    assert shown[1].split()[:2] == ["2026-11-28T10:03:00Z", "Normal"]
+    assert shown[-1].split()[1] == "Warning"
+    assert shown[-1].endswith("portmap is\\x1bmissing (x3)")
+    assert cluster.asked == [("IPPool", "a", "")]
+
+
+def test_an_endpoint_has_the_events_of_its_pod(pools: ToolHarness) -> None:
+    spec = WorkloadEndpointSpec(orchestrator="k8s", node="node-a", endpoint="eth0", pod="web-0")
+    endpoint = WorkloadEndpoint(metadata=Metadata(name="node--a-k8s-web--0-eth0", namespace="shop"), spec=spec)
+    pools.store_records(Create(WORKLOAD_ENDPOINT.key("shop", endpoint.metadata.name), endpoint))
+    cluster = EventsOfACluster(events=(an_event(1),))
+    assert in_kubernetes(pools, cluster).run_command("describe", "weps", "-n", "shop") == 0
+    assert cluster.asked == [("Pod", "web-0", "shop")]
+
+
+def test_a_description_is_whole_where_events_may_not_be_read(pools: ToolHarness) -> None:
+    assert in_kubernetes(pools, EventsOfACluster()).run_command("describe", "ippool", "a") == 0
+    assert "Events:\n  they cannot be read: " in pools.out
+
+
 # --- explain ---------------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +174,7 @@ def test_every_kind_is_explained(harness: ToolHarness, kind: object) -> None:
     assert harness.out.startswith(f"KIND:     {name}\n")
     assert "  metadata.labels <object>\n      Names and texts by which selectors find it.\n" in harness.out
     assert ".." not in harness.out
+    assert "No description." not in harness.out
 
 
 @pytest.mark.parametrize(
