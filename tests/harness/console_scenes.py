@@ -245,7 +245,7 @@ def a_profile(scene: Scene) -> None:
 
 def the_example_of(kind: str, file: str) -> Callable[[Scene], None]:
     """The document of a kind that the page shows above its block."""
-    page = (ROOT / "docs" / "netplugctl.md").read_text()
+    page = (ROOT / "docs" / "kinds" / f"{kind.lower()}.md").read_text()
     (text,) = re.findall(rf"```yaml\n([^`]*kind: {kind}\n[^`]*)```", page)
 
     def prepare(scene: Scene) -> None:
@@ -385,6 +385,7 @@ def the_repaired_files_of_lint(scene: Scene) -> None:
 
 
 _TOOL = "docs/netplugctl.md: netplugctl"
+_KINDS = "docs/kinds"
 _LINT = "docs/lint.md: netplugctl lint -f net.d"
 
 SCENES: Mapping[str, Callable[[Scene], None]] = {
@@ -400,16 +401,22 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_TOOL} get pools (2)": a_newer_cluster,
     f"{_TOOL} datastore migrate lock (2)": one_pool,
     f"{_TOOL} datastore migrate lock (3)": a_datastore_to_move,
-    f"{_TOOL} get profiles -o wide": a_profile,
-    f"{_TOOL} ipam configure --strictaffinity true --max-blocks-per-host 4": one_pool,
-    f"{_TOOL} create -f controllers.yaml": the_example_of("KubeControllersConfiguration", "controllers.yaml"),
-    f"{_TOOL} apply -f hostendpoint.yaml": the_example_of("HostEndpoint", "hostendpoint.yaml"),
-    f"{_TOOL} apply -f bgp.yaml": the_example_of("BGPConfiguration", "bgp.yaml"),
-    f"{_TOOL} apply -f peer.yaml": the_example_of("BGPPeer", "peer.yaml"),
-    f"{_TOOL} apply -f filter.yaml": the_example_of("BGPFilter", "filter.yaml"),
-    f"{_TOOL} apply -f nodeconfiguration.yaml": the_example_of("NodeConfiguration", "nodeconfiguration.yaml"),
-    f"{_TOOL} get nodes -o wide": a_node,
-    f"{_TOOL} delete node node-b": a_node_with_an_object_of_its_own,
+    f"{_KINDS}/profile.md: netplugctl get profiles -o wide": a_profile,
+    f"{_KINDS}/ipamconfiguration.md: netplugctl ipam configure --strictaffinity true --max-blocks-per-host 4": one_pool,
+    f"{_KINDS}/kubecontrollersconfiguration.md: netplugctl create -f controllers.yaml": the_example_of(
+        "KubeControllersConfiguration", "controllers.yaml"
+    ),
+    f"{_KINDS}/hostendpoint.md: netplugctl apply -f hostendpoint.yaml": the_example_of(
+        "HostEndpoint", "hostendpoint.yaml"
+    ),
+    f"{_KINDS}/bgpconfiguration.md: netplugctl apply -f bgp.yaml": the_example_of("BGPConfiguration", "bgp.yaml"),
+    f"{_KINDS}/bgppeer.md: netplugctl apply -f peer.yaml": the_example_of("BGPPeer", "peer.yaml"),
+    f"{_KINDS}/bgpfilter.md: netplugctl apply -f filter.yaml": the_example_of("BGPFilter", "filter.yaml"),
+    f"{_KINDS}/nodeconfiguration.md: netplugctl apply -f nodeconfiguration.yaml": the_example_of(
+        "NodeConfiguration", "nodeconfiguration.yaml"
+    ),
+    f"{_KINDS}/node.md: netplugctl get nodes -o wide": a_node,
+    f"{_KINDS}/node.md: netplugctl delete node node-b": a_node_with_an_object_of_its_own,
     f"{_TOOL} get pools -o name": two_pools,
     f"{_TOOL} get ippool/six node/node-a": two_pools_and_a_node,
     f"{_TOOL} apply -f pools.yaml --dry-run": pools_to_apply,
