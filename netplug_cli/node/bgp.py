@@ -27,6 +27,7 @@ from netplug_core.reconcile.peers import (
     Peering,
     SecretName,
     SessionHistory,
+    find_hopeless,
     find_secrets,
     find_use,
     plan_peers,
@@ -100,6 +101,7 @@ class NodeBgp:
     _facts: PeerFacts | None = field(default=None, init=False)
     _given: BgpPlan | None = field(default=None, init=False)
     _history: SessionHistory = field(default=SessionHistory(), init=False)
+    _hopeless: frozenset[str] = field(default=frozenset(), init=False)
     _passwords: dict[SecretName, _Password] = field(factory=dict, init=False)
 
     def controller(self) -> Controller[_Look | None, _Action]:
@@ -124,7 +126,7 @@ class NodeBgp:
             return "the BGP daemon does not run"
         if status.is_recovering:
             return "the BGP daemon restarts, and waits for the routes of its peers"
-        pending = self._history.pending(self.clock.monotonic())
+        pending = self._history.pending(self.clock.monotonic(), self._hopeless)
         return f"BGP sessions come up: {', '.join(pending)}" if pending else None
 
     def find_peers(self) -> tuple[PeerStatus, ...]:
@@ -153,7 +155,8 @@ class NodeBgp:
         is_pending = False
         if isinstance(plan, BgpPlan):
             self._history = self._history.observe(plan, self.status, now)
-            is_pending = bool(self._history.pending(now))
+            self._hopeless = find_hopeless(plan, facts.nodes)
+            is_pending = bool(self._history.pending(now, self._hopeless))
             if self.status is not None and self._given == plan:
                 problems = (*problems, *self._history.problems(plan, self.status, now))
                 is_pending = is_pending or self.status.is_recovering

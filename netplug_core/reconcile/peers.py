@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Final, TypeAlias
 
@@ -62,7 +63,7 @@ from netplug_core.selectors.grammar import parse
 
 __all__ = [
     "DEFAULT_AS_NUMBER", "LARGE_MESH", "PATIENCE_S", "NoBgp", "PeerFacts", "Peering", "SecretName",
-    "SessionHistory", "find_secrets", "find_use", "plan_peers", "routing_mode",
+    "SessionHistory", "find_hopeless", "find_secrets", "find_use", "plan_peers", "routing_mode",
 ]  # fmt: skip
 
 DEFAULT_AS_NUMBER: Final = 64512
@@ -638,6 +639,16 @@ PATIENCE_S: Final = 60.0
 """A session that does not come up in this time is a problem, and no reason to wait any longer."""
 
 
+def find_hopeless(plan: BgpPlan, nodes: Iterable[Node]) -> frozenset[str]:
+    """The sessions of the mesh with nodes of which the orchestrator says that they are not ready.
+
+    They are not waited for: a node that is down for good would keep every new one from being ready for a while.
+    """
+    unready = {one.metadata.name for one in nodes if one.status.is_ready is False}
+    mesh = (one for one in plan.sessions if one.name.startswith(_WORDS[_Rank.MESH]))
+    return frozenset(one.name for one in mesh if one.peer in unready)
+
+
 @frozen
 class SessionHistory:
     """Since when each session has been tried, and which were established once. Times are monotonic."""
@@ -652,9 +663,10 @@ class SessionHistory:
         since = {name: self.tried_since.get(name, now) for name in sorted(names)}
         return SessionHistory(since, frozenset((self.were_established | up) & names))
 
-    def pending(self, now: float) -> tuple[str, ...]:
-        """The sessions that are waited for: they were never established, and not tried for long."""
-        return tuple(name for name in self._never_established() if now < self.tried_since[name] + PATIENCE_S)
+    def pending(self, now: float, hopeless: AbstractSet[str] = frozenset()) -> tuple[str, ...]:
+        """The sessions that are waited for: they were never established, not tried for long, and not hopeless."""
+        tried = (name for name in self._never_established() if now < self.tried_since[name] + PATIENCE_S)
+        return tuple(name for name in tried if name not in hopeless)
 
     def problems(self, plan: BgpPlan, status: BgpStatus, now: float) -> tuple[Problem, ...]:
         """The sessions that are not established, although they were once, or have been tried for long."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
-from netplug_core.decoding.codecs import TEXT
+from netplug_core.decoding.codecs import BOOLEAN, TEXT
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Key, Kind
 from netplug_core.resources.fields import AS_NUMBER, CIDR, INTERFACE_ADDRESS, IP_ADDRESS, MAC_ADDRESS, FieldError
@@ -120,8 +120,14 @@ class NodeSpec:
 
 @frozen(kw_only=True)
 class NodeStatus:
-    """What the orchestrator says of a node: the ranges that it gave the node for its pods."""
+    """What the orchestrator says of a node: the ranges that it gave the node for its pods, and whether it is ready.
 
+    ``is_ready`` None: it says nothing of that.
+    """
+
+    is_ready: bool | None = field(
+        default=None, metadata=member("ready", BOOLEAN, "false where the orchestrator says that the node is not ready")
+    )
     pod_cidrs: tuple[Prefix, ...] = field(
         default=(),
         metadata=member("podCIDRs", ListOf(CIDR), "prefixes that the orchestrator has given the node for its pods"),

@@ -41,7 +41,7 @@ from netplug_backends.kubernetes.kinds.profiles import node_facts, sorted_labels
 from netplug_backends.kubernetes.names import API_DOMAIN, NODES_PATH, node_path
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
-from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.decoding.tables import DocumentOrigin, find_member
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION, KUBERNETES_ORCHESTRATOR
 from netplug_core.orchestrator.model import NodeFacts
@@ -68,6 +68,7 @@ __all__ = ["NodeStore", "PodAddressSource", "node_annotations", "node_record"]
 _LABELS, _ANNOTATIONS, _INTERFACES = (f"{API_DOMAIN}/{name}" for name in ("labels", "annotations", "Interfaces"))
 _REMEMBERED_LABELS = f"{API_DOMAIN}/kube-labels"  # those of the cluster, as another datastore remembers them
 _ROUTE_REFLECTOR, _AS_NUMBER = f"{API_DOMAIN}/RouteReflectorClusterID", f"{API_DOMAIN}/ASNumber"
+_UNREADY = ("False", "Unknown")
 _AS_NUMBERS, _AS_DIGITS = 2**32, 10  # RFC 6793
 _REASON = "the cluster's own nodes are the nodes"
 
@@ -193,13 +194,21 @@ def node_record(
     }
     mapping: dict[str, object] = {"kind": kind.name, "apiVersion": API_VERSION, "metadata": metadata}
     tunnels = () if address_source is PodAddressSource.POOLS else _tunnel_members(facts)
-    for path, value in (*_spec_members(facts), *tunnels):
+    unready = ((("status", "ready"), False),) if _is_unready(found) else ()
+    for path, value in (*_spec_members(facts), *tunnels, *unready):
         _set_member(mapping, path, value)
     try:
         value = from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
     except (ConfigurationError, RecursionError) as error:
         raise Malformed(f"{kind}({facts.name})", str(error)) from error
     return Record(kind.key(facts.name), value, revision_of(found))
+
+
+def _is_unready(found: Json) -> bool:
+    """Whether the cluster has noticed that the node does not work, or has lost sight of it."""
+    conditions = find_member(found, "status", "conditions")
+    listed = (one for one in (conditions if isinstance(conditions, list) else ()) if isinstance(one, Mapping))
+    return any(one.get("type") == "Ready" and one.get("status") in _UNREADY for one in listed)
 
 
 def _spec_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:

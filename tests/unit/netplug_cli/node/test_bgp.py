@@ -19,6 +19,7 @@ from netplug_core.reconcile.controller import Outcome, Problem
 from netplug_core.reconcile.peers import PATIENCE_S, PeerFacts, plan_peers
 from netplug_core.resources.bgp import BGP_FILTER, BGP_PEER, ClusterRoutingMode
 from netplug_core.resources.ippool import Encapsulation
+from netplug_core.resources.node import NodeStatus
 from tests.harness.network import NetworkHarness
 from tests.harness.routes import make_node, make_pool
 
@@ -186,6 +187,19 @@ def test_a_session_that_does_not_come_up_is_named_and_waited_for_no_longer(scene
     message = "the BGP session with b (192.0.2.2) is not established"
     assert outcome.problems == (Problem(message=message, cause="the peer does not answer"),)
     assert scene.node.bgp.find_pending() is None
+
+
+def test_a_node_that_is_not_ready_is_not_waited_for(scene: Scene) -> None:
+    scene.node.put_pool(PLAIN)
+    scene.node.put_node(evolve(B, status=NodeStatus(is_ready=False)))
+    scene.node.feed_once()
+    scene.look()
+    assert scene.look().look_again_s == CHECK_EVERY_S
+    assert scene.node.bgp.find_pending() is None
+    scene.node.put_node(B)
+    scene.node.feed_once()
+    scene.look()
+    assert scene.node.bgp.find_pending() == "BGP sessions come up: Mesh4_192_0_2_2"
 
 
 def test_a_daemon_that_recovers_is_waited_for(scene: Scene) -> None:

@@ -27,6 +27,7 @@ from netplug_core.reconcile.peers import (
     PeerFacts,
     Peering,
     SessionHistory,
+    find_hopeless,
     find_secrets,
     find_use,
     plan_peers,
@@ -45,7 +46,7 @@ from netplug_core.resources.bgp import (
 from netplug_core.resources.fields import LogSeverity
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeBGP, NodeSpec
+from netplug_core.resources.node import Node, NodeBGP, NodeSpec, NodeStatus
 from tests.harness.resources import resource_of
 
 PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
@@ -681,6 +682,16 @@ def test_a_session_is_waited_for_until_it_was_established_once_or_tried_for_long
     history = history.observe(TWO, status(), 102.0)
     assert history.pending(102.0) == (OF_3,), "a session that was established once is not waited for again"
     assert history.pending(100.0 + PATIENCE_S) == ()
+
+
+def test_a_session_of_the_mesh_with_a_node_that_is_not_ready_is_hopeless() -> None:
+    unready = evolve(node(2), status=NodeStatus(is_ready=False))
+    ready = evolve(node(3), status=NodeStatus(is_ready=True))
+    assert find_hopeless(TWO, (node(1), unready, ready)) == {OF_2}
+    assert find_hopeless(TWO, (node(2), node(3))) == frozenset(), "without a word about them all are waited for"
+    named = evolve(TWO, sessions=tuple(evolve(one, name=f"Node{one.name[4:]}") for one in TWO.sessions))
+    assert find_hopeless(named, (unready,)) == frozenset(), "what a BGPPeer asks for is waited for"
+    assert SessionHistory().observe(TWO, None, 100.0).pending(100.0, frozenset({OF_2})) == (OF_3,)
 
 
 def test_a_session_that_is_gone_from_the_plan_is_forgotten() -> None:

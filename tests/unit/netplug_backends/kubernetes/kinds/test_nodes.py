@@ -46,6 +46,14 @@ def test_s19_a_node_is_read_from_its_annotations() -> None:
     assert node["status"] == {"podCIDRs": ["10.0.0.0/24"]}
 
 
+@pytest.mark.parametrize("status, is_ready", [("False", False), ("Unknown", False), ("True", None), ("", None)])
+def test_a_node_that_the_cluster_calls_unready_is(status: str, *, is_ready: bool | None) -> None:
+    conditions = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": status}, "odd"]
+    record = node_record(NODE, {**found({}), "status": {"conditions": conditions}})
+    assert cast("Node", record.value).status.is_ready is is_ready
+    assert cast("Node", node_record(NODE, {**found({}), "status": {"conditions": None}}).value).status.is_ready is None
+
+
 def test_s20_a_tunnel_address_is_read_from_its_annotation() -> None:
     spec = cast("dict[str, object]", read({"IPv4IPIPTunnelAddr": "10.0.0.24"})["spec"])
     assert spec["bgp"] == {"ipv4IPIPTunnelAddr": "10.0.0.24"}
