@@ -34,7 +34,7 @@ from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Write
 from netplug_core.resources.ippool import AllowedUse, IPPool
-from netplug_core.simulation.allocator import CountingDatastore
+from netplug_core.simulation.simulator import CountingDatastore
 
 _BLOCKS = 1024
 _WITH_ROOM = 700
@@ -185,8 +185,7 @@ def _open(store: str) -> Iterator[Datastore]:
 
             yield stack.enter_context(closing(SqliteDatastore(address, clock=_CLOCK)))
         elif kind == "etcdv3":
-            from netplug_backends.etcdv3.datastore import EtcdDatastore
-            from netplug_backends.etcdv3.factory import client_from_settings
+            from netplug_backends.etcdv3.datastore import EtcdDatastore, client_from_settings
             from netplug_core.settings.model import DatastoreSettings
 
             settings = DatastoreSettings(etcd_endpoints=tuple(address.split(",")))

@@ -21,7 +21,7 @@ from attrs import frozen
 
 from benchmarks.measure import run
 from netplug_backends.host.machine import SystemClock
-from netplug_cli.ctl.help_texts import FOLDER
+from netplug_cli.ctl.main import FOLDER
 from netplug_cli.wiring.backends import open_datastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 
 import click
 
 __all__ = [
     "DURATION_UNITS", "column_widths", "escape_cells", "escape_unprintable", "format_bool", "format_columns",
-    "format_count", "format_duration", "format_json", "format_row", "print_error", "truncate",
+    "format_count", "format_duration", "format_json", "format_row", "parse_duration", "print_error", "truncate",
 ]  # fmt: skip
+
+
+# --- formatting ------------------------------------------------------------------------------------------------------
+
 
 DURATION_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 """Seconds of each unit of a duration, the largest first."""
@@ -93,3 +98,26 @@ def format_json(value: object, *, indent: int | None = None, separators: tuple[s
 def print_error(text: str) -> None:
     """Print one line on standard error, under the name of the tool; control characters are written out."""
     click.echo(f"netplugctl: {escape_unprintable(text)}", err=True)
+
+
+# --- durations -------------------------------------------------------------------------------------------------------
+
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_MAX_DIGITS = 6
+
+
+def parse_duration(text: str) -> int:
+    """Seconds, more than none, that are given as ``90s``, ``5m``, ``1h30m`` or ``2d``.
+
+    Raises:
+        click.BadParameter: they are not.
+    """
+    match = _DURATION.fullmatch(text)
+    numbers = match.groups(default="0") if match else ()
+    seconds = sum(
+        int(number[:_MAX_DIGITS]) * unit for number, unit in zip(numbers, DURATION_UNITS.values(), strict=False)
+    )
+    if not seconds or any(len(number) > _MAX_DIGITS for number in numbers):
+        raise click.BadParameter(f"{text!r} is not a duration; expected one such as 90s, 5m, 1h30m or 2d")
+    return seconds

@@ -30,8 +30,13 @@ if TYPE_CHECKING:
     )
     from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT
     from netplug_core.keys import Get, List, Record
-    from netplug_core.library.network import AssignOptions, Network, PoolOptions
-    from netplug_core.library.opening import OpenOptions, open  # noqa: A004  as its users write it: netplug_core.open
+    from netplug_core.library.network import (
+        AssignOptions,
+        Network,
+        OpenOptions,
+        PoolOptions,
+        open,  # noqa: A004  as its users write it: netplug_core.open
+    )
     from netplug_core.records import (
         AlreadyExists,
         CommitError,
@@ -78,8 +83,7 @@ _HOMES = {
     "ipam.allocation.request": ("AssignRequest", "Automatic", "ReleaseItem", "ReleaseRequest", "Shortfall", "Specific"),
     "ipam.protocol": ("IPAM", "NO_ENDPOINT"),
     "keys": ("Get", "List", "Record"),
-    "library.network": ("AssignOptions", "Network", "PoolOptions"),
-    "library.opening": ("OpenOptions", "open"),
+    "library.network": ("AssignOptions", "Network", "OpenOptions", "PoolOptions", "open"),
     "records": (
         "AlreadyExists",
         "CommitError",

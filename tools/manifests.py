@@ -20,10 +20,11 @@ from netplug_backends.kubernetes.installing.manifests import (
     operator_definitions,
     plugin_role,
     protection_objects,
+    shipped_objects,
     static_manifest,
 )
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.ctl.manifests import (
+from netplug_cli.ctl.yaml_documents import (
     ADMISSION_MANIFEST,
     CRD_BUNDLES,
     OPERATOR_MANIFEST,
@@ -31,7 +32,6 @@ from netplug_cli.ctl.manifests import (
     STATIC_FOLDER,
     render_manifest,
 )
-from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core import __version__
 from netplug_core.installation.static import Method
 from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema

@@ -14,8 +14,7 @@ from pathlib import Path
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.help_texts import FOLDER, HELP_WIDTH, file_name
-from netplug_cli.ctl.main import netplugctl
+from netplug_cli.ctl.main import FOLDER, HELP_WIDTH, file_name, netplugctl
 
 _ROOT = Path(__file__).resolve().parents[1]
 PAGE = _ROOT / "docs" / "netplugctl-reference.md"

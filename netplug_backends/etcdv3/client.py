@@ -8,16 +8,23 @@ some seconds. The members come from a list of endpoints here, or from DNS (``dis
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 from attrs import frozen
 
-from netplug_backends.etcdv3.failures import CallFailed, CallFailure
-from netplug_backends.etcdv3.operations import RangeRead, Txn, TxnResult, WatchBatch, WatchStart
-from netplug_backends.etcdv3.resolver import require_resolvable
+from netplug_backends.etcdv3.operations import (
+    CallFailed,
+    CallFailure,
+    RangeRead,
+    Txn,
+    TxnResult,
+    WatchBatch,
+    WatchStart,
+)
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.clock import Clock, Deadline
@@ -27,8 +34,40 @@ from netplug_core.settings.endpoints import EtcdEndpoint
 
 __all__ = [
     "ClientClosed", "EtcdClient", "FutureRevision", "MemberSource", "NoSpaceLeft", "RandomBelow",
-    "RevisionUnavailable", "StaticMembers",
+    "RevisionUnavailable", "StaticMembers", "require_resolvable",
 ]  # fmt: skip
+
+
+# --- resolver --------------------------------------------------------------------------------------------------------
+
+
+def require_resolvable(host: str, port: int, deadline: Deadline) -> None:
+    """Return if the host has an address. The system's resolver has no timeout, so a thread may be abandoned.
+
+    Raises:
+        OSError: it has none, or no name server answered by the deadline.
+    """
+    answer: list[OSError | None] = []
+
+    def resolve() -> None:
+        try:
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            answer.append(error)
+        except UnicodeError as error:  # a label of the name is too long
+            answer.append(OSError(str(error)))
+        else:
+            answer.append(None)
+
+    thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
+    thread.start()
+    thread.join(deadline.remaining_s)
+    problem = answer[0] if answer else TimeoutError("no name server answered by the deadline")
+    if problem is not None:
+        raise problem
+
+
+# --- client ----------------------------------------------------------------------------------------------------------
 
 
 # --- endpoints -------------------------------------------------------------------------------------------------------

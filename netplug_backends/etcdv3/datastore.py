@@ -1,22 +1,35 @@
 """The datastore in an etcd cluster: a read is one transaction of range reads, a commit one of comparisons and writes.
 
-Constructing does not connect. A record's revision is the store's revision of its last change; a kind's revision is the
-store's revision at the moment of the read.
+Constructing does not connect, but refuses unusable settings. A record's revision is the store's revision of its last
+change; a kind's revision is the store's revision at the moment of the read. A watch begins at such a revision.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import zip_longest
+from threading import Event
+from typing import Final
 
-from attrs import evolve
+from attrs import define, evolve, field, frozen
 
-from netplug_backends.etcdv3.client import EtcdClient, NoSpaceLeft
+from netplug_backends.etcdv3.client import (
+    ClientClosed,
+    EtcdClient,
+    FutureRevision,
+    MemberSource,
+    NoSpaceLeft,
+    RevisionUnavailable,
+    StaticMembers,
+)
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, NO_RECORDS, STORE_ID_KEY, Layout
 from netplug_backends.etcdv3.operations import (
     Compare,
     DeleteKey,
+    KeyEvent,
     KeyRange,
     KeyValue,
     ModRevisionIs,
@@ -26,13 +39,14 @@ from netplug_backends.etcdv3.operations import (
     RangeResult,
     Txn,
     TxnResult,
+    WatchStart,
 )
-from netplug_backends.etcdv3.watch import EtcdRevision, EtcdWatcher, get_etcd_revision
-from netplug_core.clock import Deadline
+from netplug_backends.etcdv3.tls import Credentials
+from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, CredentialsInUse, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KeyCondition, Mutation, condition_error, fold_writes
 from netplug_core.encoding.stored_json import ValueCodec
-from netplug_core.errors import InvariantBroken, Unavailable
+from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
 from netplug_core.names import InvalidName
 from netplug_core.records import (
     MAX_COMMIT_WRITES,
@@ -49,10 +63,142 @@ from netplug_core.records import (
     Revision,
     Snapshot,
     WatchEvent,
+    WatchExpired,
     Write,
 )
+from netplug_core.settings.endpoints import parse_endpoints
+from netplug_core.settings.model import DatastoreSettings, refuse_endpoints_beside_srv
 
-__all__ = ["EtcdDatastore"]
+__all__ = [
+    "EtcdDatastore", "EtcdRevision", "EtcdWatcher", "client_from_settings", "datastore_from_settings",
+    "find_etcd_revision", "get_etcd_revision",
+]  # fmt: skip
+
+
+# --- watch -----------------------------------------------------------------------------------------------------------
+
+
+# --- revisions -------------------------------------------------------------------------------------------------------
+
+
+_TEXT: Final = re.compile(r"([1-9][0-9]{0,17})(?:\.([1-9][0-9]{0,3}))?(@?)", re.ASCII)
+
+
+@frozen(order=True)
+class EtcdRevision:
+    """A revision of the store; ``delivered`` counts the changes of it that a watch has delivered, 0 for all.
+
+    ``is_legacy`` belongs to the record that has the revision: its key is a legacy key.
+    """
+
+    number: int
+    delivered: int = 0
+    is_legacy: bool = False
+
+    @property
+    def delivered_up_to(self) -> int:
+        """The newest revision of which all changes were delivered."""
+        return self.number - 1 if self.delivered else self.number
+
+    @property
+    def revision(self) -> Revision:
+        """The revision as a text."""
+        text = f"{self.number}.{self.delivered}" if self.delivered else str(self.number)
+        return Revision(f"{text}@" if self.is_legacy else text)
+
+
+def find_etcd_revision(revision: Revision) -> EtcdRevision | None:
+    """The revision that a text encodes; None if it is not a revision of etcd's."""
+    found = _TEXT.fullmatch(revision)
+    return None if found is None else EtcdRevision(int(found[1]), int(found[2] or 0), is_legacy=bool(found[3]))
+
+
+def get_etcd_revision(revision: Revision, *, where: object) -> EtcdRevision:
+    """The revision that a text encodes, which ``where`` has.
+
+    Raises:
+        ConfigurationError: the text is not a revision of etcd's.
+    """
+    position = find_etcd_revision(revision)
+    if position is None:
+        raise ConfigurationError(f"{where}: resourceVersion", revision, "etcd's revisions are numbers from 1")
+    return position
+
+
+# --- watch -----------------------------------------------------------------------------------------------------------
+
+
+_RETRY_DELAY_S = 0.1
+
+
+@define
+class _WatchedKind:
+    """A kind, and the revision up to which its changes were delivered."""
+
+    kind: Kind[object]
+    revision: EtcdRevision
+
+    def undelivered(self, events: Sequence[KeyEvent]) -> Iterator[tuple[KeyEvent, EtcdRevision]]:
+        """Those of some changes that were not delivered yet, each with the revision after it."""
+        count, number = 0, 0
+        delivered = self.revision
+        for change, next_change in zip_longest(events, events[1:]):
+            count = count + 1 if change.mod_revision == number else 1
+            number = change.mod_revision
+            if number > delivered.number or count > delivered.delivered:
+                is_last = next_change is None or next_change.mod_revision != number
+                yield change, EtcdRevision(number, 0 if is_last else count)
+
+
+@define(eq=False, repr=False)
+class EtcdWatcher:
+    """Watches one store."""
+
+    _client: EtcdClient
+    _layout: Layout = field(kw_only=True, alias="layout")
+    _codec: ValueCodec = field(kw_only=True, alias="codec")
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Changes after the revisions given, until the client is closed; see ``Datastore.watch``."""
+        closing = self._client.closing
+        watched = [_WatchedKind(kind, _start_revision(revision)) for kind, revision in start.items()]
+        while watched and not deadline.has_passed:
+            try:
+                yield from self._changes_from_member(watched, deadline, closing)
+            except ClientClosed:
+                return
+            except FutureRevision as error:
+                raise WatchExpired(max(each.revision for each in watched).revision) from error
+            except RevisionUnavailable as error:
+                raise WatchExpired(min(each.revision for each in watched).revision) from error
+            # The connection was lost. Pause: the cause may affect the next member too.
+            deadline.clock.sleep(min(_RETRY_DELAY_S, deadline.remaining_s))
+
+    def _changes_from_member(
+        self, watched: Sequence[_WatchedKind], deadline: Deadline, closing: Event
+    ) -> Iterator[WatchEvent[object]]:
+        """The changes from one member, until the connection is lost."""
+        starts = [WatchStart(self._layout.list_range(each.kind), each.revision.delivered_up_to + 1) for each in watched]
+        for batch in self._client.watch(starts, deadline=deadline, closing=closing):
+            each = watched[batch.index]
+            for change, position in each.undelivered(batch.events):
+                key = self._layout.find_key(each.kind, change.key)
+                if key is not None:
+                    value = None if change.value is None else self._codec.decode(key, change.value)
+                    each.revision = position
+                    reached = evolve(position, is_legacy=self._layout.is_legacy(each.kind, change.key))
+                    yield WatchEvent(key, value, reached.revision)
+
+
+def _start_revision(revision: Revision) -> EtcdRevision:
+    position = find_etcd_revision(revision)
+    if position is None:
+        raise WatchExpired(revision)
+    return position
+
+
+# --- datastore -------------------------------------------------------------------------------------------------------
+
 
 _KEPT_KEYS, _KEPT_CHECKS = 1024, 256  # a full node has some 10 blocks, and 110 handles and endpoints
 _COMMIT_ATTEMPTS = 4  # of a commit that replaces records which are marked as deleted
@@ -324,3 +470,30 @@ def _holds(compare: Compare, found: RangeResult) -> bool:
 
 def _path(record: Record[object]) -> tuple[str, ...]:
     return record.key.path
+
+
+# --- factory ---------------------------------------------------------------------------------------------------------
+
+
+def datastore_from_settings(settings: DatastoreSettings, *, clock: Clock) -> EtcdDatastore:
+    """The datastore that the settings name; errors as for ``client_from_settings``."""
+    return EtcdDatastore(client_from_settings(settings, clock=clock))
+
+
+def client_from_settings(settings: DatastoreSettings, *, clock: Clock) -> EtcdClient:
+    """The client of the cluster that the settings name; nothing is sent yet.
+
+    Raises:
+        ConfigurationError: an endpoint, a domain, a key or a certificate is missing, unusable, or given twice.
+    """
+    credentials = Credentials(settings)
+    return EtcdClient(_member_source(settings), credentials, clock=clock)
+
+
+def _member_source(settings: DatastoreSettings) -> MemberSource:
+    refuse_endpoints_beside_srv(settings.etcd_endpoints, settings.etcd_discovery_srv, "etcd_discovery_srv")
+    if settings.etcd_discovery_srv:
+        from netplug_backends.etcdv3.discovery import SrvMembers  # loads dnspython, which few clusters need
+
+        return SrvMembers(settings.etcd_discovery_srv)
+    return StaticMembers(parse_endpoints(settings.etcd_endpoints, settings.etcd_endpoints_source))

@@ -33,7 +33,7 @@ def netplug_open_datastore(
     if name != "etcdv3":
         return None
     try:
-        from netplug_backends.etcdv3.factory import datastore_from_settings
+        from netplug_backends.etcdv3.datastore import datastore_from_settings
 
         return closing(datastore_from_settings(settings, clock=clock))
     except ModuleNotFoundError as error:

@@ -14,8 +14,9 @@ from typing import Any, assert_never
 from urllib.parse import quote, unquote
 
 from netplug_backends.etcdv3 import messages
-from netplug_backends.etcdv3.failures import CallFailed, CallFailure, classify, find_failure
 from netplug_backends.etcdv3.operations import (
+    CallFailed,
+    CallFailure,
     Compare,
     DeleteKey,
     KeyEvent,
@@ -30,6 +31,8 @@ from netplug_backends.etcdv3.operations import (
     TxnResult,
     WatchBatch,
     WatchStart,
+    classify,
+    find_failure,
 )
 from netplug_backends.etcdv3.tls import TlsMaterial, find_system_roots
 from netplug_core.clock import Clock, Deadline

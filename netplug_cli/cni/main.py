@@ -23,7 +23,7 @@ from netplug_core.cni.dispatch import (
 
 if TYPE_CHECKING:
     from netplug_cli.logs import OpenLogFile
-    from netplug_core.flows.cni.answer import OpenWorld
+    from netplug_core.flows.cni.call import OpenWorld
 
 __all__ = ["serve"]
 
@@ -67,7 +67,7 @@ def _answer(
     from contextlib import closing
 
     from netplug_cli.logs import Logger
-    from netplug_core.flows.cni.answer import answer
+    from netplug_core.flows.cni.call import answer
 
     with closing(Logger(invocation.identity.plugin.log_name, open_log_file)) as log:
         return answer(invocation, open_world, log=log, is_own_namespace=is_own_namespace)

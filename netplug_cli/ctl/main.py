@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import Abort
 
+from netplug_backends.host.atomic_files import read_file
 from netplug_cli.ctl.global_options import COMPLETE_VARIABLE, global_options, remember_option
-from netplug_cli.ctl.help_texts import find_help
 from netplug_cli.formatting import print_error
 
 if TYPE_CHECKING:
@@ -26,7 +27,47 @@ if TYPE_CHECKING:
 
     from netplug_cli.ctl.session import Session
 
-__all__ = ["run"]
+__all__ = [
+    "FOLDER", "HELP_WIDTH", "file_name", "find_help", "run",
+]  # fmt: skip
+
+
+# --- help texts ------------------------------------------------------------------------------------------------------
+
+
+FOLDER = os.path.join(os.path.dirname(__file__), "help")
+"""Where the files are: one for each command and for each group of commands."""
+
+HELP_WIDTH = 80
+"""The width of the terminal that the files are written for; click never uses more."""
+
+_OPTIONS = ("-h", "--help")
+
+
+def file_name(words: Sequence[str]) -> str:
+    """The name of the file with the help of a command; a word of a command has no dot."""
+    return f"{'.'.join(words)}.txt"
+
+
+def find_help(argv: Sequence[str]) -> str | None:
+    """The help that a command line asks for, if it is words of a command and the option for help, and nothing else.
+
+    None for any other command line, for a command without a file, and on a narrow terminal, for which click breaks
+    the lines.
+    """
+    *words, last = argv or ("",)
+    if last not in _OPTIONS or not all(word.replace("-", "").isalpha() for word in words):
+        return None
+    if shutil.get_terminal_size().columns < HELP_WIDTH:
+        return None
+    try:
+        return read_file(os.path.join(FOLDER, file_name(words))).decode()
+    except FileNotFoundError:
+        return None
+
+
+# --- main ------------------------------------------------------------------------------------------------------------
+
 
 # Each command: its module, its name there, and its line in --help, so that --help imports no command.
 _COMMANDS = {

@@ -1,14 +1,17 @@
-"""YAML text to values and back, and where in a text a member stands.
+"""YAML text to values and back, where in a text a member stands, and the manifests that come with the package.
 
-``documents`` imports this module when YAML is read or printed: PyYAML is slow to import.
+``documents`` imports this module when YAML is read or printed: PyYAML is slow to import. The commands of an
+installation read the manifests, and ``tools.manifests`` writes them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib.resources import files as package_files
 from math import inf
+from typing import cast
 
 import yaml
 
@@ -17,8 +20,12 @@ from netplug_cli.formatting import escape_unprintable
 from netplug_core.errors import excerpt, quote
 
 __all__ = [
-    "find_node", "find_position", "load_yaml", "write_yaml",
+    "ADMISSION_MANIFEST", "CRD_BUNDLES", "OPERATOR_MANIFEST", "PROTECTION_MANIFEST", "STATIC_FOLDER", "find_node",
+    "find_position", "load_yaml", "read_shipped", "render_manifest", "write_yaml",
 ]  # fmt: skip
+
+
+# --- yaml documents --------------------------------------------------------------------------------------------------
 
 
 # --- yaml loader -----------------------------------------------------------------------------------------------------
@@ -189,3 +196,46 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
 
 
 _Dumper.add_representer(str, _represent_text)
+
+
+# --- manifests -------------------------------------------------------------------------------------------------------
+
+
+STATIC_FOLDER = "static"
+CRD_BUNDLES = {mode: f"{STATIC_FOLDER}/crds-{mode}.yaml" for mode in ("v1", "v3")}
+"""The files with all definitions for a cluster, by the version of its CRDs."""
+
+ADMISSION_MANIFEST = f"{STATIC_FOLDER}/admission-v3.yaml"
+"""The file with the admission policies for the definitions of v3."""
+
+PROTECTION_MANIFEST = f"{STATIC_FOLDER}/deletion-policy.yaml"
+"""The file with the admission policy that refuses to delete definitions."""
+
+OPERATOR_MANIFEST = f"{STATIC_FOLDER}/operator.yaml"
+"""The file with the operator: its namespace, account, rights and Deployment."""
+
+
+class _ManifestDumper(yaml.SafeDumper):
+    """Prints no value as a reference to an earlier one."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature of PyYAML
+        return True
+
+
+def _represent_template(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """A text of several lines, such as a template, stays readable."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_ManifestDumper.add_representer(str, _represent_template)
+
+
+def read_shipped(name: str) -> list[Mapping[str, object]]:
+    """The objects of a manifest of the package, by its path in the folder of manifests."""
+    text = package_files("netplug_cli").joinpath("manifests", name).read_text(encoding="utf-8")
+    return [cast("Mapping[str, object]", found) for found in yaml.safe_load_all(text)]
+
+
+def render_manifest(objects: Iterable[object]) -> str:
+    """YAML documents, each after a line with ``---``; members are in their own order."""
+    return str(yaml.dump_all(objects, Dumper=_ManifestDumper, sort_keys=False, width=120, explicit_start=True))

@@ -37,7 +37,7 @@ _MAX_PORT = 65_535
 
 _LIBRARY = "prometheus_client"  # what an installation of an earlier release lacks
 
-# By name: the flows that ``netplug_core.flows.cni.answer`` imports by need, and what the usual configuration opens.
+# By name: the flows that ``netplug_core.flows.cni.call`` imports by need, and what the usual configuration opens.
 _MODULES = (
     *(f"netplug_core.flows.cni.{name}" for name in ("add", "delete", "check", "status", "gc")),
     "netplug_core.flows.ipam.service",

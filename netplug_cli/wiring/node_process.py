@@ -44,13 +44,19 @@ from netplug_core.dataplane.protocol import Dataplane
 from netplug_core.dataplane.routing import HostInterface
 from netplug_core.datastore.protocol import Datastore, EndpointStorage, ShowsNodeEndpoints
 from netplug_core.errors import ConfigurationError
-from netplug_core.flows.cni.answer import answer, refuse
+from netplug_core.flows.cni.call import answer, refuse
 from netplug_core.flows.cni.release_records import replay
-from netplug_core.flows.node.plugin_token import PluginFile, SecretHost, renew_plugin_token
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
-from netplug_core.installation.installer import FILE_NAME, IssuedToken, TokenIssuer
+from netplug_core.installation.installer import (
+    FILE_NAME,
+    IssuedToken,
+    PluginFile,
+    SecretHost,
+    TokenIssuer,
+    renew_plugin_token,
+)
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf

@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.kubernetes.installing.cluster import open_cluster_objects
+from netplug_backends.kubernetes.installing.manifests import shipped_objects
 from netplug_backends.kubernetes.installing.watch import ObjectCollection, collection_of, open_cluster_watch
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.http_server import PageServer
@@ -40,7 +41,6 @@ from netplug_cli.runtime.election import LeaderElection
 from netplug_cli.runtime.signals import StopSignals
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_log_file
-from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore

@@ -1,7 +1,7 @@
 """One invocation of an executable, as values: its arguments, variables and input, and its output.
 
 The executables and the node process make an :class:`Invocation`. VERSION, ``-v`` and the usage are answered here, and
-load nothing else: runtimes call VERSION before every pod. ``netplug_core.flows.cni.answer`` answers all others. The
+load nothing else: runtimes call VERSION before every pod. ``netplug_core.flows.cni.call`` answers all others. The
 versions of the specification are here too, and which commands each has.
 """
 

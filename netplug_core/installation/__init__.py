@@ -6,6 +6,6 @@
 - ``rules``: what is refused, and what is seldom meant; ``schema``: the definition of the kind and its texts
 - ``conflist``, ``daemonset``: what is installed; ``static``: the manifests; ``bundle``: bundles of manifests
 - ``cluster``: a cluster as it is found, and how the parts of netplug are in it
-- ``installer``: what is put onto one node, in which order
+- ``installer``: what is put onto one node, in which order; the plugin's token is renewed later, too
 - ``static_settings``, ``conversion``: the settings of a static manifest as those of an Installation
 """

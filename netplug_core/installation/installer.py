@@ -20,10 +20,14 @@ from netplug_core.errors import ConfigurationError
 __all__ = [
     "BUILT_IN", "CERTIFICATES", "DEFAULT_CONF_NAME", "FILE_NAME", "LIFETIME_S", "RETRY_S", "BinFolder", "ConfFolder",
     "Conflist", "CopyProgram", "HostFacts", "InstallPrograms", "InstallerSettings", "IssuedToken", "NoWritableFolder",
-    "PluginAccess", "RemoveFile", "RenewKubeconfig", "Step", "TokenIssuer", "WriteFile", "fill_conflist",
-    "find_warnings", "helper_names", "is_ours", "plan_install", "plan_removal", "plan_tls",
-    "read_installer_settings", "refresh_delay_s", "render_kubeconfig", "require_filled", "usable_folders",
+    "PluginAccess", "PluginFile", "RemoveFile", "RenewKubeconfig", "SecretHost", "Step", "TokenIssuer", "WriteFile",
+    "fill_conflist", "find_warnings", "helper_names", "is_ours", "plan_install", "plan_removal", "plan_tls",
+    "read_installer_settings", "refresh_delay_s", "render_kubeconfig", "renew_plugin_token", "require_filled",
+    "usable_folders",
 ]  # fmt: skip
+
+
+# --- installer -------------------------------------------------------------------------------------------------------
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -585,3 +589,44 @@ def find_warnings(settings: InstallerSettings, conf: ConfFolder, certificates: I
         elif not is_ours(there):
             found.append(f"{conf.path}/{old}, which CNI_OLD_CONF_NAME names, is not ours; it stays")
     return tuple(found)
+
+
+# --- plugin token ----------------------------------------------------------------------------------------------------
+
+
+class SecretHost(Protocol):
+    """The machine that the plugin's files are on."""
+
+    def replace_secret(self, path: str, text: str) -> None:
+        """Replace a file that only its owner may read, whole or not at all. Its folder must be there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        ...
+
+
+@frozen(kw_only=True)
+class PluginFile:
+    """The kubeconfig at ``path``, with a token of the service account ``account``.
+
+    ``skips_tls_verification``: the plugin does not verify the server's certificate.
+    """
+
+    path: str
+    account: str
+    skips_tls_verification: bool = False
+
+
+def renew_plugin_token(issuer: TokenIssuer, host: SecretHost, file: PluginFile, *, deadline: Deadline) -> IssuedToken:
+    """Replace the plugin's kubeconfig by one with a new token.
+
+    Raises:
+        ConfigurationError, Unauthorized, Unavailable: as for :meth:`TokenIssuer.issue`.
+        OSError: the file cannot be written.
+    """
+    issued = issuer.issue(file.account, deadline=deadline)
+    authority = None if file.skips_tls_verification else issuer.read_certificate_authority()
+    access = PluginAccess(server=issuer.server, certificate_authority=authority, token=issued.text)
+    host.replace_secret(file.path, render_kubeconfig(access))
+    return issued

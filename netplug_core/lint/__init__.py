@@ -4,7 +4,7 @@
   place that breaks a rule, with its repair
 - ``documents``: what a document is: a network configuration, a resource, an object of Kubernetes, an Installation
 - ``configurations``, ``resources``: the documents of each sort, alone
-- ``clusters``: pools, nodes, configurations and pods beside each other; ``ranges``: beside the networks of hosts
+- ``clusters``: pools, nodes, configurations and pods beside each other, and beside the networks of hosts
 - ``check``: all of these together
 
 What is accepted is decided where it is decided for a running cluster (``netconf``, ``resources``, ``ipam``,

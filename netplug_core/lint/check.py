@@ -8,7 +8,7 @@ from typing import TypeVar
 from attrs import field, frozen
 
 from netplug_core.installation.rules import CheckedInstallation
-from netplug_core.lint.clusters import Cluster, check_cluster, find_pool_changes
+from netplug_core.lint.clusters import Cluster, Surroundings, check_cluster, check_ranges, find_pool_changes
 from netplug_core.lint.configurations import Configuration, find_file_order, read_configurations
 from netplug_core.lint.documents import (
     Document,
@@ -18,7 +18,6 @@ from netplug_core.lint.documents import (
     find_sort,
     read_kubernetes_object,
 )
-from netplug_core.lint.ranges import Surroundings, check_ranges
 from netplug_core.lint.resources import (
     AnnotatedObject,
     check_components,

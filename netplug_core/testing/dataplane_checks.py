@@ -1,53 +1,362 @@
 """What every dataplane must do, as checks that run against any implementation.
 
-Each check takes a fresh :class:`~netplug_core.testing.dataplane_harness.DataplaneHarness`. A test module needs three
-lines::
+Each check takes a fresh :class:`DataplaneHarness`, which an implementation provides. A test module needs three lines::
 
     @pytest.mark.parametrize("check", DATAPLANE_CHECKS, ids=lambda check: check.__name__)
     def test_conformance(check: DataplaneCheck, harness: DataplaneHarness) -> None:
         check(harness)
+
+Some checks are about whose an interface is: what a dataplane may replace or remove, and what it must leave alone. The
+identity of a host end is its alias. Its name can be another workload's, and a namespace's path another container's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from attrs import evolve
 
-from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.clock import Deadline
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
+from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import (
+    AttachmentPlan,
+    Dataplane,
     DataplaneTimeout,
+    HostInterfaceTaken,
     InterfacePresence,
     KernelError,
+    Link,
     LinkExists,
     RouteConflict,
 )
 from netplug_core.errors import NamespaceNotFound
+from netplug_core.names import host_interface_alias
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.assertions import expect, expect_refused
-from netplug_core.testing.dataplane_harness import (
-    DataplaneHarness,
-    apply,
-    endpoint,
-    expect_as_planned,
-    expect_difference,
-    expect_unchanged,
-    link_to,
-    plan_for,
-    remove,
-)
-from netplug_core.testing.dataplane_ownership_checks import OWNERSHIP_CHECKS
 
-__all__ = ["DATAPLANE_CHECKS", "DataplaneCheck"]
+__all__ = [
+    "DATAPLANE_CHECKS", "OWNERSHIP_CHECKS", "DataplaneCheck", "DataplaneHarness", "apply", "endpoint",
+    "expect_as_planned", "expect_difference", "expect_unchanged", "link_to", "plan_for", "remove",
+]  # fmt: skip
+
+
+# --- dataplane harness -----------------------------------------------------------------------------------------------
+
+
+class DataplaneHarness(Protocol):
+    """A dataplane under test, in a world of its own. None as a namespace is the namespace of the host."""
+
+    @property
+    def dataplane(self) -> Dataplane:
+        """The dataplane under test."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of its deadlines."""
+        ...
+
+    @property
+    def own_namespace(self) -> str:
+        """A path of the host's own namespace."""
+        ...
+
+    def make_namespace(self) -> str:
+        """The path of a new namespace."""
+        ...
+
+    def remove_namespace(self, path: str) -> None:
+        """Remove a namespace with everything in it."""
+        ...
+
+    def make_file(self) -> str:
+        """The path of a file that is not a namespace."""
+        ...
+
+    def make_link(self, name: str, namespace: str | None = None) -> None:
+        """Make an interface that is not the dataplane's, and bring it up."""
+        ...
+
+    def set_alias(self, alias: str, name: str) -> None:
+        """Change the alias of an interface of the host."""
+        ...
+
+    def rename_link(self, name: str, new_name: str, namespace: str | None = None) -> None:
+        """Rename an interface; it may be down for a moment."""
+        ...
+
+    def delete_link(self, name: str, namespace: str | None = None) -> None:
+        """Delete an interface."""
+        ...
+
+    def make_host_route(self, destination: Prefix, name: str) -> None:
+        """Make a route of the host, with the best metric, over an interface that is not the dataplane's."""
+        ...
+
+    def delete_route(self, destination: Prefix, name: str, namespace: str | None = None) -> None:
+        """Delete one route over an interface."""
+        ...
+
+    def delete_address(self, held: InterfaceAddress, name: str, namespace: str | None = None) -> None:
+        """Delete one address of an interface."""
+        ...
+
+    def delete_neighbour(self, address: Address, name: str, namespace: str) -> None:
+        """Delete one neighbour entry of an interface."""
+        ...
+
+    def source_rules(self, namespace: str) -> frozenset[Address]:
+        """The addresses of a namespace from which traffic uses another table than usual."""
+        ...
+
+    def delete_source_rule(self, address: Address, namespace: str) -> None:
+        """Delete the rule of an address."""
+        ...
+
+    def write_setting(self, path: str, value: str) -> None:
+        """Write a kernel setting of the host."""
+        ...
+
+    def set_down(self, name: str, namespace: str | None = None) -> None:
+        """Take an interface down."""
+        ...
+
+    def set_mtu(self, mtu: int, name: str, namespace: str | None = None) -> None:
+        """Change the MTU of an interface."""
+        ...
+
+    def links(self, namespace: str | None = None) -> frozenset[str]:
+        """The names of the interfaces of a namespace, without the loopback."""
+        ...
+
+    def host_routes(self) -> frozenset[tuple[Prefix, str]]:
+        """Destination and interface of every route of the host to one address that is not its own."""
+        ...
+
+
+def endpoint(*addresses: str, mac: str = "02:65:00:00:00:05") -> WorkloadEndpoint:
+    """A workload endpoint with these addresses."""
+    return WorkloadEndpoint(
+        metadata=Metadata(name="node-cni-c1-eth0", namespace="default"),
+        spec=WorkloadEndpointSpec(
+            orchestrator="cni",
+            node="node",
+            endpoint="eth0",
+            mac=mac,
+            addresses=tuple(Address.parse(address) for address in addresses),
+        ),
+    )
+
+
+def link_to(
+    namespace: str, name: str = "eth0", host_name: str = "netp0123456789a", *, container: str = "c1", pod: str = "web-0"
+) -> Link:
+    """The link that the checks attach: MTU 1450, one queue."""
+    alias = host_interface_alias(network="net1", container_id=container, ifname=name, pod_namespace="shop", pod=pod)
+    return Link(namespace=namespace, name=name, host_name=host_name, alias=alias, mtu=1450)
+
+
+def plan_for(harness: DataplaneHarness, *addresses: str, container: str = "c1", pod: str = "web-0") -> AttachmentPlan:
+    """The plan that attaches these addresses to a new namespace."""
+    return plan(endpoint(*addresses), link_to(harness.make_namespace(), container=container, pod=pod))
+
+
+def apply(harness: DataplaneHarness, wanted: AttachmentPlan) -> None:
+    """Apply a plan, with enough time."""
+    harness.dataplane.apply(wanted, deadline=Deadline.after(harness.clock, 30))
+
+
+def remove(harness: DataplaneHarness, link: Link) -> None:
+    """Remove an attachment, with enough time."""
+    harness.dataplane.remove(link, deadline=Deadline.after(harness.clock, 30))
+
+
+def expect_as_planned(harness: DataplaneHarness, wanted: AttachmentPlan) -> None:
+    """Fail unless everything is as planned and the interface is found."""
+    found = harness.dataplane.verify(wanted, deadline=Deadline.after(harness.clock, 5))
+    expect(not found, f"the attachment is not as planned: {'; '.join(map(str, found))}")
+    presence = harness.dataplane.find(wanted.link)
+    expect(presence is InterfacePresence.OWN, f"find says {presence}")
+
+
+def expect_difference(harness: DataplaneHarness, wanted: AttachmentPlan, *words: str) -> None:
+    """Fail unless the text of one difference has all these words."""
+    found = harness.dataplane.verify(wanted, deadline=Deadline.after(harness.clock, 0))
+    texts = [str(difference) for difference in found]
+    expect(any(all(word in text for word in words) for text in texts), f"no difference says {words!r}: {texts}")
+
+
+@contextmanager
+def expect_unchanged(harness: DataplaneHarness) -> Iterator[None]:
+    """Fail unless the host has the same links and routes after the block as before."""
+    before = harness.links(), harness.host_routes()
+    yield
+    after = harness.links(), harness.host_routes()
+    expect(before == after, f"the host had {before} and has {after}")
+
+
+# --- dataplane ownership checks --------------------------------------------------------------------------------------
+
+
+_DUAL = ("10.65.0.5", "fd65::5")
+
+
+def a_leftover_of_the_workload_is_replaced(harness: DataplaneHarness) -> None:
+    """Its alias names the workload, whatever the container."""
+    wanted, earlier = plan_for(harness, *_DUAL), link_to("", container="earlier")
+    harness.make_link(wanted.link.host_name)
+    harness.set_alias(str(earlier.alias), wanted.link.host_name)
+    apply(harness, wanted)
+    expect_as_planned(harness, wanted)
+
+
+def a_restarted_workload_reuses_its_host_interface_name(harness: DataplaneHarness) -> None:
+    """The old container's end goes with the old pair; its late removal does not touch the new one."""
+    old, new = plan_for(harness, *_DUAL), plan_for(harness, "10.65.0.7", "fd65::7", container="c2")
+    apply(harness, old)
+    apply(harness, new)
+    expect(harness.dataplane.find(old.link) is InterfacePresence.ABSENT, "the old interface is still there")
+    remove(harness, old.link)
+    expect_as_planned(harness, new)
+    expect(len(harness.host_routes()) == len(new.host.routes), "routes of the old container are left")
+
+
+def a_host_end_is_known_by_its_alias(harness: DataplaneHarness) -> None:
+    """Also while its namespace is not known; an end without an alias counts only under its former name."""
+    wanted = plan_for(harness, *_DUAL)
+    unnamed = evolve(wanted.link, namespace="", former_host_name="netpformerhosts")
+    restarted = evolve(plan_for(harness, *_DUAL, container="c2").link, former_host_name=unnamed.former_host_name)
+    expect(not harness.dataplane.has_host_end(unnamed), "there is a host end before it is made")
+    apply(harness, wanted)
+    expect(harness.dataplane.has_host_end(unnamed), "the host end is not found")
+    expect(not harness.dataplane.has_host_end(restarted), "the end of another container counts")
+    harness.set_alias("uplink of the rack", wanted.link.host_name)
+    expect(not harness.dataplane.has_host_end(unnamed), "a foreign interface of the name counts")
+    harness.make_link(unnamed.former_host_name)
+    expect(harness.dataplane.has_host_end(unnamed), "an end of the former name without an alias does not count")
+    harness.set_alias("uplink of the rack", unnamed.former_host_name)
+    expect(not harness.dataplane.has_host_end(unnamed), "a foreign interface of the former name counts")
+
+
+def a_host_interface_of_someone_else_is_left_alone(harness: DataplaneHarness) -> None:
+    """It has no alias, a foreign one, or that of another workload whose name has the same hash."""
+    wanted, other = plan_for(harness, *_DUAL), plan_for(harness, "10.65.0.7", "fd65::7", container="c2", pod="web-1")
+    apply(harness, other)
+    for alias in (
+        str(other.link.alias),
+        "",
+        "uplink of the rack",
+        f"netplug {'a' * 26}",
+        f"netplug {'!' * 26} {'a' * 26}",
+    ):
+        harness.set_alias(alias, other.link.host_name)
+        with expect_unchanged(harness):
+            expect_refused(HostInterfaceTaken, partial(apply, harness, wanted), wanted.link.host_name, repr(alias))
+            remove(harness, wanted.link)
+        expect(harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "an interface was left there")
+    harness.set_alias(str(other.link.alias), other.link.host_name)
+    expect_as_planned(harness, other)
+
+
+def a_second_container_in_the_namespace_is_refused(harness: DataplaneHarness) -> None:
+    """Of the same workload or of another one; neither its attempt nor its removal changes the first attachment."""
+    first = plan_for(harness, *_DUAL)
+    apply(harness, first)
+    for host_name in (first.link.host_name, "netpbcdefabcdef"):
+        link = link_to(first.link.namespace, host_name=host_name, container="c2", pod=host_name)
+        with expect_unchanged(harness):
+            second = plan(endpoint("10.65.0.7", "fd65::7", mac="02:65:00:00:00:07"), link)
+            expect_refused(LinkExists, partial(apply, harness, second), "eth0", link.namespace)
+            remove(harness, link)
+            presence = harness.dataplane.find(link)
+            expect(presence is InterfacePresence.FOREIGN, f"find says {presence}")
+        expect_as_planned(harness, first)
+
+
+def removing_needs_no_host_name(harness: DataplaneHarness) -> None:
+    """The host end is found as the peer if another interface has its name."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    harness.rename_link(wanted.link.host_name, "renamed")
+    harness.make_link(wanted.link.host_name)
+    remove(harness, wanted.link)
+    expect(harness.links() == {wanted.link.host_name}, f"the host has {harness.links()}")
+
+
+def removing_needs_no_namespace(harness: DataplaneHarness) -> None:
+    """The path is empty, missing, no namespace, or the workload has renamed its interface: the name is enough."""
+    for path in ("", "/nowhere/at/all", harness.make_file()):
+        wanted = plan_for(harness, *_DUAL)
+        apply(harness, wanted)
+        remove(harness, evolve(wanted.link, namespace=path))
+        expect(not harness.links(), f"the host has {harness.links()}")
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    harness.rename_link("eth0", "hidden", wanted.link.namespace)
+    remove(harness, wanted.link)
+    expect(not harness.links(wanted.link.namespace), "an interface is left in the namespace")
+
+
+def a_recycled_namespace_keeps_its_interface(harness: DataplaneHarness) -> None:
+    """A late removal names the path of a namespace that is another container's, or another program's, by now."""
+    old = plan_for(harness, *_DUAL, container="old", pod="old")
+    new = plan_for(harness, "10.65.0.7", "fd65::7", container="new", pod="new")
+    apply(harness, new)
+    for stale in (old.link, evolve(old.link, host_name="netpbcdefabcdef")):
+        remove(harness, evolve(stale, namespace=new.link.namespace))
+        expect_as_planned(harness, new)
+    foreign = harness.make_namespace()
+    harness.make_link("eth0", foreign)
+    remove(harness, evolve(old.link, namespace=foreign))
+    expect(harness.links(foreign) == {"eth0"}, "an interface that is not netplug's was removed")
+
+
+def an_attachment_without_an_alias_is_removed_by_its_former_name(harness: DataplaneHarness) -> None:
+    """It is found from inside its namespace only; none with an alias or another name is taken for it."""
+    wanted = plan_for(harness, *_DUAL)
+    former = evolve(wanted.link, former_host_name="netp00000000000")
+    apply(harness, wanted)
+    harness.rename_link(wanted.link.host_name, former.former_host_name)
+    for alias, link in (
+        ("", wanted.link),
+        ("", evolve(former, namespace="")),
+        ("", evolve(former, former_host_name="netp11111111111")),
+        ("uplink", former),
+    ):
+        harness.set_alias(alias, former.former_host_name)
+        with expect_unchanged(harness):
+            remove(harness, link)
+    harness.set_alias("", former.former_host_name)
+    remove(harness, former)
+    expect(not harness.links(), f"the host has {harness.links()}")
+
+
+OWNERSHIP_CHECKS = (
+    a_leftover_of_the_workload_is_replaced,
+    a_restarted_workload_reuses_its_host_interface_name,
+    a_host_end_is_known_by_its_alias,
+    a_host_interface_of_someone_else_is_left_alone,
+    a_second_container_in_the_namespace_is_refused,
+    removing_needs_no_host_name,
+    removing_needs_no_namespace,
+    a_recycled_namespace_keeps_its_interface,
+    an_attachment_without_an_alias_is_removed_by_its_former_name,
+)
+"""Every check of this module."""
+
+
+# --- dataplane checks ------------------------------------------------------------------------------------------------
+
 
 DataplaneCheck: TypeAlias = Callable[[DataplaneHarness], None]
 """One thing that a dataplane must do; it raises AssertionError when it does not."""
 
 _FAMILIES = (("10.65.0.5",), ("fd65::5",), ("10.65.0.5", "fd65::5"), ("10.65.0.5", "10.65.0.6", "fd65::5", "fd65::6"))
-_DUAL = ("10.65.0.5", "fd65::5")
 
 
 # --- making and finding --------------------------------------------------------------------------------------------

@@ -12,19 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import ClassVar
+from functools import wraps
+from typing import ClassVar, Final, Protocol
 from unittest import TestCase
 
 import hypothesis
-from attrs import evolve
+from attrs import define, evolve, field, frozen
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from netplug_core.clock import Clock
-from netplug_core.errors import InvalidArgument
+from netplug_core.datastore.protocol import HasIdentity
+from netplug_core.errors import InvalidArgument, NetplugError
 from netplug_core.records import (
     ABSENT,
+    AlreadyExists,
     CommitError,
     Conflict,
     Create,
@@ -33,6 +36,7 @@ from netplug_core.records import (
     Key,
     Kind,
     List,
+    NotFound,
     Record,
     Require,
     RequireUnchanged,
@@ -43,14 +47,169 @@ from netplug_core.records import (
     Written,
 )
 from netplug_core.testing.assertions import describe, expect, expect_same
-from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.datastore_checks import DATASTORE_CHECKS
-from netplug_core.testing.datastore_harness import DatastoreHarness, open_harness
-from netplug_core.testing.datastore_model import DatastoreModel, ModelEvent, ReadPoint
-from netplug_core.testing.medium import OpenMedium
-from netplug_core.testing.samples import FRUIT_AND_TOOLS, Samples
+from netplug_core.testing.clock import ManualClock, RealClock
+from netplug_core.testing.datastore_commit_checks import COMMIT_CHECKS
+from netplug_core.testing.datastore_harness import FRUIT_AND_TOOLS, DatastoreHarness, OpenMedium, Samples, open_harness
+from netplug_core.testing.datastore_read_checks import READ_CHECKS
+from netplug_core.testing.datastore_sharing_checks import SHARING_CHECKS
+from netplug_core.testing.view_checks import VIEW_CHECKS
 
-__all__ = ["DatastoreConformance", "datastore_conformance"]
+__all__ = [
+    "DATASTORE_CHECKS", "DatastoreCheck", "DatastoreConformance", "DatastoreModel", "ModelEvent", "ReadPoint",
+    "datastore_conformance", "identities_differ",
+]  # fmt: skip
+
+
+# --- datastore checks ------------------------------------------------------------------------------------------------
+
+
+class DatastoreCheck(Protocol):
+    """One rule of the text; raises ``AssertionError`` where the store breaks it."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        open_medium: OpenMedium,
+        *,
+        samples: Samples = FRUIT_AND_TOOLS,
+        make_clock: Callable[[], Clock] = ManualClock,
+    ) -> None:
+        """Open two handles on an empty medium, check, close them."""
+        ...
+
+
+def _check(rule: Callable[[DatastoreHarness], None]) -> DatastoreCheck:
+    needs_real_time = rule in SHARING_CHECKS  # threads that wait for one another cannot wait on a manual clock
+
+    @wraps(rule)
+    def check(
+        open_medium: OpenMedium, *, samples: Samples = FRUIT_AND_TOOLS, make_clock: Callable[[], Clock] = ManualClock
+    ) -> None:
+        with open_harness(open_medium, samples, RealClock if needs_real_time else make_clock) as harness:
+            try:
+                rule(harness)
+            except NetplugError as error:
+                raise AssertionError(f"a call that the text allows was refused: {error!r}") from error
+
+    return check
+
+
+DATASTORE_CHECKS: Final[tuple[DatastoreCheck, ...]] = tuple(
+    map(_check, (*COMMIT_CHECKS, *READ_CHECKS, *SHARING_CHECKS, *VIEW_CHECKS))
+)
+"""Every check, in the order in which an author makes them pass."""
+
+
+def identities_differ(
+    open_first: OpenMedium,
+    open_second: OpenMedium,
+    *,
+    samples: Samples = FRUIT_AND_TOOLS,
+    make_clock: Callable[[], Clock] = ManualClock,
+) -> None:
+    """Check that two media of a backend whose stores have identities (``HasIdentity``) have two of them.
+
+    Raises:
+        AssertionError: they have not.
+    """
+    with (
+        open_harness(open_first, samples, make_clock) as first,
+        open_harness(open_second, samples, make_clock) as second,
+    ):
+        found = []
+        for harness in (first, second):
+            store = harness.store
+            if not isinstance(store, HasIdentity):
+                raise AssertionError(f"the store {store.description.name} has no identity")
+            found.append(store.find_identity(deadline=harness.deadline))
+    expect(None not in found and found[0] != found[1], f"two stores have the identities {found}")
+
+
+# --- datastore model -------------------------------------------------------------------------------------------------
+
+
+@frozen
+class ReadPoint:
+    """A read: how many changes there had been before it, and the store's revision of each kind."""
+
+    event_count: int
+    revisions: dict[Kind[object], Revision]
+
+
+@frozen
+class ModelEvent:
+    """One change: the new value, or None for a deletion."""
+
+    key: Key[object]
+    value: object | None
+
+
+@define
+class DatastoreModel:
+    """What the store must hold, and all changes so far.
+
+    Revisions are those that the store made, None where no answer has shown them yet. ``written_at`` is the number of
+    changes when the key was last written.
+    """
+
+    is_atomic: bool
+    values: dict[Key[object], object] = field(factory=dict)
+    revisions: dict[Key[object], Revision | None] = field(factory=dict)
+    written_at: dict[Key[object], int] = field(factory=dict)
+    events: list[ModelEvent] = field(factory=list)
+
+    def apply(self, writes: Sequence[Write]) -> None:
+        """Make the changes of a commit."""
+        if self.is_atomic:
+            self._apply_folded(writes)
+            return
+        for write in writes:
+            if isinstance(write, Create | Update):
+                self._change(write.key, write.value)
+            elif isinstance(write, Delete):
+                self._change(write.key, None)
+
+    def _apply_folded(self, writes: Sequence[Write]) -> None:
+        final: dict[Key[object], object | None] = {}
+        for write in writes:
+            if isinstance(write, Create | Update | Delete):
+                final.pop(write.key, None)
+                final[write.key] = None if isinstance(write, Delete) else write.value
+        for key, value in final.items():
+            if value is not None or key in self.values:
+                self._change(key, value)
+
+    def _change(self, key: Key[object], value: object | None) -> None:
+        self.events.append(ModelEvent(key, value))
+        self.values.pop(key, None)
+        self.revisions.pop(key, None)
+        self.written_at.pop(key, None)
+        if value is not None:
+            self.values[key] = value
+            self.revisions[key] = None
+            self.written_at[key] = len(self.events)
+
+    def find_refusal(self, write: Write) -> type[CommitError] | None:
+        """What the write must be refused with, judged on what is stored now."""
+        if isinstance(write, RequireUnchanged) or (isinstance(write, Require) and not self.is_atomic):
+            return None
+        if isinstance(write, Create):
+            return AlreadyExists if write.key in self.values else None
+        if isinstance(write.revision, Written) or self.revisions.get(write.key, ABSENT) == write.revision:
+            return None
+        return Conflict if write.key in self.values else NotFound
+
+    def is_kind_changed(self, kind: Kind[object], since: int) -> bool:
+        """Whether a stored record of the kind was written after so many changes."""
+        return any(key.kind == kind and at > since for key, at in self.written_at.items())
+
+    def may_kind_be_changed(self, kind: Kind[object], since: int) -> bool:
+        """The same, with records that are deleted again: a store may remember them or not."""
+        return any(event.key.kind == kind and event.value is not None for event in self.events[since:])
+
+
+# --- datastore conformance -------------------------------------------------------------------------------------------
 
 
 _SHORT_STEPS = 6

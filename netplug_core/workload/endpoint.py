@@ -7,7 +7,6 @@ writes to an IPAM. Nothing here reads or writes a datastore.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from attrs import Factory, evolve, field, frozen
 
@@ -32,17 +31,75 @@ from netplug_core.names import (
     orchestrator_of,
     workload_endpoint_name,
 )
+from netplug_core.orchestrator.model import ContainerPort, PodFacts
 from netplug_core.records import Create, Delete, Get, Key, NeedMore, Snapshot, Update, Write
 from netplug_core.resources.metadata import Labels, Metadata
-from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
-
-if TYPE_CHECKING:
-    from netplug_core.workload.pod import PodDetails
+from netplug_core.resources.profile import pod_profiles
+from netplug_core.resources.workloadendpoint import (
+    IPNAT,
+    WORKLOAD_ENDPOINT,
+    EndpointPort,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
+)
 
 __all__ = [
-    "DEFAULT_NAMESPACE", "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodReplaced", "WorkloadIdentity",
-    "build_endpoint", "endpoint_delete", "endpoint_upsert", "find_former_container", "find_replaced", "has_endpoint",
+    "DEFAULT_NAMESPACE", "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodDetails", "PodReplaced",
+    "WorkloadIdentity", "build_endpoint", "endpoint_delete", "endpoint_upsert", "find_former_container",
+    "find_replaced", "has_endpoint", "pod_details",
 ]  # fmt: skip
+
+
+# --- pod -------------------------------------------------------------------------------------------------------------
+
+
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
+
+
+@frozen(kw_only=True)
+class PodDetails:
+    """The part of an endpoint that is copied from its pod.
+
+    ``profiles`` are those of the pod's namespace and service account.
+    """
+
+    labels: Labels = ()
+    generate_name: str = ""
+    service_account: str = ""
+    ports: tuple[EndpointPort, ...] = ()
+    profiles: tuple[str, ...] = ()
+
+
+def pod_details(pod: PodFacts) -> PodDetails:
+    """The part of a pod's endpoint that is copied from it.
+
+    A port counts if it has a name or is a port of the host too, and if policy can match its protocol.
+    """
+    return PodDetails(
+        labels=pod.labels,
+        generate_name=pod.generate_name,
+        service_account=pod.service_account,
+        ports=tuple(_endpoint_port(port) for port in pod.ports if _counts(port)),
+        profiles=pod_profiles(pod.namespace, pod.service_account),
+    )
+
+
+def _counts(port: ContainerPort) -> bool:
+    is_meant = port.port != 0 and bool(port.name or port.host_port)
+    return is_meant and port.protocol.upper() in _PROTOCOLS
+
+
+def _endpoint_port(port: ContainerPort) -> EndpointPort:
+    return EndpointPort(
+        name=port.name,
+        protocol=port.protocol.upper(),
+        port=port.port,
+        host_port=port.host_port,
+        host_ip=port.host_ip,
+    )
+
+
+# --- endpoint --------------------------------------------------------------------------------------------------------
 
 
 # --- identity --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import yaml
 
 import netplug_cli
-from netplug_cli.wiring.shipped import shipped_objects
+from netplug_backends.kubernetes.installing.manifests import shipped_objects
 from netplug_core import __version__
 from netplug_core.installation.components import ComponentKind
 from netplug_core.operator.deployment import default_image, render_operator

@@ -49,7 +49,7 @@ from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.dataplane_harness import link_to
+from netplug_core.testing.dataplane_checks import link_to
 from netplug_core.workload.gates import ProbeResult
 from tests.harness.release_records import FakeRecordFiles
 
@@ -233,7 +233,7 @@ class CNINodeHarness:
         plugin: Plugin = Plugin.MAIN,
         **changes: object,
     ) -> CNIResult | None:
-        """Serve a call as ``netplug_core.flows.cni.answer`` does; ``changes`` are made to the configuration."""
+        """Serve a call as ``netplug_core.flows.cni.call`` does; ``changes`` are made to the configuration."""
         return self._serve(plugin, *self.make_call(command, container, plugin, **changes))
 
     def resume(

@@ -18,7 +18,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.testing.medium import OpenStore
+from netplug_core.testing.datastore_harness import OpenStore
 
 __all__ = [
     "FAULT_MODES",

@@ -15,7 +15,7 @@ from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, Proces
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult
 from netplug_core.decoding.codecs import is_utf8
-from netplug_core.flows.cni.answer import run_invocation
+from netplug_core.flows.cni.call import run_invocation
 from netplug_core.netconf.annotations import ANNOTATIONS
 from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import HOST_LOCAL_IPAM

@@ -19,8 +19,7 @@ from attrs import Factory, define, field
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
-from netplug_core.testing.faults import ProcessDied
-from netplug_core.testing.late_writes import LateWrite, SentWrites
+from netplug_core.testing.faults import LateWrite, ProcessDied, SentWrites
 
 __all__ = ["CallScheduler", "Choose", "ScheduledDatastore", "every_schedule"]
 

@@ -9,10 +9,9 @@ from netplug_core.records import Key, Kind, List
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.node import Node
-from netplug_core.simulation.allocator import SimulatedClock
 from netplug_core.simulation.result import SimulatedCall, SimulationResult, StepSample
 from netplug_core.simulation.scenario import PodLoad, Scenario
-from netplug_core.simulation.simulator import simulate
+from netplug_core.simulation.simulator import SimulatedClock, simulate
 
 
 def make_nodes(count: int, labels: Labels = ()) -> tuple[Node, ...]:

@@ -37,7 +37,7 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.endpoints import EtcdEndpoint, parse_endpoints
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.samples import SAMPLE_CODEC
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.certificates import issue_certificates
 from tests.harness.servers.etcd_stub import EtcdStub, GrpcRefusal, Message, answer_late, open_etcd_stub
 from tests.harness.servers.ports import reserve_port

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field, frozen
 
-from netplug_backends.etcdv3.factory import datastore_from_settings
+from netplug_backends.etcdv3.datastore import datastore_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline

@@ -23,10 +23,8 @@ from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.datastore_checks import identities_differ
-from netplug_core.testing.datastore_conformance import datastore_conformance
-from netplug_core.testing.medium import Medium
-from netplug_core.testing.samples import FRUIT_AND_TOOLS, SAMPLE_CODEC, Samples
+from netplug_core.testing.datastore_conformance import datastore_conformance, identities_differ
+from netplug_core.testing.datastore_harness import FRUIT_AND_TOOLS, SAMPLE_CODEC, Medium, Samples
 from tests.harness.example_counts import ETCD_EXAMPLES
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, start_etcd
 from tests.harness.servers.etcd_admin import compact

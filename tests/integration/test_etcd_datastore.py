@@ -10,8 +10,7 @@ from threading import Barrier, Thread
 import pytest
 
 from netplug_backends.etcdv3.client import NoSpaceLeft
-from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.factory import datastore_from_settings
+from netplug_backends.etcdv3.datastore import EtcdDatastore, datastore_from_settings
 from netplug_backends.etcdv3.layout import LAYOUT
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
@@ -56,7 +55,7 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.testing.samples import SAMPLE_CODEC
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, read_all_entries, start_etcd
 from tests.harness.servers.etcd_admin import calls_served, compact, put, stored_key_names
 from tests.harness.waiting import MARGIN_S

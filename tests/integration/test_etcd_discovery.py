@@ -10,8 +10,8 @@ from pathlib import Path
 import dns.resolver
 import pytest
 
+from netplug_backends.etcdv3.datastore import datastore_from_settings
 from netplug_backends.etcdv3.discovery import SrvMembers
-from netplug_backends.etcdv3.factory import datastore_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable

@@ -16,8 +16,7 @@ import pytest
 
 from netplug_backends.etcdv3.client import EtcdClient, StaticMembers
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.failures import CallFailed, CallFailure
-from netplug_backends.etcdv3.operations import Txn
+from netplug_backends.etcdv3.operations import CallFailed, CallFailure, Txn
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_backends.host.machine import SystemClock
@@ -27,7 +26,7 @@ from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revisio
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.endpoints import parse_endpoints
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.testing.samples import SAMPLE_CODEC
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, start_etcd
 from tests.harness.servers.ports import reserve_port
 from tests.harness.servers.tcp_proxy import ProxyMode, open_proxy

@@ -162,7 +162,7 @@ def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_
 FILL = """
 from contextlib import closing
 from netplug_backends.etcdv3.operations import Put, Txn
-from netplug_backends.etcdv3.factory import client_from_settings
+from netplug_backends.etcdv3.datastore import client_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable

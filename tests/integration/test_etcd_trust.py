@@ -23,7 +23,7 @@ from netplug_core.errors import NetplugError, Unauthorized, Unavailable
 from netplug_core.records import Create, Get, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.testing.samples import SAMPLE_CODEC
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.certificates import Certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, make_client, start_etcd
 from tests.harness.servers.etcd_admin import enable_users

@@ -13,7 +13,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import HasIdentity
 from netplug_core.testing.datastore_conformance import datastore_conformance
-from netplug_core.testing.medium import Medium, OpenMedium
+from netplug_core.testing.datastore_harness import Medium, OpenMedium
 from tests.harness.example_counts import APISERVER_EXAMPLES
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (

@@ -41,8 +41,7 @@ from netplug_core.dataplane.protocol import (
     SysctlRequirement,
 )
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.dataplane_checks import DATAPLANE_CHECKS, DataplaneCheck
-from netplug_core.testing.dataplane_harness import endpoint, link_to
+from netplug_core.testing.dataplane_checks import DATAPLANE_CHECKS, DataplaneCheck, endpoint, link_to
 from tests.harness.waiting import EMERGENCY_STOP_S, is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
@@ -585,7 +584,7 @@ from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
-from netplug_core.testing.dataplane_harness import endpoint, link_to
+from netplug_core.testing.dataplane_checks import endpoint, link_to
 sends = int(sys.argv[2])
 def collect(self, messages, first, original=NetlinkSocket._collect):
     global sends
@@ -780,7 +779,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
-from netplug_core.testing.dataplane_harness import endpoint, link_to
+from netplug_core.testing.dataplane_checks import endpoint, link_to
 clock, link = SystemClock(), link_to(sys.argv[1])
 dataplane = LinuxDataplane(clock=clock, warn=print)
 dataplane.find(link)
@@ -801,7 +800,7 @@ import sys
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_core.dataplane.protocol import KernelError
-from netplug_core.testing.dataplane_harness import link_to
+from netplug_core.testing.dataplane_checks import link_to
 dataplane = LinuxDataplane(clock=SystemClock(), warn=print)
 print(dataplane.find(link_to("/etc/hostname")).value)
 try:
@@ -825,7 +824,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
-from netplug_core.testing.dataplane_harness import endpoint, link_to
+from netplug_core.testing.dataplane_checks import endpoint, link_to
 clock = SystemClock()
 dataplane = LinuxDataplane(clock=clock, warn=lambda text: print("warning:", text))
 for addresses in (("10.65.0.5",), ("10.65.0.5", "fd65::5")):

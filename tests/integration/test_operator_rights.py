@@ -13,8 +13,8 @@ from typing import TypeAlias, cast
 
 import pytest
 
+from netplug_backends.kubernetes.installing.manifests import shipped_objects
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.wiring.shipped import shipped_objects
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.block import Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner

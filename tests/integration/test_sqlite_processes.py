@@ -15,7 +15,7 @@ import pytest
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Get, List, Revision
-from netplug_core.testing.samples import TOOL
+from netplug_core.testing.datastore_harness import TOOL
 from tests.harness.processes.sqlite_counter import CLOCK, open_store
 from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S
 

@@ -20,11 +20,14 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.records import Create, Delete, Kind
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck, identities_differ
-from netplug_core.testing.datastore_conformance import datastore_conformance
+from netplug_core.testing.datastore_conformance import (
+    DATASTORE_CHECKS,
+    DatastoreCheck,
+    datastore_conformance,
+    identities_differ,
+)
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC, Medium, OpenMedium
 from netplug_core.testing.faults import FaultyDatastore
-from netplug_core.testing.medium import Medium, OpenMedium
-from netplug_core.testing.samples import SAMPLE_CODEC
 from tests.harness.example_counts import CONFORMANCE_EXAMPLES
 
 KEPT_CHANGES = 1000

@@ -30,7 +30,7 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.samples import FRUIT
+from netplug_core.testing.datastore_harness import FRUIT
 
 CLOCK = ManualClock()
 SOON = Deadline.after(CLOCK, 60)

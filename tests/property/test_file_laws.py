@@ -29,7 +29,7 @@ from netplug_backends.hostlocal.files import NetworkFiles
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import tls_context
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem
-from netplug_backends.sqlite.schema import open_database
+from netplug_backends.sqlite.datastore import open_database
 from netplug_cli.ctl.documents import read_documents
 from netplug_cli.ctl.editor import write_open_file, write_private_file
 from netplug_core.addressing import Address

@@ -25,10 +25,9 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConf
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
-from netplug_core.simulation.allocator import SimulatedClock
 from netplug_core.simulation.result import SimulatedCall
 from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario, SeededRandom
-from netplug_core.simulation.simulator import simulate
+from netplug_core.simulation.simulator import SimulatedClock, simulate
 from netplug_core.testing.clock import ManualClock
 from tests.harness.simulation import make_pool, run_scenario, stored_records
 

@@ -22,8 +22,8 @@ from attrs import frozen
 
 from netplug_cli.ctl.yaml_documents import load_yaml
 from netplug_core.lint.check import check
+from netplug_core.lint.clusters import Surroundings
 from netplug_core.lint.documents import Document, find_sort
-from netplug_core.lint.ranges import Surroundings
 from netplug_core.lint.rules import Severity
 from tests.harness.console_pages import PAGES, ROOT, console_blocks, read_listed
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from netplug_cli.ctl.help_texts import FOLDER
-from netplug_cli.ctl.main import netplugctl
+from netplug_cli.ctl.main import FOLDER, netplugctl
 from tools.reference import MAN_PAGE, PAGE, find_commands, render_help_files, render_man_page, render_page
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from netplug_cli.ctl.documents import read_manifests
 from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, excerpt, quote
-from netplug_core.flows.cni.answer import run_invocation
+from netplug_core.flows.cni.call import run_invocation
 from netplug_core.netconf.load import load
 from netplug_core.resources.manifest import manifest_from_mapping
 from netplug_core.resources.validation import validate_resource

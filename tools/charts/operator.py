@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from attrs import frozen
 
-from netplug_cli.wiring.shipped import shipped_objects
+from netplug_backends.kubernetes.installing.manifests import shipped_objects
 from netplug_core.decoding.tables import Schema
 from netplug_core.installation.components import ComponentKind, component_spec_schema
 from netplug_core.installation.daemonset import ENDPOINT_CONFIG_MAP, endpoint_override

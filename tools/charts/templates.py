@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import define, field
 
-from netplug_cli.ctl.manifests import render_manifest
+from netplug_cli.ctl.yaml_documents import render_manifest
 
 __all__ = ["Template"]
 

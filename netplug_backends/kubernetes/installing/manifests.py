@@ -15,6 +15,7 @@ from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
 from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static import STATIC_NAMESPACE, Method, render_static
 from netplug_core.operator.report import CONDITIONS
+from netplug_core.operator.state import ClusterMode, Shipped
 from netplug_core.operator.status import STATUS_CONDITIONS, STATUS_KIND, component_status_schema
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND, OPERATOR_GROUP
@@ -23,8 +24,11 @@ from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, En
 __all__ = [
     "ADMISSION_GROUP", "ALLOW_DELETION", "MUTATING_KIND", "MUTATING_VERSIONS", "admission_objects", "definitions",
     "etcd_plugin_role", "flannel_role", "node_role", "operator_definitions", "plugin_role", "protection_objects",
-    "static_manifest",
+    "shipped_objects", "static_manifest",
 ]  # fmt: skip
+
+
+# --- manifests -------------------------------------------------------------------------------------------------------
 
 
 # --- manifests -------------------------------------------------------------------------------------------------------
@@ -361,3 +365,17 @@ def _defaults() -> str:
         for name, (empty, default) in members.items()
     )
     return f"[{', '.join(patches)}]"
+
+
+# --- shipped ---------------------------------------------------------------------------------------------------------
+
+
+def shipped_objects() -> Shipped:
+    """Accounts with their rights, definitions, and what keeps these."""
+    return Shipped(
+        node_accounts=node_role(),
+        plugin_accounts=plugin_role(),
+        definitions={mode: dict(definitions(CrdMode[mode.name])) for mode in ClusterMode},
+        operator_definitions=tuple(definition for _, definition in operator_definitions()),
+        protection=tuple(protection_objects()),
+    )

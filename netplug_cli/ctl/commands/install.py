@@ -24,9 +24,9 @@ from netplug_cli.ctl.commands.installation import (
 )
 from netplug_cli.ctl.commands.node import NoNodeProcess, OddNodeProcess, ask_node
 from netplug_cli.ctl.commands.resources import FILES
-from netplug_cli.ctl.manifests import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.ctl.session import session_of
 from netplug_cli.ctl.tables import TABLE_OUTPUT, Column, Report, print_report, text_cell
+from netplug_cli.ctl.yaml_documents import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Deadline

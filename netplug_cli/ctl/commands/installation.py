@@ -17,8 +17,8 @@ from attrs import evolve, frozen
 from netplug_cli.ctl.commands.resources import FILES
 from netplug_cli.ctl.documents import Document, read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.manifests import OPERATOR_MANIFEST, STATIC_FOLDER, read_shipped, render_manifest
 from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.yaml_documents import OPERATOR_MANIFEST, STATIC_FOLDER, read_shipped, render_manifest
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized

@@ -16,7 +16,6 @@ from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.commands.resources import FORCE, parse_cidr
-from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.reports import collection_report, read_leaks
 from netplug_cli.ctl.session import Session, session_of
@@ -30,7 +29,7 @@ from netplug_cli.ctl.tables import (
     print_report,
     usage_report,
 )
-from netplug_cli.formatting import escape_unprintable, format_duration, print_error
+from netplug_cli.formatting import escape_unprintable, format_duration, parse_duration, print_error
 from netplug_core import __version__
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline

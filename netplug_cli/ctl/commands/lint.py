@@ -31,8 +31,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.read import list_all
 from netplug_core.lint.check import LintResult, check, unreadable
+from netplug_core.lint.clusters import HostRoute, Surroundings, read_routes
 from netplug_core.lint.documents import Document as LintDocument
-from netplug_core.lint.ranges import HostRoute, Surroundings, read_routes
 from netplug_core.lint.rules import Finding, Repair, Severity
 from netplug_core.resources.kinds import Resource, get_kind
 

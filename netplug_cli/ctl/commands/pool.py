@@ -11,10 +11,9 @@ from attrs import define
 
 from netplug_cli.ctl.commands.completion import complete_pools
 from netplug_cli.ctl.commands.resources import parse_cidr
-from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import Column, Report, ReportFormat, print_report, text_cell
-from netplug_cli.formatting import format_columns, format_json, print_error, truncate
+from netplug_cli.formatting import format_columns, format_json, parse_duration, print_error, truncate
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, format_time
 from netplug_core.datastore.protocol import Datastore

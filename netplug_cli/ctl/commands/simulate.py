@@ -11,12 +11,11 @@ import click
 from attrs import Factory, define, field, frozen
 
 from netplug_cli.ctl.documents import read_manifests, render_json
-from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.editor import write_open_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.simulation_report import make_plot, render_svg, report_lines, result_to_csv, result_to_mapping
-from netplug_cli.formatting import format_duration, print_error
+from netplug_cli.formatting import format_duration, parse_duration, print_error
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import prefix_to_name
@@ -28,9 +27,9 @@ from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.validation import InvalidResource, validate_resource
-from netplug_core.simulation.allocator import SimulatedClock
 from netplug_core.simulation.result import SimulatedCall, SimulationResult, StepSample
 from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
+from netplug_core.simulation.simulator import SimulatedClock
 from netplug_core.simulation.simulator import simulate as run_scenario
 
 __all__ = [

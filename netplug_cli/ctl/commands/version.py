@@ -7,9 +7,8 @@ from contextlib import suppress
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.formatting import print_error
+from netplug_cli.formatting import parse_duration, print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.flows.resources.cluster import cluster_type_on, find_cluster_information

@@ -9,10 +9,9 @@ import click
 from attrs import frozen
 
 from netplug_cli.ctl.commands.resources import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, selected_of
-from netplug_cli.ctl.durations import parse_duration
 from netplug_cli.ctl.outputs import PathError, format_value, parse_path
 from netplug_cli.ctl.session import session_of
-from netplug_cli.formatting import format_duration, print_error
+from netplug_cli.formatting import format_duration, parse_duration, print_error
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.read import find
 from netplug_core.resources.codec import to_mapping

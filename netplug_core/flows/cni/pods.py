@@ -33,7 +33,7 @@ from netplug_core.netconf.annotations import (
 from netplug_core.netconf.model import BLOCK_IPAM, Requested
 from netplug_core.netconf.precedence import ResolvedAddresses, require_allowed, resolve_addresses
 from netplug_core.orchestrator.model import PodName
-from netplug_core.workload.endpoint import EndpointOptions, find_replaced, has_endpoint
+from netplug_core.workload.endpoint import EndpointOptions, find_replaced, has_endpoint, pod_details
 from netplug_core.workload.gates import (
     GATES_S,
     PROBE_INTERVAL_S,
@@ -46,7 +46,6 @@ from netplug_core.workload.gates import (
     gates_of,
     status_file_of,
 )
-from netplug_core.workload.pod import pod_details
 
 __all__ = [
     "ATTACHMENTS_S", "LOOKUP_S", "address_request_of_pod", "annotated_address_request", "hold_back",

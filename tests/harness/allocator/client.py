@@ -20,13 +20,14 @@ from netplug_core.records import CommitError, Kind, OutcomeUnknown, Query, Revis
 from netplug_core.testing.faults import (
     Fault,
     FaultyDatastore,
+    LateWrite,
     LostRace,
     LostReply,
     LostRequest,
     ProcessDeath,
     ProcessDied,
+    send_until,
 )
-from netplug_core.testing.late_writes import LateWrite, send_until
 
 __all__ = ["CALL_DURATION_S", "PAST_DEADLINE_S", "CallFault", "CommitObserver", "FaultKind", "StoreClient"]
 

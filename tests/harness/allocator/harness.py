@@ -25,8 +25,7 @@ from netplug_core.orchestrator.model import ClusterView
 from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed
 from netplug_core.testing.assertions import expect, expect_same
 from netplug_core.testing.damage import DamagedDatastore
-from netplug_core.testing.faults import ProcessDied
-from netplug_core.testing.late_writes import LateWrite
+from netplug_core.testing.faults import LateWrite, ProcessDied
 from tests.harness.allocator.call_invariants import (
     CALL_INVARIANTS,
     DAMAGED_CALL_INVARIANTS,

@@ -24,7 +24,7 @@ from netplug_core.ipam.allocation.affinities import ClaimResult, EnsuredBlocks
 from netplug_core.ipam.allocation.request import Assignment, Released
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.medium import OpenStore
+from netplug_core.testing.datastore_harness import OpenStore
 from tests.harness.allocator import strategies
 from tests.harness.allocator.client import CallFault, FaultKind
 from tests.harness.allocator.deferred import DeferredOperation

@@ -11,8 +11,7 @@ from contextlib import closing
 
 from attrs import evolve
 
-from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.factory import client_from_settings
+from netplug_backends.etcdv3.datastore import EtcdDatastore, client_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.ipam.protocol import NO_ENDPOINT

@@ -18,7 +18,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Decision, Get, Key, List, OutcomeUnknown, Snapshot, Update, Write
-from netplug_core.testing.samples import SAMPLE_CODEC, TOOL
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC, TOOL
 
 __all__ = ["CLOCK", "open_store"]
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from attrs import define, evolve, field, frozen
 
 from netplug_backends.etcdv3.client import EtcdClient
-from netplug_backends.etcdv3.factory import client_from_settings
+from netplug_backends.etcdv3.datastore import client_from_settings
 from netplug_backends.etcdv3.operations import DeleteKey, KeyRange, KeyValue, RangeRead, Txn
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline

@@ -26,7 +26,7 @@ from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityS
 from netplug_core.records import Key
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.settings.model import KubernetesAccess
-from netplug_core.testing.samples import Samples
+from netplug_core.testing.datastore_harness import Samples
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 

@@ -17,7 +17,7 @@ from netplug_core.log import Level
 from netplug_core.registry import ENTRY_POINT_GROUP, Catalog, Registry
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.dataplane_harness import link_to
+from netplug_core.testing.dataplane_checks import link_to
 
 CATALOG: Catalog = {
     "datastore": {

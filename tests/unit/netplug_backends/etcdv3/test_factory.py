@@ -4,8 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.factory import client_from_settings, datastore_from_settings
+from netplug_backends.etcdv3.datastore import EtcdDatastore, client_from_settings, datastore_from_settings
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
@@ -13,7 +12,7 @@ from netplug_core.records import MAX_COMMIT_WRITES, Create, Delete, Get, Revisio
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.samples import SAMPLE_CODEC
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 
 CLOCK = ManualClock()
 DEADLINE = Deadline.after(CLOCK, 5.0)

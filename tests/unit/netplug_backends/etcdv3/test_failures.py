@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.etcdv3.failures import CallFailure, classify, find_failure
+from netplug_backends.etcdv3.operations import CallFailure, classify, find_failure
 
 
 @pytest.mark.parametrize(

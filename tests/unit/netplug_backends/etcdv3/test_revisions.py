@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.etcdv3.watch import EtcdRevision, find_etcd_revision, get_etcd_revision
+from netplug_backends.etcdv3.datastore import EtcdRevision, find_etcd_revision, get_etcd_revision
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Revision
 

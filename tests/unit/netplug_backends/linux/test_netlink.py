@@ -24,7 +24,7 @@ from netplug_core.dataplane.protocol import (
     RouteScope,
     RouteTable,
 )
-from netplug_core.testing.dataplane_harness import link_to
+from netplug_core.testing.dataplane_checks import link_to
 
 LINK = evolve(link_to("/run/netns/one", "eth0", "netp1"), mtu=1450, queues=4)
 CONTAINER = InterfacePlan(name="eth0", mac="02:65:00:00:00:05")

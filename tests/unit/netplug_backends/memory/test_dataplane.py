@@ -17,8 +17,7 @@ from netplug_core.dataplane.protocol import (
     RouteConflict,
 )
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.dataplane_checks import DATAPLANE_CHECKS, DataplaneCheck
-from netplug_core.testing.dataplane_harness import endpoint, link_to
+from netplug_core.testing.dataplane_checks import DATAPLANE_CHECKS, DataplaneCheck, endpoint, link_to
 
 NAMESPACE = "/run/netns/one"
 

@@ -20,7 +20,7 @@ from netplug_core.records import (
     Written,
 )
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.samples import FRUIT, TOOL
+from netplug_core.testing.datastore_harness import FRUIT, TOOL
 
 APPLE = FRUIT.key("green", "apple")
 PEAR = FRUIT.key("green", "pear")

@@ -39,7 +39,7 @@ from netplug_core.records import (
     WatchExpired,
 )
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.samples import FRUIT, SAMPLE_CODEC, TOOL, TextCodec
+from netplug_core.testing.datastore_harness import FRUIT, SAMPLE_CODEC, TOOL, TextCodec
 from tests.harness.waiting import MARGIN_S
 
 APPLE = FRUIT.key("green", "apple")

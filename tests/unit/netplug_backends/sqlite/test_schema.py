@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.sqlite.schema import SCHEMA_VERSION, open_database
+from netplug_backends.sqlite.datastore import SCHEMA_VERSION, open_database
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import MissingFile

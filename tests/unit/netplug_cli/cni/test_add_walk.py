@@ -27,7 +27,7 @@ from netplug_core.flows.world import CNIWorld
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.walk import FLAT, Crossing, Walk, is_step, modules_of, recorded
 
-MAX_MODULES = 34
+MAX_MODULES = 33
 REPLACED = (
     "netplug_cli.wiring.cni",
     "netplug_cli.wiring.backends",

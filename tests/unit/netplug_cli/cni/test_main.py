@@ -14,7 +14,7 @@ from netplug_cli.wiring.cni import main
 from netplug_core import __version__
 from netplug_core.cni.dispatch import CNICommand, Plugin
 from netplug_core.flows.cni import add, check, delete, gc, status
-from netplug_core.flows.cni.answer import FLOWS, find_flow
+from netplug_core.flows.cni.call import FLOWS, find_flow
 from tests.harness.waiting import EMERGENCY_STOP_S
 
 CALL = {
@@ -235,4 +235,4 @@ def test_a_command_loads_its_own_flow_only() -> None:
     )
     loaded = done.stderr.splitlines()[-1].split()
     flows = [name for name in loaded if name.startswith("netplug_core.flows.cni.")]
-    assert flows == [f"netplug_core.flows.cni.{name}" for name in ("answer", "call", "pods", "status")]
+    assert flows == [f"netplug_core.flows.cni.{name}" for name in ("call", "pods", "status")]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.sqlite.schema import open_database
+from netplug_backends.sqlite.datastore import open_database
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.ipam.model.block import Attribute, Block

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.sqlite.schema import open_database
+from netplug_backends.sqlite.datastore import open_database
 from netplug_cli.ctl.main import netplugctl, run
 from netplug_cli.wiring import ctl
 from netplug_core import __version__
@@ -39,7 +39,6 @@ def test_help_lists_every_command_and_loads_none() -> None:
         "netplug_cli.ctl",
         "netplug_cli.ctl.global_options",
         "netplug_cli.formatting",
-        "netplug_cli.ctl.help_texts",
         "netplug_cli.ctl.main",
         "netplug_cli.wiring",
         "netplug_cli.wiring.ctl",

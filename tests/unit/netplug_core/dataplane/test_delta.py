@@ -7,7 +7,7 @@ from netplug_core.addressing import Address, InterfaceAddress, Prefix
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import AttachmentPlan, InterfacePlan, Neighbour, RouteTable
-from netplug_core.testing.dataplane_harness import endpoint, link_to
+from netplug_core.testing.dataplane_checks import endpoint, link_to
 
 LINK = link_to("/run/netns/one", host_name="netp1")
 PLAN = plan(endpoint("10.65.0.5", "fd65::5"), LINK)

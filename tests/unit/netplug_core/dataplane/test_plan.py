@@ -27,7 +27,7 @@ from netplug_core.dataplane.protocol import (
     SysctlRequirement,
 )
 from netplug_core.names import HOST_MAC
-from netplug_core.testing.dataplane_harness import endpoint, link_to
+from netplug_core.testing.dataplane_checks import endpoint, link_to
 
 LINK = evolve(link_to("/run/netns/one"), mtu=0)
 LINK_LOCAL = Address.parse("fe80::ecee:eeff:feee:eeee")

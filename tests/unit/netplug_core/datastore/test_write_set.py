@@ -31,7 +31,7 @@ from netplug_core.records import (
     Write,
     Written,
 )
-from netplug_core.testing.samples import FRUIT, TOOL
+from netplug_core.testing.datastore_harness import FRUIT, TOOL
 
 APPLE = FRUIT.key("green", "apple")
 PEAR = FRUIT.key("green", "pear")

@@ -17,7 +17,7 @@ from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, ipreservation_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import node_key
-from netplug_core.testing.samples import FRUIT
+from netplug_core.testing.datastore_harness import FRUIT
 
 POOL = IPPool(
     metadata=Metadata(name="main", labels=(("site", "north"),)),

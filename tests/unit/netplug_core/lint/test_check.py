@@ -7,8 +7,8 @@ import pytest
 
 from netplug_core.addressing import Prefix
 from netplug_core.lint.check import STORED, LintResult, check, unreadable
+from netplug_core.lint.clusters import HostRoute, Surroundings, read_routes
 from netplug_core.lint.documents import Document
-from netplug_core.lint.ranges import HostRoute, Surroundings, read_routes
 from netplug_core.lint.rules import Rule
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec

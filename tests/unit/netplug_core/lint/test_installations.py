@@ -1,8 +1,8 @@
 """Installations: their problems, their warnings, their pools, and overlays."""
 
 from netplug_core.lint.check import LintResult, check
+from netplug_core.lint.clusters import Surroundings
 from netplug_core.lint.documents import Document
-from netplug_core.lint.ranges import Surroundings
 from netplug_core.lint.rules import Rule
 from netplug_core.resources.installation import OPERATOR_GROUP
 

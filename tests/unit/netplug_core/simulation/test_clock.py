@@ -1,6 +1,6 @@
 """The simulated clock."""
 
-from netplug_core.simulation.allocator import SimulatedClock
+from netplug_core.simulation.simulator import SimulatedClock
 
 
 def test_time_passes_only_by_sleeping() -> None:

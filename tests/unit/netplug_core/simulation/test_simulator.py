@@ -15,10 +15,9 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.simulation.allocator import SimulatedClock
 from netplug_core.simulation.result import Distribution, SimulatedCall
 from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
-from netplug_core.simulation.simulator import simulate
+from netplug_core.simulation.simulator import SimulatedClock, simulate
 from tests.harness.simulation import make_nodes, make_pool, make_scenario, run_scenario, stored_records
 
 FOUR_BLOCKS = make_pool("10.0.0.0/27", 29)  # 8 addresses each

@@ -7,7 +7,7 @@ import pytest
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.records import Create
 from netplug_core.testing.assertions import describe, expect, expect_refused, expect_same
-from netplug_core.testing.samples import FRUIT
+from netplug_core.testing.datastore_harness import FRUIT
 
 LOST = Unavailable("the store", "the cable was cut")
 

@@ -42,9 +42,7 @@ from netplug_core.records import (
     Written,
 )
 from netplug_core.testing.datastore_conformance import datastore_conformance
-from netplug_core.testing.datastore_harness import open_harness
-from netplug_core.testing.medium import Medium, OpenMedium
-from netplug_core.testing.samples import FRUIT_AND_TOOLS, TOOL
+from netplug_core.testing.datastore_harness import FRUIT_AND_TOOLS, TOOL, Medium, OpenMedium, open_harness
 
 STOP = Event()
 Changes = Iterator[WatchEvent[object]]

@@ -15,6 +15,7 @@ from netplug_core.records import (
     Revision,
 )
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.datastore_harness import FRUIT
 from netplug_core.testing.faults import (
     Fault,
     FaultyDatastore,
@@ -25,7 +26,6 @@ from netplug_core.testing.faults import (
     ProcessDied,
     RunBefore,
 )
-from netplug_core.testing.samples import FRUIT
 
 KEYS = tuple(FRUIT.key("green", name) for name in ("apple", "pear", "plum"))
 WRITES = tuple(Create(key, "x") for key in KEYS)

@@ -6,7 +6,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
 from netplug_core.records import ABSENT, Create, Delete, Get, Kind, Require, Update, Write, Written
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.late_writes import send_until
+from netplug_core.testing.faults import send_until
 
 NOTE: Kind[str] = Kind("Note", ("name",))
 ONE, TWO = NOTE.key("one"), NOTE.key("two")

@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.records import List, Malformed
-from netplug_core.testing.samples import FRUIT, FRUIT_AND_TOOLS, SAMPLE_CODEC
+from netplug_core.testing.datastore_harness import FRUIT, FRUIT_AND_TOOLS, SAMPLE_CODEC
 
 APPLE = FRUIT.key("green", "apple")
 

@@ -14,6 +14,7 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
 from netplug_core.workload.endpoint import (
     EndpointOptions,
     NewObjectMetadata,
+    PodDetails,
     PodReplaced,
     WorkloadIdentity,
     build_endpoint,
@@ -21,7 +22,6 @@ from netplug_core.workload.endpoint import (
     endpoint_upsert,
     has_endpoint,
 )
-from netplug_core.workload.pod import PodDetails
 
 POD = WorkloadIdentity(
     node="node-a", network="k8s-pod-network", container_id="4f2a", interface="eth0", pod="web-0", pod_namespace="prod"

@@ -10,7 +10,7 @@ from netplug_cli.ctl.commands.simulate import (
     parse_percentage,
     parse_pool,
 )
-from netplug_cli.ctl.durations import parse_duration
+from netplug_cli.formatting import parse_duration
 from netplug_core.addressing import Prefix
 
 # --- pools ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from netplug_core.cni.dispatch import (
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, IPConfig
 from netplug_core.errors import NamespaceError, Unavailable
-from netplug_core.flows.cni.answer import run_invocation
+from netplug_core.flows.cni.call import run_invocation
 
 SUPPORTED = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 CONFIG = '{"name": "net1", "cniVersion": "1.0.0", "type": "netplug"}'

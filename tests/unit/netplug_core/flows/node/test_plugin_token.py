@@ -7,8 +7,7 @@ from attrs import define, field
 
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.flows.node.plugin_token import PluginFile, renew_plugin_token
-from netplug_core.installation.installer import IssuedToken
+from netplug_core.installation.installer import IssuedToken, PluginFile, renew_plugin_token
 from netplug_core.testing.clock import ManualClock
 from tests.harness.cni_node import FakeHost
 
