@@ -36,6 +36,7 @@ _CONFIGURED: Final = frozenset({3, 4})  # at once, or as soon as sessions have e
 _CHECKED: Final = frozenset({20})
 _NO_TIME_S: Final = 0.001  # 0 would mean not to wait at all, which is another error
 _ESTABLISHED: Final = "Established"
+_WRONG_AS: Final = "Bad peer AS"
 _CONFIGURED_AT: Final = "Last reconfiguration on "
 
 
@@ -213,4 +214,5 @@ def _iterate_sessions(protocols: Reply) -> Iterator[SessionStatus]:
                 state=state,
                 since=found["since"],
                 error=error.strip(),
+                has_wrong_as=_WRONG_AS in error,
             )

@@ -17,7 +17,15 @@ from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_cli.node_status import PeerStatus
 from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
-from netplug_core.dataplane.bgp import BgpDaemon, BgpPlan, BgpSession, BgpStatus, BgpUse, SessionStatus
+from netplug_core.dataplane.bgp import (
+    BgpDaemon,
+    BgpPlan,
+    BgpSession,
+    BgpStatus,
+    BgpUse,
+    ForeignBgpDaemon,
+    SessionStatus,
+)
 from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing
@@ -98,6 +106,8 @@ class NodeBgp:
     status: BgpStatus | None = field(default=None, init=False)
     peering: Peering = field(default=Peering(outcome=None), init=False)
     problems: tuple[Problem, ...] = field(default=(), init=False)
+    foreign: Problem | None = field(default=None, init=False)
+    """That another daemon is in the way; None: none is."""
     _facts: PeerFacts | None = field(default=None, init=False)
     _given: BgpPlan | None = field(default=None, init=False)
     _history: SessionHistory = field(default=SessionHistory(), init=False)
@@ -196,9 +206,16 @@ class NodeBgp:
         self._given = None  # unless it is known to have it
         if isinstance(action, NoBgp):
             self.daemon.stop(deadline=deadline)
-        else:
+            self.foreign = None
+            return
+        try:
             self.daemon.apply(action, deadline=deadline)
-            self._given = action
+        except ForeignBgpDaemon as error:
+            self.foreign = Problem(
+                message="BGP is not started", cause=f"{error.found}; {error.advice}", event="OtherBGPDaemon"
+            )
+            raise
+        self._given, self.foreign = action, None
 
 
 def _peer_status(session: BgpSession, found: SessionStatus | None) -> PeerStatus:

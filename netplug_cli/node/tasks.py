@@ -4,6 +4,7 @@
   beside it
 - ``release records``: records of DELs whose datastore was away are replayed
 - ``helper plugins``: plugins that the configuration lists of the host name and that it lacks are reported
+- ``conflict reports``: conflicts with other nodes or programs are Events of the node
 - ``token of the plugin``: the token in the plugin's kubeconfig is renewed; the installer does it too
 
 ``netplug_cli.runtime`` runs them; ``netplug_cli.wiring`` opens what they act through.
@@ -11,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Protocol, TypeAlias, TypeVar
@@ -46,24 +47,29 @@ from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
 from netplug_core.reconcile.mtus import MTUInputs, settle_pod_mtu
-from netplug_core.reconcile.registration import RegistrationSettings, find_relevant_interfaces
+from netplug_core.reconcile.registration import RegistrationSettings, find_relevant_interfaces, is_contested
 from netplug_core.records import Kind
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
+    "CONFLICTS_EVERY_S",
+    "CONTEST_S",
     "CREDENTIALS_EVERY_S",
     "HOUSEKEEPING_S",
     "INTERFACES_CHANGED",
     "LONGEST_PAUSE_S",
     "LOOK_EVERY_S",
     "MAX_CONFIGURATIONS",
+    "MAX_REPORTS",
     "NODE_REGISTERED",
     "PLUGINS_EVERY_S",
     "RELEASE_EVERY_S",
     "REPLAY_EVERY_S",
     "TRY_AGAIN_S",
+    "ConflictReports",
     "HelperPlugins",
     "NodeRegistration",
     "RecordReplay",
@@ -132,6 +138,50 @@ def _plan_report(found: _PluginLook) -> Plan[tuple[MissingPlugin, ...]]:
     return Plan(actions=actions, look_again_s=PLUGINS_EVERY_S, problems=problems)
 
 
+# --- Events of conflicts ------------------------------------------------------------------------------------------
+
+CONFLICTS_EVERY_S = 10.0
+"""The pause between two looks for conflicts."""
+
+MAX_REPORTS = 20
+"""So many Events of conflicts are written in ``REPORT_AGAIN_S``, and no more."""
+
+
+@define(kw_only=True)
+class ConflictReports:
+    """Writes Events of the node about what is in conflict with other nodes or programs, so that people hear of it.
+
+    ``find_problems`` are all that are known; those with an Event count. It is written when the problem is new, and
+    again after ``REPORT_AGAIN_S``, also where the problem comes and goes all the time.
+    """
+
+    find_problems: Callable[[], Iterable[Problem]]
+    report: Callable[[Problem, Deadline], None]
+    clock: Clock
+    _reported_at: dict[Problem, float] = field(factory=dict, init=False)
+
+    def controller(self) -> Controller[tuple[Problem, ...], Problem]:
+        """What looks, every :data:`CONFLICTS_EVERY_S`."""
+        return Controller(
+            name="conflict reports",
+            observe=self._find_due,
+            plan=lambda due: Plan(actions=due, look_again_s=CONFLICTS_EVERY_S),
+            act=self._report,
+            failure="a conflict of the node cannot be reported to the orchestrator",
+            timing=Timing(backoff=Backoff(first_s=CONFLICTS_EVERY_S, longest_s=LOOK_EVERY_S)),
+        )
+
+    def _find_due(self, _deadline: Deadline) -> tuple[Problem, ...]:
+        now, known = self.clock.monotonic(), self._reported_at
+        self._reported_at = {each: at for each, at in known.items() if now < at + REPORT_AGAIN_S}
+        new = (each for each in self.find_problems() if each.event and each not in self._reported_at)
+        return tuple(dict.fromkeys(new))[: MAX_REPORTS - len(self._reported_at)]
+
+    def _report(self, problem: Problem, deadline: Deadline) -> None:
+        self.report(problem, deadline)
+        self._reported_at[problem] = self.clock.monotonic()
+
+
 # --- registration -------------------------------------------------------------------------------------------------
 
 LOOK_EVERY_S = 60.0
@@ -142,6 +192,9 @@ RELEASE_EVERY_S = 600.0
 
 TRY_AGAIN_S = 5.0
 """The longest pause after a first failure; the pauses after the next ones are longer."""
+
+CONTEST_S = 5.0
+"""After so long it is looked whether another node has registered a new address of this one in the same instant."""
 
 INTERFACES_CHANGED = Source("interfaces")
 """Interfaces or addresses of the node have changed: what is registered may have to follow."""
@@ -216,6 +269,7 @@ class NodeRegistration:
     """The name by which the node is registered; None: not yet."""
     addresses: SettledAddresses | None = field(default=None, init=False)
     """What was registered last."""
+    _has_new: bool = field(default=False, init=False)
     _next_release: float | None = field(default=None, init=False)
     _next_look: float = field(default=float("-inf"), init=False)
     _used: tuple[object, ...] = field(default=(), init=False)  # what the last look was with
@@ -242,6 +296,11 @@ class NodeRegistration:
             timing=_REGISTRATION_TIMING,
         )
         return folder, registration
+
+    def find_conflicts(self) -> tuple[Problem, ...]:
+        """The addresses that other nodes have."""
+        settled = self.addresses
+        return () if settled is None else tuple(each.problem for each in settled.conflicts)
 
     def status(self) -> RegistrationStatus | None:
         """How the node is registered; None: it is not yet."""
@@ -320,7 +379,7 @@ class NodeRegistration:
             problems += tuple(problem for failure, step in steps if (problem := _find_problem(failure, step)))
         if problems:
             raise Unfinished(problems)
-        self._next_look = self.clock.monotonic() + self.poll_s
+        self._next_look = self.clock.monotonic() + (min(CONTEST_S, self.poll_s) if self._has_new else self.poll_s)
         self._used = self._decisive(look)
 
     def _settle_addresses(self, world: NodeWorld, netconf: NetConf, look: _Look, name: str) -> tuple[Problem, ...]:
@@ -342,8 +401,13 @@ class NodeRegistration:
     def _settle(self, world: NodeWorld, netconf: NetConf, look: _Look, name: str) -> None:
         settings, found = find_on_host(world, self.network, look.registration, name)
         self.addresses = settled = self.with_own_rights(
-            world, netconf.datastore, lambda own: settle_addresses(own, name, settings, found, known=look.known)
+            world,
+            netconf.datastore,
+            lambda own: settle_addresses(
+                own, name, settings, found, known=look.known, is_contested=self._is_contested(name)
+            ),
         )
+        self._has_new = settled.has_new
         registered = {
             f"ipv{each.family.value}": str(each.address) for each in settled.addresses if each.address is not None
         }
@@ -352,6 +416,16 @@ class NodeRegistration:
             self._logged = registered
         if publish_pod_mtu(world, netconf, settled.pod_mtu):
             self.log(Level.INFO, "the MTU of pods is written", mtu=settled.pod_mtu, path=netconf.mtu_file)
+
+    def _is_contested(self, name: str) -> bool:
+        """Whether another node has an address of this one and keeps it, or may have registered it a moment ago."""
+        if self._has_new:
+            return True
+        view = self.view
+        own = None if view is None or not view.has_listed((NODE,)) else view.find(node_key(name))
+        if view is None or own is None:
+            return False
+        return is_contested(own.value, (record.value for record in view.list(NODE)))
 
     def _copy_labels(self, world: NodeWorld, netconf: NetConf, name: str) -> None:
         if copy_cluster_labels(world, netconf, name):

@@ -130,25 +130,25 @@ def _serve(
     from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.node.tasks import NODE_REGISTERED
     from netplug_cli.runtime.controllers import Runtime
+    from netplug_cli.wiring import node_process
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_bgp import NodeContainer
     from netplug_cli.wiring.node_network import network_controllers, node_network, open_node_datastore
-    from netplug_cli.wiring.node_process import NodeCalls, helper_plugins, node_registration, node_tasks
     from netplug_core import __version__
 
     _import_flows()
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
-    registration = node_registration(os.environ, options.config, log, in_container)
+    registration = node_process.node_registration(os.environ, options.config, log, in_container)
     container = NodeContainer(run=in_container or run_here, host_root=options.host_root or "")
     open_datastore = partial(open_node_datastore, os.environ, in_container or run_here, clock)
     with (
-        closing(NodeCalls(log, datastores)) as calls,
+        closing(node_process.NodeCalls(log, datastores)) as calls,
         node_network(
             os.environ, registration.read_datastore, lambda: registration.name, open_datastore, log, container
         ) as network,
     ):
-        plugins = helper_plugins(os.environ, in_container)
+        plugins = node_process.helper_plugins(os.environ, in_container)
         operations = evolve(
             _operations(options, sockets, metrics, datastores, calls.replay.count, log),
             missing_plugins=lambda: tuple(map(str, plugins.missing)),
@@ -157,8 +157,9 @@ def _serve(
         )
         controllers = (
             calls.replay.controller(),
-            *node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container),
+            *node_process.node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container),
             *network_controllers(network, os.environ, lambda: registration.name, container, log),
+            *node_process.conflict_reports(os.environ, registration, network, in_container),
         )
         tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
         if network is not None:

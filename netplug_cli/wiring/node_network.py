@@ -45,7 +45,7 @@ from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import BLOCK_IPAM
-from netplug_core.reconcile.controller import Source
+from netplug_core.reconcile.controller import Problem, Source
 from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.reconcile.nat import FORMER_TABLE, NET_TABLE
 from netplug_core.reconcile.routes import plan_removal
@@ -99,6 +99,12 @@ class NodeNetwork:
         texts = (f"{one.message}: {one.cause}" for one in bgp.problems)
         obstacle = found.obstacle or bgp.find_pending() or ""
         return evolve(found, obstacle=obstacle, peers=bgp.find_peers(), problems=(*found.problems, *texts))
+
+    def find_problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the BGP of the node, as problems."""
+        if self.bgp is None:
+            return ()
+        return (*self.bgp.problems, *(() if self.bgp.foreign is None else (self.bgp.foreign,)))
 
     def wake(self, tasks: Runtime) -> None:
         """Let changes of the datastore and of the kernel wake those that they concern."""

@@ -24,6 +24,7 @@ from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
 from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
 from netplug_cli.node.tasks import (
     LOOK_EVERY_S,
+    ConflictReports,
     HelperPlugins,
     NodeRegistration,
     RecordReplay,
@@ -32,7 +33,7 @@ from netplug_cli.node.tasks import (
 from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
-from netplug_cli.wiring.node_network import open_node_datastore
+from netplug_cli.wiring.node_network import NodeNetwork, open_node_datastore
 from netplug_core import __version__
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Clock, Deadline, format_time
@@ -61,6 +62,7 @@ from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.registration import RegistrationSettings
 from netplug_core.registry import Registry
 from netplug_core.resources.fields import parse_duration_s
@@ -69,6 +71,7 @@ from netplug_core.settings.model import MEMORY_DATASTORE, DatastoreSettings
 
 if TYPE_CHECKING:
     from netplug_cli.logs import WriteLine
+    from netplug_core.operator.status import Event
 
 R = TypeVar("R")
 
@@ -373,6 +376,24 @@ def helper_plugins(environ: Mapping[str, str], in_container: RunInContainer | No
     )
 
 
+def conflict_reports(
+    environ: Mapping[str, str],
+    registration: NodeRegistration,
+    network: NodeNetwork | None,
+    in_container: RunInContainer | None = None,
+) -> tuple[Reconciler, ...]:
+    """What reports conflicts where the node is one of a cluster; elsewhere log and status say them."""
+    node = environ.get("NODENAME", "")
+    if not environ.get("KUBERNETES_SERVICE_HOST") or not node:
+        return ()
+
+    def find_problems() -> tuple[Problem, ...]:
+        return (*registration.find_conflicts(), *(() if network is None else network.find_problems()))
+
+    report = partial(_report_problem, environ, in_container or run_here, node)
+    return (ConflictReports(find_problems=find_problems, report=report, clock=SystemClock()).controller(),)
+
+
 def _report_plugins(
     environ: Mapping[str, str],
     in_pod: RunInContainer,
@@ -382,15 +403,41 @@ def _report_plugins(
     *,
     account_folder: str = "",
 ) -> None:
-    """Write an Event about the Node, with the account of the pod; a pod without one reports nothing.
+    from netplug_core.operator.status import event_of_plugins  # the rules of the operator, of which a node needs none
 
-    ``account_folder`` has the files of the account; empty: the usual one.
-    """
-    # Loads the client of the API server and the rules of the operator, of which a node otherwise needs none.
+    _write_event(_PodAccount(environ, in_pod, account_folder), node, event_of_plugins(missing), deadline)
+
+
+def _report_problem(
+    environ: Mapping[str, str],
+    in_pod: RunInContainer,
+    node: str,
+    problem: Problem,
+    deadline: Deadline,
+    *,
+    account_folder: str = "",
+) -> None:
+    from netplug_core.operator.status import event_of_problem  # the rules of the operator, of which a node needs none
+
+    _write_event(_PodAccount(environ, in_pod, account_folder), node, event_of_problem(problem), deadline)
+
+
+@frozen
+class _PodAccount:
+    """How the account of the pod is reached. ``folder`` has its files; empty: the usual one."""
+
+    environ: Mapping[str, str]
+    in_pod: RunInContainer
+    folder: str
+
+
+def _write_event(account: _PodAccount, node: str, event: Event, deadline: Deadline) -> None:
+    """Write an Event about the Node; a pod without an account reports nothing."""
+    # Loads the client of the API server, which a node otherwise does not need for this.
     from netplug_backends.kubernetes.client.access import SERVICE_ACCOUNT_FOLDER
     from netplug_backends.kubernetes.installing.cluster import ClusterObjects
     from netplug_backends.kubernetes.service_account import find_account_client
-    from netplug_core.operator.status import event_of_plugins, ref_of_event, render_event
+    from netplug_core.operator.status import ref_of_event, render_event
 
     clock = SystemClock()
     about = {
@@ -398,10 +445,9 @@ def _report_plugins(
         "kind": "Node",
         "metadata": {"name": node, "uid": node},
     }  # so kubectl describe finds it
-    event = event_of_plugins(missing)
 
     def report_in_pod() -> None:
-        client = find_account_client(environ, clock=clock, folder=account_folder or SERVICE_ACCOUNT_FOLDER)
+        client = find_account_client(account.environ, clock=clock, folder=account.folder or SERVICE_ACCOUNT_FOLDER)
         if client is None:
             return
         with closing(client):
@@ -409,7 +455,7 @@ def _report_plugins(
             found = objects.find(ref_of_event(event, about), deadline=deadline)
             objects.replace(render_event(event, about, found, identity=node, now=now), deadline=deadline)
 
-    in_pod(report_in_pod)
+    account.in_pod(report_in_pod)
 
 
 def _names(environ: Mapping[str, str]) -> NetConf:

@@ -217,13 +217,17 @@ NO_BGP: Final = BgpUse()
 
 @frozen(kw_only=True)
 class SessionStatus:
-    """How a session does. ``state`` and ``error`` are the daemon's words; ``error`` is the last one, empty without."""
+    """How a session does. ``state`` and ``error`` are the daemon's words; ``error`` is the last one, empty without.
+
+    ``has_wrong_as``: one end is in another AS than the other one expects.
+    """
 
     name: str
     is_established: bool
     state: str = ""
     since: str = ""
     error: str = ""
+    has_wrong_as: bool = False
 
 
 @frozen(kw_only=True)

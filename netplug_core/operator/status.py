@@ -33,13 +33,14 @@ from netplug_core.operator.state import (
     marked,
     ref_of,
 )
+from netplug_core.reconcile.controller import Problem
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 
 __all__ = [
     "STATUS_CONDITIONS", "STATUS_KIND", "TAKE_OVER", "Component", "Event", "component_object", "component_ref",
     "component_reports", "component_status", "component_status_schema", "event_of", "event_of_plugins",
-    "events_of_status", "has_conditions", "has_status", "plan_after_failure", "ref_of_event", "render_event",
-    "report_failure", "status_of",
+    "event_of_problem", "events_of_status", "has_conditions", "has_status", "plan_after_failure", "ref_of_event",
+    "render_event", "report_failure", "status_of",
 ]  # fmt: skip
 
 
@@ -253,6 +254,12 @@ def event_of_plugins(missing: tuple[MissingPlugin, ...]) -> Event:
         return Event(reason=PLUGINS_FOUND, message="no plugin is missing any more", component=NODE_ACCOUNT)
     text = f"each start of a pod on this node fails: {'; '.join(map(str, missing))}"
     return Event(reason=PLUGINS_MISSING, message=text, is_warning=True, component=NODE_ACCOUNT)
+
+
+def event_of_problem(problem: Problem) -> Event:
+    """The Event of a node process about a problem that has one."""
+    text = f"{problem.message}: {problem.cause}"
+    return Event(reason=problem.event, message=text, is_warning=True, component=NODE_ACCOUNT)
 
 
 def events_of_status(installation: Json, status: Json) -> Iterator[Event]:

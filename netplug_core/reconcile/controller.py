@@ -57,14 +57,16 @@ Input: TypeAlias = Kind[object] | Source
 class Problem:
     """Something that is not as it should be, and why; logs, statuses and Events are rendered from it.
 
-    ``message`` says what is so for as long as the problem lasts. ``trace`` is where an unexpected error was raised; two
-    problems that differ in it alone are the same one.
+    ``message`` says what is so for as long as the problem lasts. ``event`` is the reason of an Event about it, in one
+    word; empty: there is none. ``trace`` is where an unexpected error was raised; two problems that differ in it alone
+    are the same one.
     """
 
     message: str
     cause: str = ""
     level: Level = Level.WARNING
     fields: tuple[tuple[str, str], ...] = ()
+    event: str = ""
     trace: str = field(default="", eq=False)
 
 

@@ -677,6 +677,10 @@ class SessionHistory:
             if session.name in pending or (at is not None and at.is_established):
                 continue
             message = f"the BGP session with {session.peer} ({session.address}) is not established"
+            if at is not None and at.has_wrong_as:
+                cause = f"{at.error}: this node is in AS {session.local_as}, and expects the peer in {session.peer_as}"
+                problems.append(Problem(message=message, cause=cause, event="ASConflict"))
+                continue
             cause = "the daemon does not know it" if at is None else at.error or "the peer does not answer"
             problems.append(Problem(message=message, cause=cause))
         return tuple(problems)

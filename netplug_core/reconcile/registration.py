@@ -28,7 +28,7 @@ __all__ = [
     "ConfiguredAddress", "DetectionMethod", "FamilyAddress", "FamilySettings", "FirstFound", "FoundOnHost",
     "InternalAddress", "Origin", "RegistrationSettings", "SkipInterface", "TraceStep", "choose_address",
     "find_conflicts", "find_lack", "find_new_addresses", "find_node_interfaces", "find_relevant_interfaces",
-    "is_own_device", "parse_address_setting", "parse_method", "register_addresses", "settle_address",
+    "is_contested", "is_own_device", "parse_address_setting", "parse_method", "register_addresses", "settle_address",
     "without_conflicts",
 ]  # fmt: skip
 
@@ -638,6 +638,7 @@ class AddressConflict:
             message=f"the {self.wanted.origin_text} {self.wanted.family} address is not registered",
             cause=str(self),
             level=Level.ERROR,
+            event="AddressConflict",
         )
 
     def __str__(self) -> str:
@@ -646,7 +647,7 @@ class AddressConflict:
 
 
 def find_new_addresses(node: Node, wanted: Iterable[FamilyAddress]) -> tuple[FamilyAddress, ...]:
-    """What would be new to a node. What it has already is not looked at again for conflicts.
+    """What would be new to a node. What another one has already is a conflict then.
 
     So of two nodes it is the later one that goes without, also after both were started again.
     """
@@ -654,7 +655,11 @@ def find_new_addresses(node: Node, wanted: Iterable[FamilyAddress]) -> tuple[Fam
 
 
 def find_conflicts(node: Node, wanted: Iterable[FamilyAddress], nodes: Iterable[Node]) -> tuple[AddressConflict, ...]:
-    """The other nodes that have an address which would be new to this node."""
+    """The other nodes that have an address which would be new to this node.
+
+    Two that register one in the same instant do not see each other, and both have it afterwards. Then the one with the
+    higher name is in conflict, and gives it back.
+    """
     owners: dict[Address, str] = {}
     for other in sorted(nodes, key=lambda each: each.metadata.name):
         if other.metadata.name == node.metadata.name:
@@ -663,10 +668,23 @@ def find_conflicts(node: Node, wanted: Iterable[FamilyAddress], nodes: Iterable[
             held = other.find_address(family)
             if held is not None:
                 owners.setdefault(held.address, other.metadata.name)
-    return tuple(
-        AddressConflict(each, owners[each.address.address])
-        for each in find_new_addresses(node, wanted)
-        if each.address is not None and each.address.address in owners
+    listed = tuple(wanted)
+    new, conflicts = find_new_addresses(node, listed), list[AddressConflict]()
+    for each in listed:
+        owner = None if each.address is None else owners.get(each.address.address)
+        if owner is not None and (each in new or owner < node.metadata.name):
+            conflicts.append(AddressConflict(each, owner))
+    return tuple(conflicts)
+
+
+def is_contested(node: Node, nodes: Iterable[Node]) -> bool:
+    """Whether a node with a lower name has an address that this one has registered too."""
+    own = {held.address for family in Family if (held := node.find_address(family)) is not None}
+    return any(
+        held is not None and held.address in own
+        for other in nodes
+        if other.metadata.name < node.metadata.name
+        for held in map(other.find_address, Family)
     )
 
 
@@ -685,6 +703,7 @@ def without_conflicts(
             kept.append(each)
             continue
         stored = node.find_address(each.family) if conflict.is_configured else None
+        stored = None if stored == each.address else stored
         trace = (*each.trace, TraceStep(str(each.address), f"not registered: {conflict}"))
         kept.append(evolve(each, address=stored, origin=None if stored is None else Origin.STORED, trace=trace))
     return tuple(kept)

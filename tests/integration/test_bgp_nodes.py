@@ -169,6 +169,14 @@ def test_rt27_a_router_of_another_as_learns_our_blocks_and_we_its_routes(stack: 
     assert set(re.findall(r"BGP.as_path: (.*)", router.routes())) == {"64512"}
 
 
+def test_a_router_of_another_as_than_the_peer_has_is_named(stack: ExitStack) -> None:
+    cluster, router = with_router(stack, 1)
+    (node,) = cluster.nodes
+    cluster.put("BGPPeer", "router", peerIP=f"{router.at.address(Family.IPV4)}:1790", asNumber=65002)
+    cluster.apply()
+    wait_until(lambda: [one.has_wrong_as for one in node.status().sessions] == [True], "BIRD says what is wrong")
+
+
 def test_rt16_rt30_what_is_not_to_be_exported_is_not_and_what_is_arrives_without_a_reload(stack: ExitStack) -> None:
     cluster, router = with_router(stack, 1)
     cluster.put("IPPool", "silent", cidr="10.92.0.0/16", disableBGPExport=True)

@@ -9,9 +9,10 @@ import pytest
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import run_here
 from netplug_backends.kubernetes.installing.cluster import open_cluster
-from netplug_cli.wiring.node_process import _report_plugins
+from netplug_cli.wiring.node_process import _report_plugins, _report_problem
 from netplug_core.cni.plugins import LOOPBACK, MissingPlugin
 from netplug_core.installation.cluster import NodeReport
+from netplug_core.reconcile.controller import Problem
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import install_role
@@ -65,3 +66,20 @@ def test_what_is_missing_is_an_event_about_the_node_until_it_is_there(api_server
     assert event["source"] == {"component": "netplug-node"}
     report(api_server, account, ())
     assert {each.reason for each in reports(api_server)} == {"PluginsMissing", "PluginsFound"}
+
+
+def test_a_conflict_is_an_event_about_the_node(api_server: ApiServer, account: Path) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api_server.port)}
+    node = "node-in-conflict"
+    conflict = Problem(
+        message="the detected IPv4 address is not registered",
+        cause="the node a has the address 10.0.0.1",
+        event="AddressConflict",
+    )
+    for _ in range(2):
+        _report_problem(environ, run_here, node, conflict, deadline_in(), account_folder=str(account))
+    found = api_server.request("GET", f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={node}")
+    assert isinstance(found, dict)
+    (event,) = found["items"]
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "AddressConflict", 2)
+    assert event["message"] == "the detected IPv4 address is not registered: the node a has the address 10.0.0.1"

@@ -6,24 +6,36 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
 from netplug_cli.node.stores import KnownCredentials
 from netplug_cli.wiring.backends import open_datastore
 from netplug_cli.wiring.node_process import helper_plugins, node_registration, node_tasks
-from netplug_core.records import Get
-from netplug_core.resources.node import node_key
+from netplug_core.addressing import Family
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.node.registration import SettledAddresses, settle_addresses
+from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
+from netplug_core.records import Create, Get, List
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
+from tests.harness.datastores import open_empty_store
 from tests.harness.node import CNIRuntime, NetnsNode
 from tests.harness.node_process import start_node_process
+from tests.harness.node_registration import NodeHarness, interface
 from tests.harness.node_server import Lines
 from tests.harness.servers.etcd import EtcdCluster
 from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.stores import HookedStore
 from tests.harness.waiting import deadline_in, wait_until
 
 STATUS_FOLDER = "/var/run/netplug/endpoint-status"
@@ -124,3 +136,39 @@ def labels(environ: Mapping[str, str], name: str) -> dict[str, str]:
         stored = store.read([Get(node_key(name))], deadline=deadline_in()).find(node_key(name))
     assert stored is not None
     return dict(stored.value.metadata.labels)
+
+
+# --- one address, two nodes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.etcd
+def test_two_nodes_that_register_one_address_in_the_same_instant_end_with_one_conflict(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Both commits go at once, when both nodes were read; whichever is first, the lower name keeps the address."""
+    with open_empty_store("etcdv3", request, tmp_path) as store:
+        for number in range(3):
+            low, high = f"a{number}", f"b{number}"
+            nodes = [Create(node_key(name), Node(metadata=Metadata(name=name))) for name in (low, high)]
+            store.commit(nodes, deadline=deadline_in())
+            machine = FoundOnHost(interfaces=(interface("eth0", 2, f"10.240.{number}.11/24"),))
+            settle_beside = partial(settle_at_once, store, machine, Barrier(2))
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(settle_beside, (low, high)))
+            for name, expected in ((low, []), (high, [f"the node {low} has the address 10.240.{number}.11"])):
+                assert [str(each) for each in settle_on(store, name, machine).conflicts] == expected
+            stored = store.read([List(NODE)], deadline=deadline_in()).readable(List(NODE))
+            held = {record.value.metadata.name: record.value.find_address(Family.IPV4) for record in stored}
+            assert (str(held[low]), held[high]) == (f"10.240.{number}.11/24", None)
+
+
+def settle_at_once(store: Datastore, found: FoundOnHost, both: Barrier, name: str) -> None:
+    """Register when the other node is about to commit too."""
+    is_first = iter([True])
+    settle_on(HookedStore(store, before_commit=lambda: next(is_first, False) and both.wait()), name, found)
+
+
+def settle_on(store: Datastore, name: str, found: FoundOnHost) -> SettledAddresses:
+    """What a node registers, as it does once more a moment after a new address."""
+    world = evolve(NodeHarness().world(store), clock=SystemClock())
+    return settle_addresses(world, name, RegistrationSettings(), found, is_contested=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol, cast
 
 from attrs import evolve, frozen
@@ -45,7 +46,7 @@ from netplug_core.reconcile.registration import (
     settle_address,
     without_conflicts,
 )
-from netplug_core.records import Create, Decision, Get, List, NeedMore, Snapshot, Update
+from netplug_core.records import Create, Decision, Get, Key, List, NeedMore, Snapshot, Update
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
@@ -212,6 +213,7 @@ class SettledAddresses:
     """What a node has registered: its addresses, and the MTU of its pods.
 
     ``conflicts`` kept addresses from being registered. ``problems`` did not, and last until something is changed.
+    ``has_new``: other nodes may have registered the same address in the same instant.
     """
 
     node: str
@@ -219,6 +221,7 @@ class SettledAddresses:
     conflicts: tuple[AddressConflict, ...]
     pod_mtu: int
     problems: tuple[Problem, ...]
+    has_new: bool = False
 
 
 def find_on_host(
@@ -269,40 +272,25 @@ def settle_addresses(
     found: FoundOnHost,
     *,
     known: MTUInputs | None = None,
+    is_contested: bool = False,
 ) -> SettledAddresses:
     """Store the addresses and interfaces of a registered node, in one commit, and find the MTU of its pods.
 
-    Other nodes are read only if an address would be new. One that another node has is not registered. ``known`` has the
-    pools and NodeConfigurations, if the caller follows them; otherwise they are read.
+    Other nodes are read only if an address would be new, and once more when it is stored: another one may have
+    registered it in the same instant. ``is_contested``: one may have it now, so they are read too. What another node
+    has is not registered, or given back. ``known`` has the pools and NodeConfigurations, if the caller follows them;
+    otherwise they are read.
 
     Raises:
         Unauthorized: the datastore refuses.
         Unavailable, ContentionExhausted: not now; the datastore is away or locked, or the Node was deleted meanwhile.
     """
-    key, pace, interfaces = node_key(name), world.pace(), find_node_interfaces(found.interfaces)
-
-    def decide(snapshot: Snapshot) -> Decision[_Settled] | NeedMore:
-        stored = snapshot.find(key)
-        if stored is None:
-            return Decision((), Unavailable(str(key), "it was deleted meanwhile, and is registered again"))
-        node, conflicts = stored.value, tuple[AddressConflict, ...]()
-        wanted = tuple(
-            settle_address(each, family, found, node.find_address(family))
-            for family, each in settings.families.items()
-            if settings.has_addresses
-        )
-        if settings.checks_conflicts and find_new_addresses(node, wanted):
-            if not snapshot.has(_EVERY_NODE):
-                return NeedMore((_EVERY_NODE,))
-            others = (record.value for record in snapshot.readable(_EVERY_NODE))
-            conflicts = find_conflicts(node, wanted, others)
-        settled = without_conflicts(node, wanted, conflicts)
-        after = register_addresses(node, settled, interfaces, settings.as_number)
-        writes = () if after == node else (Update(key, after, stored.revision),)
-        return Decision(writes, _Settled(settled, conflicts))
-
-    decision = Transaction(world.datastore, pace, READINESS_GATE).run((Get(key),), decide)
-    result = cast("_Settled", decision.result)  # an error is raised
+    settling = _Settling(world, node_key(name), settings, found)
+    result = settling.run(looks_at_others=is_contested)
+    has_new = result.has_new
+    if has_new:
+        again = settling.run(looks_at_others=True)
+        result = again if again.conflicts else result
     pod_mtu = settle_pod_mtu(name, found.interfaces, known or _read_mtu_inputs(world), settings.mtu)
     lack = find_lack(result.addresses) if settings.has_addresses and not result.conflicts else None
     return SettledAddresses(
@@ -315,6 +303,7 @@ def settle_addresses(
             *(() if lack is None else (lack,)),
             *pod_mtu.problems,
         ),
+        has_new=has_new,
     )
 
 
@@ -322,6 +311,46 @@ def settle_addresses(
 class _Settled:
     addresses: tuple[FamilyAddress, ...]
     conflicts: tuple[AddressConflict, ...]
+    has_new: bool
+
+
+@frozen
+class _Settling:
+    """The commits by which a node gets its addresses."""
+
+    world: NodeWorld
+    key: Key[Node]
+    settings: RegistrationSettings
+    found: FoundOnHost
+
+    def run(self, *, looks_at_others: bool) -> _Settled:
+        """Store what is settled now, unless it is stored already."""
+        transaction = Transaction(self.world.datastore, self.world.pace(), READINESS_GATE)
+        decide = partial(self._decide, looks_at_others=looks_at_others)
+        return cast("_Settled", transaction.run((Get(self.key),), decide).result)  # an error is raised
+
+    def _decide(self, snapshot: Snapshot, *, looks_at_others: bool) -> Decision[_Settled] | NeedMore:
+        stored, settings = snapshot.find(self.key), self.settings
+        if stored is None:
+            return Decision((), Unavailable(str(self.key), "it was deleted meanwhile, and is registered again"))
+        node, conflicts = stored.value, tuple[AddressConflict, ...]()
+        wanted = tuple(
+            settle_address(each, family, self.found, node.find_address(family))
+            for family, each in settings.families.items()
+            if settings.has_addresses
+        )
+        new = find_new_addresses(node, wanted)
+        if settings.checks_conflicts and (new or looks_at_others):
+            if not snapshot.has(_EVERY_NODE):
+                return NeedMore((_EVERY_NODE,))
+            others = (record.value for record in snapshot.readable(_EVERY_NODE))
+            conflicts = find_conflicts(node, wanted, others)
+        settled = without_conflicts(node, wanted, conflicts)
+        interfaces = find_node_interfaces(self.found.interfaces)
+        after = register_addresses(node, settled, interfaces, settings.as_number)
+        writes = () if after == node else (Update(self.key, after, stored.revision),)
+        has_new = settings.checks_conflicts and bool(find_new_addresses(node, settled))
+        return Decision(writes, _Settled(settled, conflicts, has_new))
 
 
 def _read_mtu_inputs(world: NodeWorld) -> MTUInputs:

@@ -12,7 +12,7 @@ from netplug_cli.node.bgp import CHECK_EVERY_S, POLL_EVERY_S, SECRETS_EVERY_S
 from netplug_cli.node_status import PeerStatus
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.bgp import BgpPlan, BgpRefused, BgpSession, BgpStatus, BgpUse
+from netplug_core.dataplane.bgp import BgpPlan, BgpRefused, BgpSession, BgpStatus, BgpUse, ForeignBgpDaemon
 from netplug_core.dataplane.routing import ADVERTISED_TABLE
 from netplug_core.errors import Unavailable
 from netplug_core.reconcile.controller import Outcome, Problem
@@ -36,6 +36,7 @@ class ScriptedDaemon(MemoryBgp):
     """A daemon that refuses what a test says, or recovers."""
 
     refusal: str = field(default="", init=False)
+    foreign: str = field(default="", init=False)
     is_recovering: bool = field(default=False, init=False)
 
     def find_status(self, *, deadline: Deadline) -> BgpStatus | None:
@@ -45,6 +46,8 @@ class ScriptedDaemon(MemoryBgp):
     def apply(self, plan: BgpPlan, *, deadline: Deadline) -> bool:
         if self.refusal:
             raise BgpRefused(self.refusal)
+        if self.foreign:
+            raise ForeignBgpDaemon(self.foreign, "stop it")
         return super().apply(plan, deadline=deadline)
 
 
@@ -200,6 +203,21 @@ def test_a_node_that_is_not_ready_is_not_waited_for(scene: Scene) -> None:
     scene.node.feed_once()
     scene.look()
     assert scene.node.bgp.find_pending() == "BGP sessions come up: Mesh4_192_0_2_2"
+
+
+def test_another_daemon_on_the_host_is_a_conflict_until_it_is_gone(scene: Scene) -> None:
+    scene.node.put_pool(PLAIN)
+    scene.daemon.foreign = "another BIRD runs here"
+    scene.node.pass_time(1)
+    assert scene.node.bgp.foreign == Problem(
+        message="BGP is not started",
+        cause="another BIRD runs here; stop it",
+        event="OtherBGPDaemon",
+    )
+    scene.daemon.foreign = ""
+    scene.node.pass_time(100)
+    assert scene.is_running()
+    assert scene.node.bgp.foreign is None
 
 
 def test_a_daemon_that_recovers_is_waited_for(scene: Scene) -> None:

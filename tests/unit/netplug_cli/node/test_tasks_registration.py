@@ -19,7 +19,7 @@ from netplug_core.records import Create, Get, List, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import IPPOOL, Encapsulation, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeBGP, NodeSpec, node_key
+from netplug_core.resources.node import NODE, Node, NodeBGP, NodeSpec, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.controllers import DrivenControllers
@@ -121,12 +121,30 @@ class Scene:
 
 def test_a_node_is_registered_at_once_and_looked_at_now_and_then() -> None:
     scene = Scene()
-    assert scene.looks(3) == [*SETTLED, REGISTERED, RELEASED]
-    assert scene.opened == 1
+    assert scene.looks(4) == [*SETTLED, REGISTERED, RELEASED]
+    assert scene.opened == 2, "a new address is looked at once more"
     assert scene.harness.host.texts[NODE_NAME_FILE] == "machine"
     assert scene.harness.host.folders == {STATUS_FOLDER}
     assert scene.looks(2, LOOK_EVERY_S) == []
-    assert scene.opened == 2
+    assert scene.opened == 3
+
+
+def test_an_address_that_another_node_has_registered_in_the_same_instant_is_given_back_to_the_lower_name() -> None:
+    scene = Scene()
+    store = scene.harness.store
+    scene.registration.view = view = View(clock=scene.harness.clock, uncached_kinds=frozenset(), guard=Lock())
+    scene.looks(3)
+    for name, expected in (("zeta", []), ("alpha", ["the node alpha has the address 10.240.0.11"])):
+        bgp = NodeBGP(ipv4_address=InterfaceAddress.parse("10.240.0.11/24"))
+        other = Node(metadata=Metadata(name=name), spec=NodeSpec(bgp=bgp))
+        store.commit([Create(node_key(name), other)], deadline=scene.harness.deadline())
+        view.follow_lists(
+            store.read([List(NODE)], deadline=scene.harness.deadline()), now_s=scene.harness.clock.monotonic()
+        )
+        scene.driven.pass_time(LOOK_EVERY_S)
+        assert scene.registration.addresses is not None
+        found = scene.registration.find_conflicts()
+        assert [(each.cause, each.event) for each in found] == [(cause, "AddressConflict") for cause in expected]
 
 
 def test_a_node_that_is_deleted_is_registered_again() -> None:
@@ -229,7 +247,7 @@ def test_pools_that_are_followed_count_when_they_change_and_are_not_read() -> No
     store, clock = scene.harness.store, scene.harness.clock
     view = View(clock=clock, uncached_kinds=frozenset(), guard=Lock())
     scene.registration.view = view
-    scene.looks(1)
+    scene.looks(2)
     pool = IPPool(
         metadata=Metadata(name="v4"),
         spec=IPPoolSpec(prefix=Prefix.parse("10.65.0.0/16"), vxlan_mode=Encapsulation.ALWAYS),

@@ -7,7 +7,8 @@ import pytest
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
 from netplug_core.operator.state import Json
-from netplug_core.operator.status import Event, ref_of_event, render_event
+from netplug_core.operator.status import Event, event_of_problem, ref_of_event, render_event
+from netplug_core.reconcile.controller import Problem
 from tests.harness.installations import manifest, network
 from tests.harness.operator_scene import Scene
 
@@ -130,6 +131,16 @@ def test_the_object_of_an_event_and_the_same_once_more() -> None:
         2,
         "2026-01-01T00:00:00Z",
         "2026-01-01T00:01:00Z",
+    )
+
+
+def test_a_problem_of_a_node_is_a_warning_of_the_node_process() -> None:
+    problem = Problem(message="the address is not registered", cause="the node b has it", event="AddressConflict")
+    assert event_of_problem(problem) == Event(
+        reason="AddressConflict",
+        message="the address is not registered: the node b has it",
+        is_warning=True,
+        component="netplug-node",
     )
 
 

@@ -711,3 +711,17 @@ def test_sessions_that_broke_or_never_came_up_are_problems() -> None:
     ]
     unknown = evolve(broken, sessions=())
     assert [one.cause for one in history.problems(TWO, unknown, 100.0)] == ["the daemon does not know it"]
+
+
+def test_a_peer_of_another_as_than_is_expected_is_a_conflict_with_both_numbers() -> None:
+    history = SessionHistory().observe(TWO, status(OF_2), 100.0)
+    wrong = evolve(
+        status(OF_2),
+        sessions=(SessionStatus(name=OF_3, is_established=False, error="Received: Bad peer AS", has_wrong_as=True),),
+    )
+    two, three = history.problems(TWO, wrong, 100.0 + PATIENCE_S)
+    assert (two.cause, two.event) == ("the daemon does not know it", "")
+    assert (three.cause, three.event) == (
+        "Received: Bad peer AS: this node is in AS 64512, and expects the peer in 64512",
+        "ASConflict",
+    )

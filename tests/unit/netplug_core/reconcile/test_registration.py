@@ -33,6 +33,7 @@ from netplug_core.reconcile.registration import (
     find_lack,
     find_node_interfaces,
     find_relevant_interfaces,
+    is_contested,
     parse_address_setting,
     parse_method,
     register_addresses,
@@ -546,6 +547,21 @@ def test_another_node_with_an_address_that_is_new_is_a_conflict() -> None:
 def test_what_the_node_has_already_or_no_other_one_has_is_no_conflict() -> None:
     assert find_conflicts(node(v4="10.0.0.2/24"), (wanted("10.0.0.2/24"),), OTHERS) == ()
     assert find_conflicts(node(), (wanted("10.0.0.9/24"),), (*OTHERS, node("n1", "10.0.0.9/24"))) == ()
+
+
+def test_of_two_nodes_that_both_have_an_address_the_lower_name_keeps_it() -> None:
+    both = (evolve(node(v4="10.0.0.9/24"), metadata=Metadata(name=name)) for name in ("n1", "n7"))
+    low, high = both
+    for origin, left in ((Origin.DETECTED, None), (Origin.CONFIGURED, None)):
+        addresses = (wanted("10.0.0.9/24", origin),)
+        assert find_conflicts(low, addresses, (low, high)) == ()
+        (found,) = conflicts = find_conflicts(high, addresses, (low, high))
+        assert str(found) == "the node n1 has the address 10.0.0.9"
+        (kept,) = without_conflicts(high, addresses, conflicts)
+        assert (kept.address, kept.origin) == (left, None)
+    assert not is_contested(low, (low, high))
+    assert is_contested(high, (low, high))
+    assert not is_contested(high, (node("n0"), node("n2", "10.0.0.8/24")))
 
 
 def test_a_detected_address_in_conflict_is_cleared_and_a_configured_one_not_taken() -> None:

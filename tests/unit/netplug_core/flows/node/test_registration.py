@@ -1,6 +1,7 @@
 """The Node of this machine in the datastore, its labels, and the file with its name."""
 
 from collections.abc import Mapping
+from itertools import count
 
 import pytest
 from attrs import evolve
@@ -37,6 +38,7 @@ from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeCon
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
 from tests.harness.node_registration import MTU_FILE, NODE_NAME_FILE, NodeHarness, interface
+from tests.harness.stores import HookedStore
 
 
 def test_a_node_is_registered_once_and_stays_as_it_is() -> None:
@@ -253,6 +255,56 @@ def test_an_address_of_another_node_is_not_registered_and_named() -> None:
     assert address_of(harness, name="n1") == "10.240.0.11/24"
     settle(harness, DISABLE_NODE_IP_CHECK="true")
     assert address_of(harness) == "10.240.0.11/24"
+
+
+MOMENTS = ("before_read", "after_read", "before_commit", "after_commit")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_two_nodes_that_register_one_address_in_the_same_instant_end_with_one_conflict(
+    names: tuple[str, str], moment: str, call: int
+) -> None:
+    """Whatever the first one does just then, the second one registers as a whole. Then both look once more."""
+    harness = NodeHarness()
+    for name in names:
+        harness.put_node(name, {})
+    first, second = names
+    calls = count(1)
+
+    def register_second() -> None:
+        if next(calls) == call:
+            settle_as(harness, harness.store, second)
+
+    hooked = HookedStore(harness.store)
+    setattr(hooked, moment, register_second)
+    settle_as(harness, hooked, first)
+    settle_as(harness, harness.store, second)  # where the first one did less
+    left = {name: settle_as(harness, harness.store, name, is_contested=True) for name in (*names, *names)}
+    holders = [name for name in names if address_of(harness, name=name) == "10.240.0.11/24"]
+    assert len(holders) == 1
+    (loser,) = set(names) - set(holders)
+    assert left[holders[0]].conflicts == ()
+    assert [str(each) for each in left[loser].conflicts] == [f"the node {holders[0]} has the address 10.240.0.11"]
+    assert settle_as(harness, harness.store, loser).conflicts == left[loser].conflicts
+
+
+def test_where_neither_saw_the_other_the_higher_name_gives_the_address_back() -> None:
+    harness = NodeHarness()
+    for name in ("a", "b"):
+        put_other(harness, name, "10.240.0.11/24")
+    assert settle_as(harness, harness.store, "a", is_contested=True).conflicts == ()
+    (found,) = settle_as(harness, harness.store, "b", is_contested=True).conflicts
+    assert str(found) == "the node a has the address 10.240.0.11"
+    assert [address_of(harness, name=name) for name in ("a", "b")] == ["10.240.0.11/24", "None"]
+
+
+def settle_as(harness: NodeHarness, store: Datastore, name: str, *, is_contested: bool = False) -> SettledAddresses:
+    """What a node of this name settles on a host that has the address."""
+    world = harness.world(store)
+    settings, found = find_on_host(world, harness.network, RegistrationSettings.parse({}), name)
+    return settle_addresses(world, name, settings, found, is_contested=is_contested)
 
 
 def test_a_detected_address_that_is_in_conflict_leaves_none_and_a_configured_one_what_there_was() -> None:
