@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
@@ -73,7 +73,6 @@ __all__ = [
     "HelperPlugins",
     "NodeRegistration",
     "RecordReplay",
-    "RunWithOwnRights",
     "TokenRefresh",
 ]  # fmt: skip
 
@@ -208,16 +207,6 @@ _REPORT_S = 1.0  # what a pass has found to be wrong is reported by the next one
 
 _REGISTRATION_TIMING = Timing(backoff=Backoff(first_s=TRY_AGAIN_S, longest_s=LOOK_EVERY_S), gather_s=_GATHER_CHANGES_S)
 
-R = TypeVar("R")
-
-
-class RunWithOwnRights(Protocol):
-    """Does a step with a world whose datastore has the rights of this process, which may be others than calls have."""
-
-    def __call__(self, world: NodeWorld, settings: DatastoreSettings, step: Callable[[NodeWorld], R]) -> R:
-        """Return what the step returns."""
-        ...
-
 
 @frozen(kw_only=True)
 class _Look:
@@ -246,9 +235,9 @@ class NodeRegistration:
     It needs a datastore of its own configuration, as there may be no call for a long time. ``names`` has the configured
     name of the node, and the paths of its files. ``read_datastore`` reads which datastore the node is registered in,
     with access to the orchestrator; None if none is configured. ``read_settings`` reads how it gets its addresses.
-    ``open_world`` opens what a configuration names. ``release`` is that of this process. ``poll_s``: how often the node
-    is looked at when no interface changes. ``view`` follows pools and NodeConfigurations in the same datastore; None:
-    they are read at each look.
+    ``open_world`` opens what a configuration names, with the rights of this process, whose release is ``release``.
+    ``poll_s``: how often the node is looked at when no interface changes. ``view`` follows
+    pools and NodeConfigurations in the same datastore; None: they are read at each look.
     """
 
     names: NetConf
@@ -256,7 +245,6 @@ class NodeRegistration:
     read_settings: Callable[[], RegistrationSettings]
     network: HostNetwork
     open_world: Callable[[NetConf], AbstractContextManager[NodeWorld]]
-    with_own_rights: RunWithOwnRights
     release: str
     host: NodeHost
     clock: Clock
@@ -374,7 +362,7 @@ class NodeRegistration:
                     "the labels of the orchestrator's node are not copied",
                     lambda: self._copy_labels(world, netconf, name),
                 ),
-                ("the release of the cluster is not stored", lambda: self._store_release(world, settings)),
+                ("the release of the cluster is not stored", lambda: self._store_release(world)),
             )
             problems += tuple(problem for failure, step in steps if (problem := _find_problem(failure, step)))
         if problems:
@@ -400,12 +388,8 @@ class NodeRegistration:
 
     def _settle(self, world: NodeWorld, netconf: NetConf, look: _Look, name: str) -> None:
         settings, found = find_on_host(world, self.network, look.registration, name)
-        self.addresses = settled = self.with_own_rights(
-            world,
-            netconf.datastore,
-            lambda own: settle_addresses(
-                own, name, settings, found, known=look.known, is_contested=self._is_contested(name)
-            ),
+        self.addresses = settled = settle_addresses(
+            world, name, settings, found, known=look.known, is_contested=self._is_contested(name)
         )
         self._has_new = settled.has_new
         registered = {
@@ -431,13 +415,11 @@ class NodeRegistration:
         if copy_cluster_labels(world, netconf, name):
             self.log(Level.INFO, "the labels of the orchestrator's node are copied", node=name)
 
-    def _store_release(self, world: NodeWorld, settings: DatastoreSettings) -> None:
+    def _store_release(self, world: NodeWorld) -> None:
         now, has_just_started = self.clock.monotonic(), self._next_release is None
         if self._next_release is not None and now < self._next_release:
             return
-        if self.with_own_rights(
-            world, settings, lambda own: store_release(own, self.release, has_just_started=has_just_started)
-        ):
+        if store_release(world, self.release, has_just_started=has_just_started):
             self.log(Level.INFO, "the release of the cluster is that of this process now")
         self._next_release = now + RELEASE_EVERY_S
 

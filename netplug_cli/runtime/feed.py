@@ -5,10 +5,11 @@ A store that sends changes is followed by one watch after the other; each goes o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from math import inf
-from threading import Event
+from threading import Event, Lock
+from typing import TypeAlias
 
 from attrs import define, field, frozen
 
@@ -20,7 +21,12 @@ from netplug_core.reconcile.controller import Controller, Plan, Problem, Timing
 from netplug_core.records import Kind, WatchExpired
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["FOLLOW_S", "LIVE_FOLLOW_S", "StoppableClock", "StoreFeed", "as_observed", "do_none"]
+__all__ = [
+    "FOLLOW_S", "LIVE_FOLLOW_S", "OpenDatastore", "OpenedOnce", "StoppableClock", "StoreFeed", "as_observed", "do_none",
+]  # fmt: skip
+
+OpenDatastore: TypeAlias = Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
+"""Opens the datastore that settings name, as long as the context lasts."""
 
 FOLLOW_S = 30.0
 """How long one watch lasts at most; the next one goes on where it ended."""
@@ -63,6 +69,48 @@ def do_none(_action: None, _deadline: Deadline) -> None:
     """There are no actions: what is observed is kept by the view, or wakes others."""
 
 
+@define(eq=False)
+class _Opening:
+    """One datastore, and how many use it. ``opening`` is held while it is opened."""
+
+    users: int = 0
+    datastore: Datastore | None = None
+    closing: ExitStack = field(factory=ExitStack)
+    opening: Lock = field(factory=Lock)
+
+
+@define(eq=False)
+class OpenedOnce:
+    """Opens a datastore once for all controllers of a process: a caller that opens an open one uses that one.
+
+    Its last user closes it. Threads may share this object.
+    """
+
+    _open_datastore: OpenDatastore
+    _openings: dict[DatastoreSettings, _Opening] = field(factory=dict, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+
+    @contextmanager
+    def open(self, settings: DatastoreSettings) -> Iterator[Datastore]:
+        """The datastore of these settings. Errors are those of opening it."""
+        with self._lock:
+            opening = self._openings.setdefault(settings, _Opening())
+            opening.users += 1
+        try:
+            with opening.opening:
+                if opening.datastore is None:
+                    opening.datastore = opening.closing.enter_context(self._open_datastore(settings))
+            yield opening.datastore
+        finally:
+            with self._lock:
+                opening.users -= 1
+                is_last = not opening.users
+                if is_last:
+                    del self._openings[settings]
+            if is_last:
+                opening.closing.close()
+
+
 @define(kw_only=True, eq=False)
 class StoreFeed:
     """Keeps a view of some kinds true, for controllers. Each pass of its own controller is one watch.
@@ -77,7 +125,7 @@ class StoreFeed:
     kinds: tuple[Kind[object], ...]
     view: View
     read_datastore: Callable[[], DatastoreSettings | None]
-    open_datastore: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
+    open_datastore: OpenDatastore
     clock: Clock
     datastore: Datastore | None = field(default=None, init=False)
     _settings: DatastoreSettings | None = field(default=None, init=False)

@@ -130,6 +130,7 @@ def _serve(
     from netplug_cli.node.stores import OpenDatastores
     from netplug_cli.node.tasks import NODE_REGISTERED
     from netplug_cli.runtime.controllers import Runtime
+    from netplug_cli.runtime.feed import OpenedOnce
     from netplug_cli.wiring import node_process
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_bgp import NodeContainer
@@ -139,9 +140,9 @@ def _serve(
     _import_flows()
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
-    registration = node_process.node_registration(os.environ, options.config, log, in_container)
+    open_datastore = OpenedOnce(partial(open_node_datastore, os.environ, in_container or run_here, clock)).open
+    registration = node_process.node_registration(os.environ, options.config, log, open_datastore)
     container = NodeContainer(run=in_container or run_here, host_root=options.host_root or "")
-    open_datastore = partial(open_node_datastore, os.environ, in_container or run_here, clock)
     with (
         closing(node_process.NodeCalls(log, datastores)) as calls,
         node_network(

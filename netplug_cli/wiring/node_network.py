@@ -32,7 +32,7 @@ from netplug_cli.node.routing import (
 from netplug_cli.node.tasks import INTERFACES_CHANGED
 from netplug_cli.node_status import NetworkStatus
 from netplug_cli.runtime.controllers import Reconciler, Runtime
-from netplug_cli.runtime.feed import StoreFeed
+from netplug_cli.runtime.feed import OpenDatastore, StoreFeed
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.node_bgp import NodeContainer, node_bgp, remove_bgp
 from netplug_core.clock import Clock, Deadline, format_time
@@ -61,8 +61,6 @@ alone does, without BGP.
 """
 
 _NONE, _VXLAN = "none", "vxlan"
-
-OpenDatastore = Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
 
 
 @frozen

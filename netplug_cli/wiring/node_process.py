@@ -31,6 +31,7 @@ from netplug_cli.node.tasks import (
     TokenRefresh,
 )
 from netplug_cli.runtime.controllers import Reconciler
+from netplug_cli.runtime.feed import OpenDatastore
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_cli.wiring.node_network import NodeNetwork, open_node_datastore
@@ -317,20 +318,21 @@ def _find_interval_s(environ: Mapping[str, str], log: Log) -> float | None:
 
 
 def node_registration(
-    environ: Mapping[str, str], config_file: str, log: Log, in_container: RunInContainer | None = None
+    environ: Mapping[str, str], config_file: str, log: Log, open_datastore: OpenDatastore | None = None
 ) -> NodeRegistration:
     """What keeps the node registered. ``config_file`` names its datastore; empty: the environment does.
 
-    ``in_container`` reads the files of a container that this process has left; None: it has left none.
+    ``open_datastore`` opens it; None: it is opened for each look.
     """
     host, clock = HostMachine(), SystemClock()
     return NodeRegistration(
         names=_names(environ),
         read_datastore=partial(_read_datastore, environ, config_file),
-        open_world=partial(_open_world, host, clock, log),
+        open_world=partial(
+            _open_world, host, clock, log, open_datastore or partial(open_node_datastore, environ, run_here, clock)
+        ),
         read_settings=partial(RegistrationSettings.parse, environ),
         network=_Network(),
-        with_own_rights=partial(_with_own_rights, environ, in_container or run_here),
         release=f"v{__version__}",
         poll_s=_find_poll_s(environ, log),
         host=host,
@@ -349,7 +351,8 @@ def node_tasks(
 ) -> tuple[Reconciler, ...]:
     """The controllers that need no call.
 
-    ``credentials`` gets those that one of them renews. ``in_container`` is as for ``node_registration``.
+    ``credentials`` gets those that one of them renews. ``in_container`` reads the files of a container that this
+    process has left; None: it has left none.
     """
     in_pod = in_container or run_here
     refresh = find_token_refresh(environ, log, in_pod)
@@ -494,11 +497,13 @@ def _read_datastore(environ: Mapping[str, str], config_file: str) -> DatastoreSe
 
 
 @contextmanager
-def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetConf) -> Iterator[NodeWorld]:
-    """A datastore that is opened for one look, and so with the credentials that there are by then."""
-    registry, settings = open_registry(), netconf.datastore
-    open_orchestrator = partial(registry.open_orchestrator, "kubernetes", settings, clock)
-    with registry.open_datastore(settings.type, settings, clock) as datastore:
+def _open_world(
+    host: HostMachine, clock: SystemClock, log: Log, open_datastore: OpenDatastore, netconf: NetConf
+) -> Iterator[NodeWorld]:
+    """What one look acts through. The orchestrator is opened when it is asked, with the credentials of that time."""
+    settings = netconf.datastore
+    open_orchestrator = partial(open_registry().open_orchestrator, "kubernetes", settings, clock)
+    with open_datastore(settings) as datastore:
         yield NodeWorld(
             datastore=datastore,
             host=host,
@@ -507,25 +512,6 @@ def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetCon
             log=log,
             open_orchestrator=open_orchestrator if netconf.has_orchestrator else None,
         )
-
-
-def _with_own_rights(
-    environ: Mapping[str, str],
-    in_pod: RunInContainer,
-    world: NodeWorld,
-    settings: DatastoreSettings,
-    step: Callable[[NodeWorld], R],
-    *,
-    account_folder: str = "",
-) -> R:
-    """Do a step, in a Kubernetes datastore with the account of the pod: the plugin's may do less.
-
-    ``account_folder`` has the files of the account; empty: the usual one.
-    """
-    if not settings.is_kubernetes or not environ.get("KUBERNETES_SERVICE_HOST"):
-        return step(world)
-    with open_node_datastore(environ, in_pod, world.clock, settings, account_folder=account_folder) as datastore:
-        return step(evolve(world, datastore=datastore))
 
 
 class _Network:

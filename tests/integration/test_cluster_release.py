@@ -6,6 +6,7 @@ The release of the cluster, and the addresses of the node.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -15,7 +16,8 @@ from attrs import frozen
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import run_here
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.wiring.node_process import _open_world, _with_own_rights
+from netplug_cli.wiring.node_network import open_node_datastore
+from netplug_cli.wiring.node_process import _open_world
 from netplug_core import __version__
 from netplug_core.addressing import Family, InterfaceAddress
 from netplug_core.dataplane.routing import HostAddress, HostInterface
@@ -39,18 +41,20 @@ T = TypeVar("T")
 
 @frozen
 class NodePod:
-    """A node process in a pod: its variables, the files of its account, and the plugin's access for all else."""
+    """A node process in a pod: its variables, the files of its account, and settings that name the plugin's access."""
 
     environ: dict[str, str]
     account_folder: str
-    world: NodeWorld
     settings: DatastoreSettings
 
     def store(self, environ: dict[str, str]) -> bool:
         return self.do(environ, lambda own: store_release(own, f"v{__version__}", has_just_started=True))
 
     def do(self, environ: dict[str, str], step: Callable[[NodeWorld], T]) -> T:
-        return _with_own_rights(environ, run_here, self.world, self.settings, step, account_folder=self.account_folder)
+        clock = SystemClock()
+        opening = partial(open_node_datastore, environ, run_here, clock, account_folder=self.account_folder)
+        with _open_world(HostMachine(), clock, Lines(), opening, NetConf(datastore=self.settings)) as world:
+            return step(world)
 
 
 @pytest.fixture(params=list(CrdMode), ids=lambda mode: mode.name)
@@ -62,7 +66,7 @@ def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> CrdMode:
 
 
 @pytest.fixture
-def pod(api_server: ApiServer, mode: CrdMode, tmp_path: Path) -> Iterator[NodePod]:
+def pod(api_server: ApiServer, mode: CrdMode, tmp_path: Path) -> NodePod:
     account = tmp_path / "account"
     account.mkdir()
     plugin_token = install_role(api_server)
@@ -76,8 +80,7 @@ def pod(api_server: ApiServer, mode: CrdMode, tmp_path: Path) -> Iterator[NodePo
     }
     access = KubernetesAccess(kubeconfig=api_server.write_kubeconfig(plugin_token, name="plugin"))
     settings = DatastoreSettings(type="kubernetes", kubernetes=access, api_group=mode.group)
-    with _open_world(HostMachine(), SystemClock(), Lines(), NetConf(datastore=settings)) as world:
-        yield NodePod(environ, str(account), world, settings)
+    return NodePod(environ, str(account), settings)
 
 
 def test_netplugctl_names_the_release_that_a_node_has_stored(
@@ -130,7 +133,8 @@ def test_addresses_are_annotations_of_the_clusters_node(
     assert annotations["theirs"] == "x"
     conflict = pod.do(pod.environ, lambda own: settle_addresses(own, second, settings, found)).conflicts
     assert list(map(str, conflict)) == [f"the node {first} has the address 10.240.0.11"]
-    read = pod.world.datastore.read([Get(node_key(first))], deadline=pod.world.pace().deadline).find(node_key(first))
+    key = node_key(first)
+    read = pod.do(pod.environ, lambda own: own.datastore.read([Get(key)], deadline=own.pace().deadline).find(key))
     assert read is not None
     assert str(read.value.find_address(Family.IPV4)) == "10.240.0.11/24"
 

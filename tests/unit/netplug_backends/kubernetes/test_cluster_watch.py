@@ -9,10 +9,12 @@ from contextlib import contextmanager
 import pytest
 
 from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.installing import watch as watching_module
 from netplug_backends.kubernetes.installing.watch import collection_of, open_cluster_watch
 from netplug_core.log import Level
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import (
+    CloseConnection,
     HTTPStubServer,
     NeverReply,
     ReceivedRequest,
@@ -156,3 +158,95 @@ def test_a_failure_is_one_line_and_so_is_its_end() -> None:
         wait_until(lambda: len(watches_of(server)) == 1, "it is watched")
     assert [line.split(" ")[:3] for line in seen.lines] == [["a", "watch", "fails"], ["a", "watch", "works"]]
     assert "no leader" in seen.lines[0]
+
+
+NOT_SERVED = SendReply(404, {"kind": "Status", "code": 404, "reason": "NotFound"})
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses are those of a test."""
+    monkeypatch.setattr(watching_module, "_UNSERVED_S", 0.01)
+    monkeypatch.setattr(watching_module, "_FIRST_RETRY_S", 0.01)
+
+
+def each_look(*answers: StubAction) -> Callable[[ReceivedRequest], StubAction]:
+    """What each look for the kind gets, the last one again and again. Watches are silent."""
+    left = list(answers)
+
+    def script(received: ReceivedRequest) -> StubAction:
+        if "watch=1" in received.path:
+            return NeverReply()
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return script
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_restarted_is_asked_again_and_what_it_has_changed_is_reported() -> None:
+    lists = [listed(5, thing("a", 5)), listed(9, thing("a", 9))]
+    cut = SendStream([], is_cut=True)
+    follow = following(lists, [cut])
+    refusals = iter([CloseConnection()] * 4)  # while it starts
+    has_ended = threading.Event()
+
+    def script(received: ReceivedRequest) -> StubAction:
+        if "watch=1" in received.path:
+            has_ended.set()
+        elif has_ended.is_set() and (refusal := next(refusals, None)) is not None:
+            return refusal
+        return follow(received)
+
+    with open_http_stub(script) as server, watching(server) as seen:
+        wait_until(lambda: len(watches_of(server)) == 2, "it is watched again")
+        assert "resourceVersion=9" in watches_of(server)[1]
+        assert seen.changes == 2
+        assert [line.split(" ")[2] for line in seen.lines][-1] == "works"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_definition_that_is_deleted_and_made_again_is_watched_again() -> None:
+    """What was watched is gone with it, which is a change; so are the objects of the new one, if they look the same."""
+    first, again = thing("a", 5), thing("a", 5)
+    again["metadata"] = {"name": "a", "uid": "another", "resourceVersion": "5"}
+    script = following([listed(5, first)], [SendStream([])])
+    left = [NOT_SERVED, NOT_SERVED, listed(12, again)]
+
+    def after_the_watch(received: ReceivedRequest) -> StubAction:
+        if not any("watch=1" in path for path in server.calls[:-1]) or "watch=1" in received.path:
+            return script(received)
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    with open_http_stub(after_the_watch) as server, watching(server) as seen:
+        wait_until(lambda: len(watches_of(server)) == 2, "the new definition is watched")
+        assert "resourceVersion=12" in watches_of(server)[1]
+        assert seen.changes == 3, "the first list, the objects that are gone, the new one"
+        assert seen.lines == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_kind_that_is_not_served_yet_is_asked_for_until_it_is() -> None:
+    with open_http_stub(each_look(NOT_SERVED, NOT_SERVED, NOT_SERVED, listed(3))) as server, watching(server) as seen:
+        wait_until(lambda: len(watches_of(server)) == 1, "it is watched")
+        assert "resourceVersion=3" in watches_of(server)[0]
+        assert (seen.lines, seen.crashes) == ([], [])
+
+
+def test_a_definition_that_is_deleted_while_it_is_watched_ends_the_watch() -> None:
+    lists = [listed(5, thing("a", 5)), listed(9)]
+    server, seen = run(lists, [NOT_SERVED], lambda server, _: len(watches_of(server)) == 2)
+    assert "resourceVersion=9" in watches_of(server)[1]
+    assert (seen.changes, seen.lines) == (2, [])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_connection_that_says_nothing_is_given_up_and_the_objects_are_listed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server ends a watch in time; where no end comes, the connection is broken."""
+    monkeypatch.setattr(watching_module, "_STREAM_S", 0.1)
+    monkeypatch.setattr(watching_module, "_STREAM_END_S", 0.1)
+    lists = [listed(5, thing("a", 5)), listed(9, thing("a", 9))]
+    server, seen = run(lists, [NeverReply()], lambda server, seen: len(watches_of(server)) >= 2 and seen.changes == 2)
+    assert "resourceVersion=9" in watches_of(server)[1]
+    assert "a watch fails and is tried again" in seen.lines[0]

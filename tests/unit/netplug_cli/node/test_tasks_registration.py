@@ -1,21 +1,21 @@
 """When the node is looked at, what a failure changes, and what the log says."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
-from typing import TypeVar
 
 from attrs import define, evolve, field
 
 from netplug_cli.node.tasks import INTERFACES_CHANGED, LOOK_EVERY_S, RELEASE_EVERY_S, TRY_AGAIN_S, NodeRegistration
 from netplug_core.addressing import Family, InterfaceAddress, Prefix
+from netplug_core.clock import Deadline
 from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.registration import RegistrationSettings
-from netplug_core.records import Create, Get, List, Update
+from netplug_core.records import Create, Get, List, Revision, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import IPPOOL, Encapsulation, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
@@ -24,8 +24,7 @@ from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.controllers import DrivenControllers
 from tests.harness.node_registration import MTU_FILE, NODE_NAME_FILE, NodeHarness, interface
-
-T = TypeVar("T")
+from tests.harness.stores import StoreWrapper
 
 STATUS_FOLDER = "/var/run/netplug/endpoint-status"
 SETTLED = (
@@ -37,13 +36,29 @@ RELEASED = "INFO the release of the cluster is that of this process now"
 
 
 @define
+class RefusingStore(StoreWrapper):
+    """Lets the node be made, but neither it nor ClusterInformation be written otherwise."""
+
+    problem: Exception
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        if any(isinstance(write, Update) or self._is_of_the_cluster(write) for write in writes):
+            raise self.problem
+        return self.inner.commit(writes, deadline=deadline)
+
+    @staticmethod
+    def _is_of_the_cluster(write: Write) -> bool:
+        return isinstance(write, Create) and write.key == CLUSTER_INFORMATION_KEY
+
+
+@define
 class Scene:
     """A registration whose datastore can be away, or not be configured."""
 
     harness: NodeHarness = field(factory=NodeHarness)
     settings: DatastoreSettings | None = field(factory=DatastoreSettings)
     problem: Exception | None = None
-    rights_problem: Exception | None = None
+    write_problem: Exception | None = None
     environ: dict[str, str] = field(factory=dict)
     opened: int = 0
     registration: NodeRegistration = field(init=False)
@@ -57,7 +72,6 @@ class Scene:
             read_settings=lambda: RegistrationSettings.parse(self.environ),
             network=self.harness.network,
             open_world=self.open_world,
-            with_own_rights=self.with_own_rights,
             release="v3.33.0",
             host=self.harness.host,
             clock=self.harness.clock,
@@ -68,12 +82,6 @@ class Scene:
 
     def open_world(self, _netconf: NetConf) -> AbstractContextManager[NodeWorld]:
         return self._opened()
-
-    def with_own_rights(self, world: NodeWorld, settings: DatastoreSettings, step: Callable[[NodeWorld], T]) -> T:
-        assert (world.datastore, settings) == (self.harness.store, self.settings)
-        if self.rights_problem is not None:
-            raise self.rights_problem
-        return step(world)
 
     def put_release(self, release: str) -> None:
         stored = self.harness.store.read([Get(CLUSTER_INFORMATION_KEY)], deadline=self.harness.deadline()).find(
@@ -101,7 +109,11 @@ class Scene:
         self.opened += 1
         if self.problem is not None:
             raise self.problem
-        yield self.harness.world()
+        world = self.harness.world()
+        if self.write_problem is None:
+            yield world
+        else:
+            yield evolve(world, datastore=RefusingStore(world.datastore, self.write_problem))
 
     def wake_and_wait(self) -> None:
         """Let the registration know that interfaces have changed, and let it gather and act."""
@@ -322,12 +334,12 @@ def test_a_node_without_an_address_serves_and_says_so_until_it_has_one() -> None
 
 
 def test_without_the_right_to_write_addresses_a_node_is_registered_without_them() -> None:
-    scene = Scene(rights_problem=Unavailable("the API server", "away"))
+    scene = Scene(write_problem=Unavailable("the API server", "away"))
     lines = scene.looks(1)
     assert "WARNING the addresses of the node are not registered cause=the API server: away" in lines
     assert REGISTERED in lines
     assert scene.registration.status() is None
-    scene.rights_problem = None
+    scene.write_problem = None
     assert scene.looks(1, LOOK_EVERY_S) == [*SETTLED, RELEASED]
 
 
@@ -348,9 +360,9 @@ def test_the_release_is_stored_at_the_start_and_looked_at_now_and_then() -> None
 
 
 def test_a_release_that_cannot_be_stored_is_tried_again_as_at_the_start_and_the_node_is_registered() -> None:
-    scene = Scene(rights_problem=Unavailable("etcd", "away"))
+    scene = Scene(write_problem=Unavailable("etcd", "away"))
     failure = "WARNING the release of the cluster is not stored cause=etcd: away"
     assert scene.looks(3, LOOK_EVERY_S)[-1] == failure
-    scene.rights_problem = None
+    scene.write_problem = None
     assert RELEASED in scene.looks(1, LOOK_EVERY_S)
     assert scene.release() == "v3.33.0"

@@ -1,12 +1,18 @@
 """Where the node process finds the datastore of its node, and what it opens of it."""
 
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.host.placing import run_here
 from netplug_cli.node.stores import KnownCredentials
+from netplug_cli.runtime.feed import OpenedOnce
+from netplug_cli.wiring.node_network import open_node_datastore
 from netplug_cli.wiring.node_process import (
     _find_poll_s,
     _names,
@@ -17,7 +23,9 @@ from netplug_cli.wiring.node_process import (
     node_tasks,
 )
 from netplug_core import __version__
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError
+from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
@@ -81,6 +89,38 @@ def test_a_pause_that_cannot_be_used_is_a_line() -> None:
     assert log.texts == [f"WARNING AUTODETECT_POLL_INTERVAL is not used cause={cause}"]
 
 
+def opened(settings: DatastoreSettings, log: Lines) -> AbstractContextManager[NodeWorld]:
+    clock = SystemClock()
+    opening = partial(open_node_datastore, {}, run_here, clock)
+    return _open_world(HostMachine(), clock, log, opening, NetConf(datastore=settings))
+
+
+def test_registration_uses_the_datastore_that_another_controller_has_open(tmp_path: Path) -> None:
+    environ = {
+        "DATASTORE_TYPE": "sqlite",
+        "SQLITE_PATH": str(tmp_path / "netplug.db"),
+        "NODENAME": "node-1",
+        "NODENAME_FILE": str(tmp_path / "nodename"),
+        "ENDPOINT_STATUS_DIR": str(tmp_path / "endpoint-status"),
+    }
+    log, opened_types = Lines(), list[str]()
+
+    @contextmanager
+    def opening(settings: DatastoreSettings) -> Iterator[Datastore]:
+        opened_types.append(settings.type)
+        with open_node_datastore(environ, run_here, SystemClock(), settings) as datastore:
+            yield datastore
+
+    once = OpenedOnce(opening)
+    registration = node_registration(environ, "", log, once.open)
+    settings = registration.read_datastore()
+    assert settings is not None
+    with once.open(settings):
+        DrivenControllers(registration.controllers(), clock=ManualClock(), log=log).pass_time()
+    assert "INFO the node is registered datastore=sqlite node=node-1" in log.texts
+    assert opened_types == ["sqlite"]
+
+
 @pytest.mark.parametrize(
     "access, has_orchestrator",
     [(KubernetesAccess(), False), (KubernetesAccess(kubeconfig="/etc/kubeconfig"), True)],
@@ -89,7 +129,7 @@ def test_labels_come_from_an_orchestrator_that_is_configured(
     tmp_path: Path, access: KubernetesAccess, *, has_orchestrator: bool
 ) -> None:
     settings = DatastoreSettings(type="sqlite", sqlite_path=str(tmp_path / "n.db"), kubernetes=access)
-    with _open_world(HostMachine(), SystemClock(), Lines(), NetConf(datastore=settings)) as world:
+    with opened(settings, Lines()) as world:
         assert world.datastore.description.name == "sqlite"
         assert (world.open_orchestrator is not None) is has_orchestrator
 
@@ -102,7 +142,7 @@ def test_where_nodes_are_the_orchestrators_own_it_can_be_asked_for_their_address
         "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
     )
     settings = DatastoreSettings(type="kubernetes", kubernetes=KubernetesAccess(kubeconfig=str(kubeconfig)))
-    with _open_world(HostMachine(), SystemClock(), Lines(), NetConf(datastore=settings)) as world:
+    with opened(settings, Lines()) as world:
         assert world.open_orchestrator is not None
 
 
@@ -128,7 +168,7 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
         "INFO the release of the cluster is that of this process now",
     ]
     settings = DatastoreSettings(type="sqlite", sqlite_path=environ["SQLITE_PATH"])
-    with _open_world(HostMachine(), SystemClock(), log, NetConf(datastore=settings)) as world:
+    with opened(settings, log) as world:
         found = find_cluster_information(world.datastore, deadline=world.pace().deadline)
     assert found.version == f"v{__version__}"
     assert (tmp_path / "nodename").read_text() == "node-1"
