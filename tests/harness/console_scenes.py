@@ -384,6 +384,17 @@ def the_repaired_files_of_lint(scene: Scene) -> None:
     assert run(["lint", "-f", "net.d", "--fix"], make_session) == 0
 
 
+def files_of(page: str) -> Callable[[Scene], None]:
+    """The files that a page shows, each under the name in its first line."""
+    shown = re.findall(r"```yaml\n(# (\S+\.yaml)\n[^`]*)```", (ROOT / "docs" / page).read_text())
+
+    def prepare(scene: Scene) -> None:
+        for text, name in shown:
+            scene.write(name, text)
+
+    return prepare
+
+
 _TOOL = "docs/netplugctl.md: netplugctl"
 _KINDS = "docs/kinds"
 _LINT = "docs/lint.md: netplugctl lint -f net.d"
@@ -432,6 +443,11 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     "docs/netplugctl.md: SQLITE_PATH=/nowhere.db netplugctl support bundle -f other.tar.gz --cni-conf-dir net.d": (
         a_cluster_with_a_log
     ),
+    "docs/from-calico.md: netplugctl validate -f calico.yaml": files_of("from-calico.md"),
+    **{
+        f"docs/recipes.md: netplugctl apply -f {name}.yaml": files_of("recipes.md")
+        for name in ("static", "zones", "dual", "six", "nodes", "reserved")
+    },
     "docs/node.md: netplug-node --host-root /mnt": nothing,
     "docs/node.md: netplugctl node status (2)": nothing,
     "docs/installation.md: CNI_MTU=abc netplug-install": nothing,

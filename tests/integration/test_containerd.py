@@ -29,7 +29,7 @@ from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.runtimes]
 
-README = Path(__file__).parents[2] / "README.md"
+BY_HAND = Path(__file__).parents[2] / "docs" / "by-hand.md"
 PAGE = "docs/quickstart-containerd.md"
 CONFIGURATION = "/etc/cni/net.d/10-netplug.conflist"
 NETPLUG = {
@@ -138,8 +138,10 @@ def test_the_quick_start(host: Host) -> None:
 
 
 def test_by_hand(host: Host) -> None:
-    """The README's few lines; the first two need the internet."""
-    (page,) = [step for step in read_page("README.md") if step.script.startswith(f"python3 -m venv {ENVIRONMENT}\n")]
+    """The few lines of its page; the first two need the internet."""
+    (page,) = [
+        step for step in read_page("docs/by-hand.md") if step.script.startswith(f"python3 -m venv {ENVIRONMENT}\n")
+    ]
     _venv, pip, *lines = page.script.splitlines(keepends=True)
     assert pip.startswith(f"{ENVIRONMENT}/bin/pip install ")
     printed = host.node.run("bash", "-ec", "".join(lines), env={"PATH": os.environ["PATH"]})
@@ -148,7 +150,7 @@ def test_by_hand(host: Host) -> None:
     assert "IPPool(main) created" in printed
     for command in re.findall(r"not in /opt/cni/bin: .*; run: (ln -s .*)", printed):
         host.node.run("sh", "-ec", command)
-    (configuration,) = re.findall(r"```json\n(.*?)```", README.read_text(), re.DOTALL)
+    (configuration,) = re.findall(r"```json\n(.*?)```", BY_HAND.read_text(), re.DOTALL)
     host.node.run("sh", "-ec", f"mkdir -p /etc/cni/net.d; cat >{CONFIGURATION}", stdin=configuration)
     routes = host.node.run("ctr", "run", "--rm", "--cni", IMAGE, "by-hand", "ip", "route")
     assert routes.startswith("default via 169.254.1.1 dev eth0")
