@@ -1,0 +1,215 @@
+"""What the controllers run with: the stored configuration, and variables of the environment, which win."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from attrs import evolve, field, frozen
+
+from netplug_core.errors import ConfigurationError
+from netplug_core.resources.fields import LogSeverity, Switch, parse_duration_s
+from netplug_core.resources.kubecontrollersconfiguration import (
+    Controllers,
+    ControllerSettings,
+    HostEndpointSettings,
+    KubeControllersConfiguration,
+    KubeControllersSpec,
+    LoadBalancerController,
+    NodeController,
+)
+from netplug_core.resources.metadata import Metadata
+
+__all__ = [
+    "CONTROLLER_VARIABLES", "RunningControllers", "default_configuration", "duration_s", "find_running_controllers",
+    "with_status",
+]  # fmt: skip
+
+CONTROLLER_VARIABLES: Final = (
+    "ENABLED_CONTROLLERS", "RECONCILER_PERIOD", "COMPACTION_PERIOD", "HEALTH_ENABLED", "SYNC_NODE_LABELS",
+    "AUTO_HOST_ENDPOINTS", "LOG_LEVEL",
+)  # fmt: skip
+"""The variables that stand above the stored configuration."""
+
+_PERIOD, _COMPACTION_PERIOD = "5m", "10m"
+_NODE, _LOAD_BALANCER = "node", "loadbalancer"
+_TRUTHS: Final = {"true": Switch.ENABLED, "false": Switch.DISABLED}
+_BLOCKS: Final = {
+    _NODE: "node",
+    "policy": "policy",
+    "workloadendpoint": "workload_endpoint",
+    "serviceaccount": "service_account",
+    "namespace": "namespace",
+    "profile": "namespace",  # its name in earlier releases
+    _LOAD_BALANCER: "load_balancer",
+}
+"""The attributes of ``Controllers`` by the names in ``ENABLED_CONTROLLERS``."""
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class RunningControllers:
+    """The settings in force, every one of them set, and the variables of the environment that count among them.
+
+    ``ignored`` names controllers that are asked for and that this product does not have.
+    """
+
+    spec: KubeControllersSpec
+    environment: tuple[tuple[str, str], ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def node(self) -> NodeController | None:
+        """The settings of the controllers of nodes; None: they do not run."""
+        return self.spec.controllers.node
+
+    @property
+    def host_endpoints(self) -> HostEndpointSettings:
+        """Which host endpoints nodes have by themselves."""
+        return HostEndpointSettings() if self.node is None else self.node.host_endpoint
+
+
+def default_configuration() -> KubeControllersConfiguration:
+    """The configuration of a cluster whose administrator has stored none: all controllers run."""
+    block = ControllerSettings()
+    controllers = Controllers(
+        node=NodeController(), policy=block, workload_endpoint=block, service_account=block, namespace=block
+    )
+    return KubeControllersConfiguration(
+        metadata=Metadata(name="default"), spec=KubeControllersSpec(controllers=controllers)
+    )
+
+
+def duration_s(text: str) -> float | None:
+    """The seconds of a duration; None if it is 0, which switches off what it is for.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return None if re.fullmatch(r"0(ns|us|ms|s|m|h)?", text) else parse_duration_s(text)
+
+
+def find_running_controllers(spec: KubeControllersSpec, environ: Mapping[str, str]) -> RunningControllers:
+    """What is in force with a stored configuration and an environment. An empty variable is none.
+
+    Raises:
+        ConfigurationError: a variable has a value that is not accepted.
+    """
+    used = _Variables(environ)
+    controllers = used.read("ENABLED_CONTROLLERS", spec.controllers, lambda text: _chosen(text, spec.controllers))
+    period = used.read("RECONCILER_PERIOD", "", _duration)
+    ignored = () if controllers.load_balancer is None else (_LOAD_BALANCER,)
+    running = KubeControllersSpec(
+        log_severity=used.read("LOG_LEVEL", spec.log_severity or LogSeverity.INFO, _severity),
+        health_checks=used.read("HEALTH_ENABLED", spec.health_checks or Switch.ENABLED, _truth),
+        metrics_port=spec.metrics_port,
+        compaction_period=used.read("COMPACTION_PERIOD", spec.compaction_period or _COMPACTION_PERIOD, _duration),
+        controllers=Controllers(
+            node=_running_node(controllers.node, period, used),
+            policy=_with_period(controllers.policy, period),
+            workload_endpoint=_with_period(controllers.workload_endpoint, period),
+            service_account=_with_period(controllers.service_account, period),
+            namespace=_with_period(controllers.namespace, period),
+        ),
+    )
+    return RunningControllers(spec=running, environment=used.taken(), ignored=ignored)
+
+
+def with_status(stored: KubeControllersConfiguration, running: RunningControllers) -> KubeControllersConfiguration:
+    """The stored configuration with what is in force as its status; the same value if it has it."""
+    status = evolve(stored.status, running=running.spec, environment=running.environment)
+    return evolve(stored, status=status)
+
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Variables:
+    """Reads variables, and remembers which of them were set."""
+
+    environ: Mapping[str, str]
+    found: dict[str, str] = field(factory=dict)
+
+    def read(self, name: str, otherwise: T, parse: Callable[[str], T]) -> T:
+        """The value of a variable; ``otherwise`` if it is not set."""
+        text = self.environ.get(name, "").strip()
+        if not text:
+            return otherwise
+        try:
+            value = parse(text)
+        except ValueError as error:
+            raise ConfigurationError(name, text, str(error)) from error
+        self.found[name] = text
+        return value
+
+    def taken(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(self.found.items()))
+
+
+def _chosen(text: str, stored: Controllers) -> Controllers:
+    """The controllers that a list names, with their stored settings; the others do not run."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    if not set(names) <= set(_BLOCKS):
+        raise ValueError(f"names of {', '.join(_BLOCKS)}, with commas between, are")
+    chosen = {_BLOCKS[name] for name in names}
+
+    def settings(attribute: str, block: ControllerSettings | None) -> ControllerSettings | None:
+        return (block or ControllerSettings()) if attribute in chosen else None
+
+    return Controllers(
+        node=(stored.node or NodeController()) if _NODE in chosen else None,
+        load_balancer=(stored.load_balancer or LoadBalancerController()) if "load_balancer" in chosen else None,
+        policy=settings("policy", stored.policy),
+        workload_endpoint=settings("workload_endpoint", stored.workload_endpoint),
+        service_account=settings("service_account", stored.service_account),
+        namespace=settings("namespace", stored.namespace),
+    )
+
+
+def _running_node(stored: NodeController | None, period: str, used: _Variables) -> NodeController | None:
+    """The settings of the controllers of nodes. Their variables are judged also if they do not run."""
+    found = stored or NodeController()
+    sync = used.read("SYNC_NODE_LABELS", found.sync_labels or Switch.ENABLED, _truth)
+    create = used.read("AUTO_HOST_ENDPOINTS", found.host_endpoint.auto_create, _switch)
+    running = evolve(
+        found,
+        reconciler_period=period or found.reconciler_period or _PERIOD,
+        sync_labels=sync,
+        host_endpoint=evolve(found.host_endpoint, auto_create=create),
+    )
+    return None if stored is None else running
+
+
+def _with_period(stored: ControllerSettings | None, period: str) -> ControllerSettings | None:
+    return None if stored is None else evolve(stored, reconciler_period=period or stored.reconciler_period or _PERIOD)
+
+
+def _duration(text: str) -> str:
+    try:
+        duration_s(text)
+    except ValueError:
+        raise ValueError("a duration such as 90s or 5m is, or 0") from None
+    return text
+
+
+def _truth(text: str) -> Switch:
+    if text.lower() not in _TRUTHS:
+        raise ValueError("true or false is")
+    return _TRUTHS[text.lower()]
+
+
+def _switch(text: str) -> Switch:
+    found = next((each for each in Switch if each.value.lower() == text.lower()), None)
+    if found is None:
+        raise ValueError("enabled or disabled is")
+    return found
+
+
+def _severity(text: str) -> LogSeverity:
+    found = next((each for each in LogSeverity if each.value.lower() == text.lower()), None)
+    if found is None:
+        raise ValueError(f"one of {', '.join(each.value for each in LogSeverity)} is")
+    return found

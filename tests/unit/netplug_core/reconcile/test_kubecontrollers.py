@@ -1,0 +1,145 @@
+"""What the controllers run with: stored settings, variables that win, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from netplug_core.errors import ConfigurationError
+from netplug_core.reconcile.kubecontrollers import (
+    CONTROLLER_VARIABLES,
+    default_configuration,
+    duration_s,
+    find_running_controllers,
+    with_status,
+)
+from netplug_core.resources.fields import LogSeverity, Switch
+from netplug_core.resources.kubecontrollersconfiguration import (
+    Controllers,
+    ControllerSettings,
+    HostEndpointSettings,
+    KubeControllersSpec,
+    LoadBalancerController,
+    NodeController,
+)
+
+DEFAULT = default_configuration().spec
+FIVE = ControllerSettings(reconciler_period="5m")
+
+
+def test_without_settings_everything_runs_with_its_defaults() -> None:
+    found = find_running_controllers(DEFAULT, {"PATH": "/bin", "LOG_LEVEL": " "})
+    assert found.environment == found.ignored == ()
+    assert found.spec == KubeControllersSpec(
+        log_severity=LogSeverity.INFO,
+        health_checks=Switch.ENABLED,
+        metrics_port=9094,
+        compaction_period="10m",
+        controllers=Controllers(
+            node=NodeController(reconciler_period="5m", sync_labels=Switch.ENABLED),
+            policy=FIVE,
+            workload_endpoint=FIVE,
+            service_account=FIVE,
+            namespace=FIVE,
+        ),
+    )
+    assert found.node == found.spec.controllers.node
+    assert found.host_endpoints == HostEndpointSettings()
+
+
+def test_stored_settings_count_and_a_controller_without_a_block_is_off() -> None:
+    node = NodeController(
+        reconciler_period="1m",
+        sync_labels=Switch.DISABLED,
+        leak_grace_period="0",
+        host_endpoint=HostEndpointSettings(auto_create=Switch.ENABLED),
+    )
+    stored = KubeControllersSpec(
+        log_severity=LogSeverity.DEBUG,
+        health_checks=Switch.DISABLED,
+        metrics_port=0,
+        compaction_period="0",
+        controllers=Controllers(node=node, load_balancer=LoadBalancerController()),
+    )
+    found = find_running_controllers(stored, {})
+    assert found.spec == evolve(stored, controllers=Controllers(node=node))
+    assert found.ignored == ("loadbalancer",)
+    assert found.host_endpoints == node.host_endpoint
+    off = find_running_controllers(KubeControllersSpec(), {})
+    assert off.spec.controllers == Controllers()
+    assert (off.node, off.host_endpoints) == (None, HostEndpointSettings())
+
+
+def test_variables_win_and_are_named() -> None:
+    environ = {
+        "ENABLED_CONTROLLERS": "node, Profile,loadbalancer,",
+        "RECONCILER_PERIOD": "30s",
+        "COMPACTION_PERIOD": "0",
+        "HEALTH_ENABLED": "FALSE",
+        "SYNC_NODE_LABELS": "false",
+        "AUTO_HOST_ENDPOINTS": "enabled",
+        "LOG_LEVEL": "warning",
+    }
+    found = find_running_controllers(KubeControllersSpec(), environ)
+    assert found.spec == KubeControllersSpec(
+        log_severity=LogSeverity.WARNING,
+        health_checks=Switch.DISABLED,
+        compaction_period="0",
+        controllers=Controllers(
+            node=NodeController(
+                reconciler_period="30s",
+                sync_labels=Switch.DISABLED,
+                host_endpoint=HostEndpointSettings(auto_create=Switch.ENABLED),
+            ),
+            namespace=ControllerSettings(reconciler_period="30s"),
+        ),
+    )
+    assert found.ignored == ("loadbalancer",)
+    assert dict(found.environment) == {**environ, "ENABLED_CONTROLLERS": "node, Profile,loadbalancer,"}
+    assert set(dict(found.environment)) == set(CONTROLLER_VARIABLES)
+
+
+def test_a_list_keeps_the_stored_settings_of_those_that_it_names() -> None:
+    stored = KubeControllersSpec(
+        controllers=Controllers(
+            policy=ControllerSettings(reconciler_period="7s"), load_balancer=LoadBalancerController()
+        )
+    )
+    controllers = find_running_controllers(
+        stored, {"ENABLED_CONTROLLERS": "policy,serviceaccount,workloadendpoint"}
+    ).spec.controllers
+    assert controllers == Controllers(
+        policy=ControllerSettings(reconciler_period="7s"), service_account=FIVE, workload_endpoint=FIVE
+    )
+
+
+@pytest.mark.parametrize(
+    "name, value, accepted",
+    [
+        ("ENABLED_CONTROLLERS", "nodes", "names of node, policy, "),
+        ("RECONCILER_PERIOD", "5", "a duration such as 90s or 5m is, or 0"),
+        ("COMPACTION_PERIOD", "-1s", "a duration such as 90s or 5m is, or 0"),
+        ("HEALTH_ENABLED", "maybe", "true or false is"),
+        ("SYNC_NODE_LABELS", "1", "true or false is"),
+        ("AUTO_HOST_ENDPOINTS", "true", "enabled or disabled is"),
+        ("LOG_LEVEL", "loud", "one of None, Debug, Info, Warning, Error, Fatal is"),
+    ],
+)
+def test_a_value_that_is_not_accepted_is_named(name: str, value: str, accepted: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        find_running_controllers(KubeControllersSpec(), {name: value})
+    assert (refused.value.where, refused.value.value) == (name, value)
+    assert refused.value.accepted.startswith(accepted)
+
+
+def test_the_status_says_what_is_in_force() -> None:
+    stored = default_configuration()
+    running = find_running_controllers(stored.spec, {"LOG_LEVEL": "debug"})
+    shown = with_status(stored, running)
+    assert (shown.spec, shown.status.running) == (stored.spec, running.spec)
+    assert shown.status.environment == (("LOG_LEVEL", "debug"),)
+    assert with_status(shown, running) == shown
+
+
+def test_a_duration_of_nothing_is_none() -> None:
+    assert [duration_s(text) for text in ("0", "0s", "1m30s")] == [None, None, 90.0]
