@@ -37,6 +37,7 @@ _APP = "web"
 _PAGE = Path(__file__).parents[3] / "docs" / "uninstall.md"
 _ADDS = re.compile(r'^netplug_node_calls_total\{code="0",command="ADD",program="netplug"\} (\S+)$', re.MULTILINE)
 _PING = re.compile(r"bytes from .* seq=(\d+) ")
+_REACHED_S = 60
 _UNINSTALLER = re.compile(r"<<'YAML'\n(.*?)YAML\n", re.DOTALL)
 _FETCH = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9470/metrics').read().decode())"
 _OWN_LINKS = {"lo", "up0", "lan0"}
@@ -96,17 +97,18 @@ class EmptyCluster:
         return str(lan["addr_info"][0]["local"])
 
     def check_pings(self, pods: list[ClusterPod]) -> None:
-        """Each pod reaches each other one."""
+        """Each pod reaches each other one. A node learns a moment after the pod is ready where its block is."""
         for pod in pods:
             others = [other.address for other in pods if other is not pod]
-            script = "; ".join(f"ping -c 1 -W 20 {address}" for address in others)
-            self.cluster.run_inside(pod, "sh", "-ec", script)
+            script = "\n".join(f"until ping -c 1 -W 1 {address}; do sleep 0.1; done" for address in others)
+            self.cluster.run_inside(pod, "timeout", str(_REACHED_S), "sh", "-ec", script)
 
     @contextmanager
     def pinging(self, pods: Sequence[ClusterPod]) -> Iterator[Callable[[], list[int]]]:
         """The first pod pings the second one all the time. The result says which pings had no answer by then.
 
-        The last ones may have none yet, and are not counted.
+        Those before the first answer are not counted: the nodes are learning where the pods are. The last ones may have
+        none yet.
         """
         first, second = pods[:2]
         self.cluster.run_inside(first, "touch", "/tmp/pings")
@@ -117,7 +119,7 @@ class EmptyCluster:
             return [int(number) for number in _PING.findall(self.cluster.run_inside(first, "cat", "/tmp/pings"))]
 
         wait_until(lambda: len(answered()) > 1, "pings are answered")
-        yield lambda: sorted({*range(max(found := answered()))} - {*found})
+        yield lambda: sorted({*range(min(found := answered()), max(found))} - {*found})
         assert process.poll() is None, "the pings have gone on until now"
 
     @contextmanager
