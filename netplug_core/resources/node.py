@@ -120,7 +120,7 @@ class NodeSpec:
 
 @frozen(kw_only=True)
 class NodeStatus:
-    """What the orchestrator says of a node: the ranges that it gave the node for its pods, and whether it is ready.
+    """What the orchestrator says of a node: ranges for its pods, addresses at which others reach it, its readiness.
 
     ``is_ready`` None: it says nothing of that.
     """
@@ -131,6 +131,12 @@ class NodeStatus:
     pod_cidrs: tuple[Prefix, ...] = field(
         default=(),
         metadata=member("podCIDRs", ListOf(CIDR), "prefixes that the orchestrator has given the node for its pods"),
+    )
+    internal_addresses: tuple[Address, ...] = field(
+        default=(),
+        metadata=member(
+            "internalAddresses", ListOf(IP_ADDRESS), "addresses of the node by which the orchestrator knows it"
+        ),
     )
     unknown_json: str = ""
 

@@ -230,6 +230,8 @@ def _spec_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
         yield ("spec", "interfaces"), interfaces
     if facts.pod_cidrs:
         yield ("status", "podCIDRs"), [str(prefix) for prefix in facts.pod_cidrs]
+    if facts.internal_addresses:
+        yield ("status", "internalAddresses"), [str(address) for address in facts.internal_addresses]
 
 
 def _tunnel_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
