@@ -204,7 +204,7 @@ def find_host_endpoint_changes(
 ) -> tuple[tuple[HostEndpointChange, ...], tuple[Problem, ...]]:
     """The writes after which the automatic endpoints are the wanted ones, and what stands in their way.
 
-    Whoever edits an automatic endpoint, or takes one away, finds it as before. One of a user with a wanted name stays.
+    An automatic endpoint that is edited or deleted by hand is restored. One of a user with a wanted name stays.
     """
     records = {record.value.metadata.name: record for record in stored}
     changes: list[HostEndpointChange] = []

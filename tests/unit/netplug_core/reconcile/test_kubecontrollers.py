@@ -29,7 +29,7 @@ FIVE = ControllerSettings(reconciler_period="5m")
 
 def test_without_settings_everything_runs_with_its_defaults() -> None:
     found = find_running_controllers(DEFAULT, {"PATH": "/bin", "LOG_LEVEL": " "})
-    assert found.environment == found.ignored == ()
+    assert (found.environment, found.ignored) == ((), ())
     assert found.spec == KubeControllersSpec(
         log_severity=LogSeverity.INFO,
         health_checks=Switch.ENABLED,

@@ -1,0 +1,141 @@
+"""The controller ``collection``: addresses, handles, affinities and blocks that are in use no more go.
+
+``netplug_core.flows.ipam.collect`` has the tick: what is looked for, when it counts as abandoned, and how it is taken
+away. Here is when ticks come, what they have seen so far, and what people see of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from attrs import define, evolve, field, frozen
+
+from netplug_cli.controllers.nodes import CONFIGURATION_CHANGED, LEADER_CHANGED, Acting
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster
+from netplug_core.flows.ipam.collect import Collector, read_view, tick
+from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
+from netplug_core.log import Log
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
+from netplug_core.reconcile.kubecontrollers import RunningControllers, duration_s
+
+__all__ = ["Collection", "CollectionCounts"]
+
+_READ_S: Final = 300.0
+"""The longest that reading everything may take: 250,000 addresses are some thousands of blocks."""
+
+_SHORTEST_S: Final = 10.0
+_LONGEST_S: Final = 300.0
+_AGAIN_S: Final = 5.0  # after a tick that has left something undone
+_WAIT_S: Final = 5.0
+_SWITCHED_OFF_GRACE_S: Final = 0.0
+
+
+@frozen(kw_only=True)
+class CollectionCounts:
+    """What ticks of this process have done and found, for metrics. ``freed`` and ``failed`` count from its start."""
+
+    ticks: int = 0
+    freed: int = 0
+    done: int = 0
+    failed: int = 0
+    candidates: int = 0
+    undetermined: int = 0
+    unreadable: int = 0
+    idle: str = ""
+
+    def after(self, report: CollectionReport) -> CollectionCounts:
+        """The counts after one more tick."""
+        return CollectionCounts(
+            ticks=self.ticks + 1,
+            freed=self.freed + len(report.freed),
+            done=self.done + len(report.done),
+            failed=self.failed + len(report.failures),
+            candidates=len(report.candidates),
+            undetermined=len(report.undetermined),
+            unreadable=len(report.unreadable),
+            idle="" if report.idle is None else report.idle.value,
+        )
+
+
+@define(kw_only=True, eq=False)
+class Collection:
+    """Runs ticks while this process acts. What a process has seen is forgotten when another one acts meanwhile.
+
+    ``find_source`` is the datastore that shows pods and nodes of the orchestrator; None while there is none: then no
+    address is judged. ``has_source`` says whether there is one at all.
+    """
+
+    acting: Acting
+    find_running: Callable[[], RunningControllers | None]
+    find_source: Callable[[], Datastore | None]
+    has_source: bool
+    chance: Callable[[], float]
+    log: Log
+    counts: CollectionCounts = field(factory=CollectionCounts, init=False)
+    _history: ScanHistory = field(factory=ScanHistory, init=False)
+    _due_s: float = field(default=0.0, init=False)
+
+    def controller(self) -> Controller[_Due | None, _Due]:
+        """What looks."""
+        return Controller(
+            name="collection",
+            observe=self._observe,
+            plan=lambda due: Plan(actions=() if due is None else (due,), look_again_s=_WAIT_S),
+            act=self._tick,
+            failure="abandoned addresses, blocks and handles are not collected",
+            recovered="abandoned addresses, blocks and handles are collected again",
+            inputs=frozenset((CONFIGURATION_CHANGED, LEADER_CHANGED)),
+            timing=Timing(
+                backoff=Backoff(first_s=5.0, longest_s=_LONGEST_S),
+                step_s=2 * _READ_S,
+                stuck_s=3 * _READ_S,
+                rest_s=_AGAIN_S,
+            ),
+        )
+
+    def _observe(self, _deadline: Deadline) -> _Due | None:
+        """What a tick is to be made with; None if none is due."""
+        running, store = self.find_running(), self.acting.find_datastore()
+        if running is None or running.node is None or store is None or not self.acting.is_leading():
+            self._history, self._due_s = ScanHistory(), 0.0
+            return None
+        if self.acting.clock.monotonic() < self._due_s:
+            return None
+        source = self.find_source()
+        if source is None and self.has_source:
+            return None
+        grace_s = duration_s(running.node.leak_grace_period or "0")
+        return _Due(store=store, source=source, grace_s=_SWITCHED_OFF_GRACE_S if grace_s is None else grace_s)
+
+    def _tick(self, due: _Due, deadline: Deadline) -> None:
+        clock = self.acting.clock
+        reading = deadline.capped(_READ_S)
+        # Blocks before pods: a pod that comes between is taken for one that was there.
+        view = read_view(due.store, None, now_ns=clock.now_ns(), deadline=reading)
+        view = evolve(view, cluster=None if due.source is None else read_cluster(due.source, deadline=reading))
+        if not self.acting.is_leading():
+            return
+        collector = Collector(
+            store=due.store,
+            live_lookup=DatastoreLookup(due.source or due.store),
+            clock=clock,
+            chance=self.chance,
+            log=self.log,
+            settings=CollectorSettings(grace_s=due.grace_s),
+        )
+        self._history, report = tick(collector, view, self._history)
+        self.counts = self.counts.after(report)
+        period_s = min(max(due.grace_s / 2, _SHORTEST_S), _LONGEST_S) if due.grace_s else _LONGEST_S
+        self._due_s = clock.monotonic() + (period_s if report.is_settled or report.idle else _AGAIN_S)
+
+
+@frozen(kw_only=True)
+class _Due:
+    """One tick: the datastore, the one that shows pods if there is one, and the grace period, 0 for none."""
+
+    store: Datastore
+    source: Datastore | None
+    grace_s: float

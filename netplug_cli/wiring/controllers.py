@@ -1,0 +1,249 @@
+"""Puts the controllers together, and runs them. It imports what is installed only with the operator."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from importlib.util import find_spec
+from threading import Lock
+
+from attrs import frozen
+
+from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.kubernetes.installing.cluster import open_cluster_objects
+from netplug_cli.controllers.collection import Collection
+from netplug_cli.controllers.nodes import (
+    CONFIGURATION_CHANGED,
+    CONTROLLER_KINDS,
+    LEADER_CHANGED,
+    Acting,
+    Configuration,
+    GoneNodes,
+    HostEndpoints,
+)
+from netplug_cli.controllers.process import (
+    CONTROLLERS_LEASE,
+    ControllersMetrics,
+    Election,
+    controllers_pages,
+    parse_arguments,
+)
+from netplug_cli.http_server import PageServer
+from netplug_cli.logs import Logger
+from netplug_cli.loopback import CannotListen, listen_to_this_machine
+from netplug_cli.runtime.controllers import Reconciler, Runtime
+from netplug_cli.runtime.election import LeaderElection
+from netplug_cli.runtime.feed import StoreFeed
+from netplug_cli.runtime.signals import StopSignals
+from netplug_cli.wiring.backends import open_registry
+from netplug_cli.wiring.cni import open_log_file
+from netplug_core import __version__
+from netplug_core.clock import Clock
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.view import View
+from netplug_core.errors import ConfigurationError, NetplugError
+from netplug_core.log import Level, Log
+from netplug_core.reconcile.kubecontrollers import default_configuration, find_running_controllers
+from netplug_core.records import Kind
+from netplug_core.resources.node import NODE
+from netplug_core.settings.apiconfig import datastore_settings_from_environment
+from netplug_core.settings.model import (
+    ETCD_DATASTORE,
+    KUBERNETES_DATASTORE,
+    DatastoreSettings,
+    KubernetesAccess,
+)
+
+__all__ = ["main", "run", "serve"]
+
+_LIBRARIES = ("prometheus_client",)
+_END_S = 25.0
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+
+
+def main() -> None:
+    """Run ``netplug-controllers``."""
+    sys.exit(run(sys.argv[1:], os.environ))
+
+
+def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Keep the records of the cluster in order until a signal comes; return the exit status of the process."""
+    options = parse_arguments(arguments)
+    missing = next((library for library in _LIBRARIES if find_spec(library) is None), None)
+    if missing is not None:
+        sys.stderr.write(f"netplug-controllers needs netplug[operator]: not installed here: {missing}\n")
+        return 1
+    try:
+        stores = _stores(environ)
+        find_running_controllers(default_configuration().spec, environ)
+        listening = listen_to_this_machine(options.health_port)
+    except (NetplugError, CannotListen) as error:
+        sys.stderr.write(f"netplug-controllers: {error}\n")
+        return 2 if isinstance(error, ConfigurationError) else 1
+    return serve(listening, stores, environ)
+
+
+@frozen(kw_only=True)
+class _Stores:
+    """The datastore, and the one that shows the orchestrator's pods and nodes; None: there is no orchestrator."""
+
+    datastore: DatastoreSettings
+    cluster: DatastoreSettings | None
+
+    @property
+    def are_one(self) -> bool:
+        """Whether the orchestrator's own store has the records."""
+        return self.datastore.is_kubernetes
+
+
+def _stores(environ: Mapping[str, str]) -> _Stores:
+    datastore = datastore_settings_from_environment(environ)
+    if datastore.type not in (ETCD_DATASTORE, KUBERNETES_DATASTORE):
+        accepted = f"{ETCD_DATASTORE} or {KUBERNETES_DATASTORE} is: other datastores are of one machine"
+        raise ConfigurationError("DATASTORE_TYPE", datastore.type, accepted)
+    if datastore.is_kubernetes:
+        return _Stores(datastore=datastore, cluster=datastore)
+    kubeconfig = environ.get("KUBECONFIG", "")
+    if not kubeconfig and not environ.get(_IN_CLUSTER):
+        return _Stores(datastore=datastore, cluster=None)
+    access = KubernetesAccess(kubeconfig=kubeconfig)
+    return _Stores(datastore=datastore, cluster=DatastoreSettings(type=KUBERNETES_DATASTORE, kubernetes=access))
+
+
+@frozen
+class _Alone:
+    """Without an orchestrator there is no Lease: the only process acts."""
+
+    is_leading: bool = True
+    problem: str = ""
+
+
+def serve(listening: socket.socket, stores: _Stores, environ: Mapping[str, str]) -> int:
+    """Run the controllers until a signal comes; return the exit status of the process. ``listening`` is closed."""
+    clock, log = SystemClock(), Logger("controllers", open_log_file)
+    with ExitStack() as stack:
+        signals = stack.enter_context(StopSignals())
+        process = _assemble(stack, stores, environ, clock, log)
+        pages = controllers_pages(process.runtime, process.election, process.metrics, process.find_unready)
+        server = PageServer(listening, pages, log)
+        server.start()
+        stack.callback(server.stop)
+        process.runtime.start()
+        try:
+            select.select([signals.wakeup], [], [])
+        finally:
+            process.runtime.stop(_END_S)
+            if not process.runtime.has_ended:
+                log(Level.WARNING, "a write lasts; the process ends without it, and its Lease ends by itself")
+            elif isinstance(process.election, LeaderElection):
+                process.election.give_up()
+    return 0
+
+
+@frozen(kw_only=True)
+class _Process:
+    runtime: Runtime
+    election: Election
+    metrics: ControllersMetrics
+    find_unready: Callable[[], str]
+
+
+def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clock: Clock, log: Log) -> _Process:
+    metrics = ControllersMetrics(__version__)
+    feed = stack.enter_context(closing(_feed("datastore feed", CONTROLLER_KINDS, stores.datastore, clock)))
+    cluster = feed
+    if stores.cluster is not None and not stores.are_one:
+        cluster = stack.enter_context(closing(_feed("cluster feed", (NODE,), stores.cluster, clock)))
+    election: LeaderElection | _Alone = _Alone()
+    if stores.cluster is not None:
+        election = _election(stack, stores.cluster, environ, lambda: runtime.wake(LEADER_CHANGED), log)
+    acting = Acting(
+        view=feed.view,
+        find_datastore=lambda: feed.datastore,
+        is_leading=lambda: election.is_leading,
+        new_uid=HostMachine().new_uid,
+        clock=clock,
+    )
+    configuration = Configuration(
+        acting=acting, environ=environ, note_change=lambda: runtime.wake(CONFIGURATION_CHANGED)
+    )
+    collection = Collection(
+        acting=acting,
+        find_running=lambda: configuration.running,
+        find_source=lambda: cluster.datastore,
+        has_source=stores.cluster is not None,
+        chance=random.random,
+        log=log,
+    )
+    nodes = HostEndpoints(acting=acting, find_running=lambda: configuration.running)
+    gone = GoneNodes(
+        acting=acting,
+        find_running=lambda: configuration.running,
+        cluster=cluster.view,
+        find_source=lambda: cluster.datastore,
+        log=log,
+    )
+    of_cluster: tuple[Reconciler, ...] = () if cluster is feed else (cluster.controller(), gone.controller())
+    of_lease: tuple[Reconciler, ...] = (election.controller(),) if isinstance(election, LeaderElection) else ()
+    own = (feed.controller(), configuration.controller(), nodes.controller(), collection.controller())
+    runtime = Runtime((*own, *of_cluster, *of_lease), clock=clock, log=log, note_pass=metrics.note_pass)
+    runtime.watch(feed.view)
+    runtime.watch(cluster.view)
+    metrics.watch(runtime, election, lambda: collection.counts)
+    return _Process(
+        runtime=runtime, election=election, metrics=metrics, find_unready=lambda: _find_unready(feed, cluster)
+    )
+
+
+def _election(
+    stack: ExitStack, cluster: DatastoreSettings, environ: Mapping[str, str], note_change: Callable[[], None], log: Log
+) -> LeaderElection:
+    clock = SystemClock()
+    objects = stack.enter_context(closing(open_cluster_objects(cluster.kubernetes, environ, clock=clock)))
+    return LeaderElection(
+        role="process of the controllers",
+        store=objects,
+        lease=CONTROLLERS_LEASE,
+        identity=_identity(environ),
+        clock=clock,
+        log=log,
+        on_change=note_change,
+    )
+
+
+def _feed(name: str, kinds: tuple[Kind[object], ...], settings: DatastoreSettings, clock: Clock) -> StoreFeed:
+    registry = open_registry()
+
+    def open_datastore(wanted: DatastoreSettings) -> AbstractContextManager[Datastore]:
+        return registry.open_datastore(wanted.type, wanted, clock)
+
+    return StoreFeed(
+        name=name,
+        what=f"the records of {settings.type}",
+        kinds=kinds,
+        view=View(clock=clock, uncached_kinds=frozenset(), guard=Lock()),
+        read_datastore=lambda: settings,
+        open_datastore=open_datastore,
+        clock=clock,
+    )
+
+
+def _find_unready(*feeds: StoreFeed) -> str:
+    """Which records have not been listed yet; empty if all have."""
+    waiting = (feed for feed in feeds if not feed.view.has_listed(feed.kinds))
+    return next((f"{feed.what} have not been read yet" for feed in waiting), "")
+
+
+def _identity(environ: Mapping[str, str]) -> str:
+    """The name of this process in the Lease; the name of a pod alone may come again after a restart."""
+    machine = HostMachine()
+    return f"{environ.get('POD_NAME') or machine.host_name()}_{machine.new_uid()}"
+
+
+if __name__ == "__main__":
+    main()

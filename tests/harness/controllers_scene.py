@@ -1,0 +1,208 @@
+"""The controllers of ``netplug-controllers`` without threads, over a store of records and one that shows a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from attrs import define, evolve, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_cli.controllers.collection import Collection
+from netplug_cli.controllers.nodes import (
+    CONFIGURATION_CHANGED,
+    CONTROLLER_KINDS,
+    LEADER_CHANGED,
+    Acting,
+    Configuration,
+    GoneNodes,
+    HostEndpoints,
+)
+from netplug_cli.runtime.feed import StoreFeed
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore, EndpointStorage
+from netplug_core.datastore.view import View
+from netplug_core.errors import Unavailable
+from netplug_core.orchestrator.model import POD, PodFacts
+from netplug_core.records import Create, Delete, Get, Key, List, Record, Update, Write
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT
+from netplug_core.resources.kubecontrollersconfiguration import (
+    KUBE_CONTROLLERS_CONFIGURATION_KEY,
+    KubeControllersConfiguration,
+    KubeControllersSpec,
+)
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import NODE, Node, NodeSpec, OrchestratorReference, node_key
+from netplug_core.settings.model import DatastoreSettings
+from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
+from tests.harness.node_server import Lines
+
+_FEED_S = 61.0
+"""Two watches in memory take so long, one after the other."""
+
+
+def machine_node(name: str, machine: str = "", **labels: str) -> Node:
+    """A Node that names a machine of the orchestrator; without one it names none."""
+    reference = OrchestratorReference(orchestrator="k8s", node_name=machine)
+    return Node(
+        metadata=Metadata(name=name, labels=tuple(sorted(labels.items()))),
+        spec=NodeSpec(orchestrator_references=(reference,) if machine else ()),
+    )
+
+
+@define(kw_only=True)
+class ControllersScene:
+    """``is_leading`` says whether the process acts; ``away`` names stores that cannot be opened."""
+
+    clock: ManualClock = field(factory=ManualClock)
+    log: Lines = field(factory=Lines)
+    environ: dict[str, str] = field(factory=dict)
+    is_leading: bool = True
+    store: MemoryDatastore = field(init=False)
+    cluster: MemoryDatastore = field(init=False)
+    away: set[str] = field(factory=set)
+    configuration: Configuration = field(init=False)
+    collection: Collection = field(init=False)
+    driven: DrivenControllers = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.store, self.cluster = MemoryDatastore(clock=self.clock), MemoryDatastore(clock=self.clock)
+        self.cluster.description = evolve(self.cluster.description, endpoints=EndpointStorage.PODS)
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew, as a process that was started again: nothing is remembered."""
+        feed, cluster = self._feed("records", self.store), self._feed("cluster", self.cluster)
+        numbers = count(1)
+        acting = Acting(
+            view=feed.view,
+            find_datastore=lambda: feed.datastore,
+            is_leading=lambda: self.is_leading,
+            new_uid=lambda: f"uid-{next(numbers)}",
+            clock=self.clock,
+        )
+        self.configuration = Configuration(
+            acting=acting, environ=self.environ, note_change=lambda: self.wake(CONFIGURATION_CHANGED)
+        )
+        self.collection = Collection(
+            acting=acting,
+            find_running=lambda: self.configuration.running,
+            find_source=lambda: cluster.datastore,
+            has_source=True,
+            chance=lambda: 0.5,
+            log=self.log,
+        )
+        controllers = (
+            feed.controller(),
+            cluster.controller(),
+            self.configuration.controller(),
+            HostEndpoints(acting=acting, find_running=lambda: self.configuration.running).controller(),
+            GoneNodes(
+                acting=acting,
+                find_running=lambda: self.configuration.running,
+                cluster=cluster.view,
+                find_source=lambda: cluster.datastore,
+                log=self.log,
+            ).controller(),
+            self.collection.controller(),
+        )
+        self.driven = DrivenControllers(controllers, clock=self.clock, log=self.log)
+        feed.view.on_change = cluster.view.on_change = self.wake
+
+    def wake(self, changed: object) -> None:
+        """Wake those that have this input."""
+        for loop in self.driven.loops:
+            if changed in loop.controller.inputs:
+                loop.wake()
+
+    def lead(self, *, is_leading: bool) -> None:
+        """Let this process act, or no more."""
+        self.is_leading = is_leading
+        self.wake(LEADER_CHANGED)
+
+    def settle(self, seconds: float = 2 * _FEED_S) -> None:
+        """Let the feeds see what is stored, and the controllers do what is due."""
+        self.driven.pass_time(seconds)
+
+    def problems(self, name: str) -> list[str]:
+        """What a controller cannot do now."""
+        (loop,) = (loop for loop in self.driven.loops if loop.controller.name == name)
+        return [f"{problem.message}: {problem.cause}" for problem in loop.health.problems]
+
+    # --- what is stored --------------------------------------------------------------------------------------------
+
+    def put(self, key: Key[object], value: object, store: MemoryDatastore | None = None) -> None:
+        """Store a value, whatever is there."""
+        found = self.find(key, store)
+        write: Write = Create(key, value) if found is None else Update(key, value, found.revision)
+        (store or self.store).commit([write], deadline=self.deadline())
+
+    def delete(self, key: Key[object], store: MemoryDatastore | None = None) -> None:
+        """Delete what is stored."""
+        found = self.find(key, store)
+        assert found is not None
+        (store or self.store).commit([Delete(key, found.revision)], deadline=self.deadline())
+
+    def find(self, key: Key[object], store: MemoryDatastore | None = None) -> Record[object] | None:
+        """What is stored."""
+        return (store or self.store).read([Get(key)], deadline=self.deadline()).find(key)
+
+    def put_node(self, node: Node) -> None:
+        """Store a Node."""
+        self.put(node_key(node.metadata.name), node)
+
+    def put_machine(self, name: str) -> None:
+        """Let the orchestrator have a node."""
+        self.put(node_key(name), machine_node(name), self.cluster)
+
+    def put_pod(self, pod: PodFacts) -> None:
+        """Let the orchestrator have a pod."""
+        self.put(POD.key(pod.namespace, pod.name), pod, self.cluster)
+
+    def configure(self, spec: KubeControllersSpec) -> None:
+        """Store settings of the controllers."""
+        value = KubeControllersConfiguration(metadata=Metadata(name="default"), spec=spec)
+        self.put(KUBE_CONTROLLERS_CONFIGURATION_KEY, value)
+
+    def stored_configuration(self) -> KubeControllersConfiguration:
+        """The stored settings, with their status."""
+        found = self.find(KUBE_CONTROLLERS_CONFIGURATION_KEY)
+        assert found is not None
+        assert isinstance(found.value, KubeControllersConfiguration)
+        return found.value
+
+    def nodes(self) -> list[str]:
+        """The names of the stored Nodes."""
+        return self._names(List(NODE))
+
+    def host_endpoints(self) -> list[str]:
+        """The names of the stored host endpoints."""
+        return self._names(List(HOST_ENDPOINT))
+
+    def deadline(self) -> Deadline:
+        """Enough for one call."""
+        return Deadline.after(self.clock, 5.0)
+
+    def _names(self, query: List[object]) -> list[str]:
+        found = self.store.read([query], deadline=self.deadline())
+        return [record.key.name for record in found.results[query].records]
+
+    def _feed(self, name: str, store: MemoryDatastore) -> StoreFeed:
+        @contextmanager
+        def open_datastore(_settings: DatastoreSettings) -> Iterator[Datastore]:
+            if name in self.away:
+                raise Unavailable(name, "it does not answer")
+            yield store
+
+        settings = DatastoreSettings()
+        return StoreFeed(
+            name=f"{name} feed",
+            what=name,
+            kinds=CONTROLLER_KINDS if name == "records" else (NODE,),
+            view=View(clock=self.clock, uncached_kinds=frozenset()),
+            read_datastore=lambda: settings,
+            open_datastore=open_datastore,
+            clock=self.clock,
+        )

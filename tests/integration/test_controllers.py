@@ -1,0 +1,156 @@
+"""``netplug-controllers`` as processes, on a real API server and beside a real etcd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.etcdv3.datastore import EtcdDatastore
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.records import Create, Get, List, Update
+from netplug_core.resources.fields import Switch
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT
+from netplug_core.resources.kubecontrollersconfiguration import (
+    KUBE_CONTROLLERS_CONFIGURATION_KEY,
+    Controllers,
+    HostEndpointSettings,
+    KubeControllersSpec,
+    NodeController,
+)
+from netplug_core.resources.node import NODE, node_key
+from tests.harness.controllers_process import CONTROLLERS_LEASE_PATH, ControllersProcesses, open_controllers
+from tests.harness.controllers_scene import machine_node
+from tests.harness.operator_process import text_at
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
+from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.servers.kube_objects import (
+    delete_custom_objects,
+    install_definitions,
+    make_namespace,
+    make_node,
+)
+from tests.harness.waiting import deadline_in, wait_until
+
+pytestmark = pytest.mark.apiserver
+
+GROUP = "/apis/crd.projectnetplug.org/v1"
+ENDPOINTS, SETTINGS = f"{GROUP}/hostendpoints", f"{GROUP}/kubecontrollersconfigurations"
+ENABLED = {"spec": {"controllers": {"node": {"hostEndpoint": {"autoCreate": "Enabled"}}}}}
+
+
+@pytest.fixture
+def server(api_server: ApiServer) -> Iterator[ApiServer]:
+    """A server with the definitions and the namespace of Leases, and no nodes of other tests."""
+    make_namespace(api_server, "kube-system")
+    install_definitions(api_server, CrdMode.V1)
+    delete_custom_objects(api_server, CrdMode.V1)
+    remove_nodes(api_server)
+    yield api_server
+    remove_nodes(api_server)
+
+
+@pytest.fixture
+def controllers(server: ApiServer, tmp_path: Path) -> Iterator[ControllersProcesses]:
+    """Processes for the Kubernetes datastore."""
+    environ = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": server.write_kubeconfig()}
+    with open_controllers(tmp_path, environ, server) as opened:
+        yield opened
+
+
+def remove_nodes(server: ApiServer) -> None:
+    for name in names(server, "/api/v1/nodes"):
+        server.request("DELETE", f"/api/v1/nodes/{name}")
+
+
+def names(server: ApiServer, path: str) -> list[str]:
+    items = server.get(path)["items"]
+    assert isinstance(items, list)
+    return [text_at(item, "metadata", "name") for item in items]
+
+
+def merge(server: ApiServer, path: str, change: object) -> None:
+    server.request("PATCH", path, change, content_type="application/merge-patch+json")
+
+
+def leader(server: ApiServer) -> str:
+    try:
+        return text_at(server.get(CONTROLLERS_LEASE_PATH), "spec", "holderIdentity")
+    except RequestRefused:
+        return ""
+
+
+def test_host_endpoints_follow_the_nodes_of_the_cluster(server: ApiServer, controllers: ControllersProcesses) -> None:
+    make_node(server, "worker-1", labels={"zone": "a"})
+    process = controllers.start()
+    wait_until(lambda: names(server, SETTINGS) == ["default"], "the default configuration is made")
+    wait_until(lambda: process.ask("/readyz") == (200, "ok\n"), "it is ready")
+    status = "it says what it runs with"
+    wait_until(lambda: text_at(server.get(f"{SETTINGS}/default"), "status", "runningConfig") != "", status)
+    merge(server, f"{SETTINGS}/default", ENABLED)
+    wait_until(lambda: names(server, ENDPOINTS) == ["worker-1-auto-hep"], "the endpoint is made")
+    merge(server, "/api/v1/nodes/worker-1", {"metadata": {"labels": {"zone": "b"}}})
+    path = f"{ENDPOINTS}/worker-1-auto-hep"
+    wait_until(lambda: text_at(server.get(path), "metadata", "labels", "zone") == "b", "it has the label of the node")
+    merge(server, path, {"spec": {"profiles": []}})
+    profile = "['projectnetplug-default-allow']"
+    wait_until(lambda: text_at(server.get(path), "spec", "profiles") == profile, "what was edited is as before")
+    server.request("DELETE", "/api/v1/nodes/worker-1")
+    wait_until(lambda: names(server, ENDPOINTS) == [], "it goes with the node")
+    assert 'netplug_controllers_passes_total{controller="host endpoints"' in process.ask("/metrics")[1]
+    assert process.stop() == 0
+    assert leader(server) == ""
+
+
+def test_one_of_two_acts_and_the_other_takes_over(server: ApiServer, controllers: ControllersProcesses) -> None:
+    first = controllers.start()
+    wait_until(lambda: leader(server).startswith("controllers-0_"), "the first one acts")
+    second = controllers.start(AUTO_HOST_ENDPOINTS="enabled")
+    wait_until(lambda: second.ask("/readyz") == (200, "ok\n"), "the second one is ready and waits")
+    assert "netplug_controllers_leader 0.0" in second.ask("/metrics")[1]
+    make_node(server, "worker-1")
+    assert first.stop() == 0
+    wait_until(lambda: leader(server).startswith("controllers-1_"), "the second one acts at once")
+    wait_until(lambda: names(server, ENDPOINTS) == ["worker-1-auto-hep"], "it does what its environment says")
+    variables = text_at(server.get(f"{SETTINGS}/default"), "status", "environmentVars")
+    assert variables == "{'AUTO_HOST_ENDPOINTS': 'enabled'}"
+    second.kill()
+    third = controllers.start()
+    wait_until(lambda: leader(server).startswith("controllers-2_"), "the Lease of a killed one ends by itself")
+    wait_until(lambda: names(server, ENDPOINTS) == [], "without the variable the stored setting counts")
+    assert third.ask("/livez") == (200, "ok\n")
+
+
+@pytest.mark.etcd
+def test_nodes_of_an_etcd_go_with_their_machines(server: ApiServer, etcd: EtcdCluster, tmp_path: Path) -> None:
+    store = EtcdDatastore(make_client(etcd, clock=SystemClock()))
+    delete_all_entries(etcd)
+    make_node(server, "machine-1")
+    for node in (machine_node("worker-1", "machine-1"), machine_node("worker-2", "machine-2"), machine_node("bare")):
+        store.commit([Create(node_key(node.metadata.name), node)], deadline=deadline_in())
+
+    def stored(kind_list: List[object]) -> list[str]:
+        found = store.read([kind_list], deadline=deadline_in())
+        return [record.key.name for record in found.results[kind_list].records]
+
+    environ = {
+        "DATASTORE_TYPE": "etcdv3",
+        "ETCD_ENDPOINTS": ",".join(etcd.endpoints),
+        "KUBECONFIG": server.write_kubeconfig(),
+    }
+    with open_controllers(tmp_path, environ, server) as processes:
+        processes.start()
+        wait_until(lambda: stored(List(NODE)) == ["bare", "worker-1"], "the Node without its machine is deleted")
+        settings = Get(KUBE_CONTROLLERS_CONFIGURATION_KEY)
+        wait_until(lambda: store.read([settings], deadline=deadline_in()).find(settings) is not None, "settings")
+        found = store.read([settings], deadline=deadline_in()).find(settings)
+        assert found is not None
+        node = NodeController(host_endpoint=HostEndpointSettings(auto_create=Switch.ENABLED))
+        changed = evolve(found.value, spec=KubeControllersSpec(controllers=Controllers(node=node)))
+        store.commit([Update(found.key, changed, found.revision)], deadline=deadline_in())
+        expected = ["bare-auto-hep", "worker-1-auto-hep"]
+        wait_until(lambda: stored(List(HOST_ENDPOINT)) == expected, "every Node has its endpoint")
+    store.close()

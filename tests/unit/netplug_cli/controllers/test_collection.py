@@ -1,0 +1,115 @@
+"""When the collector of the controllers looks, what it does then, and what it has forgotten."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import define, field
+
+from netplug_core.orchestrator.model import PodFacts
+from netplug_core.resources.kubecontrollersconfiguration import Controllers, KubeControllersSpec, NodeController
+from tests.harness.collector import CollectorHarness
+from tests.harness.controllers_scene import ControllersScene
+
+GRACE_S = 900.0
+MORE_THAN_A_PASS_S = 400.0
+WITHOUT_GRACE = KubeControllersSpec(controllers=Controllers(node=NodeController(leak_grace_period="0")))
+
+
+@define
+class CollectionScene(ControllersScene):
+    """``records`` stores blocks and addresses. The cluster has the node ``node-a``."""
+
+    records: CollectorHarness = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        ControllersScene.__attrs_post_init__(self)
+        self.records = CollectorHarness(clock=self.clock, inner=self.store)
+        self.records.add_pool("four", "10.0.0.0/24")
+        self.records.add_pool("six", "fd00::/120")
+        self.put_machine("node-a")
+        self.run_pod("web", "10.0.0.1", "fd00::1")
+        self.records.assign_to_pod("10.0.0.2", "gone")
+        self.records.assign_to_pod("fd00::2", "gone")
+
+    def run_pod(self, name: str, *addresses: str) -> None:
+        """A pod of the namespace ``default`` that runs and has addresses."""
+        for address in addresses:
+            self.records.assign_to_pod(address, name)
+        self.put_pod(PodFacts(namespace="default", name=name, uid="", node="node-a"))
+
+    @property
+    def handles(self) -> set[str | None]:
+        """The handles that hold addresses."""
+        return set(self.records.held().values())
+
+
+@pytest.fixture
+def scene() -> CollectionScene:
+    return CollectionScene()
+
+
+def test_what_nobody_uses_is_freed_after_the_grace_period(scene: CollectionScene) -> None:
+    scene.settle(GRACE_S / 2)
+    assert scene.handles == {"h-web", "h-gone"}
+    assert (scene.collection.counts.candidates, scene.collection.counts.freed) == (2, 0)
+    scene.settle(GRACE_S)
+    assert scene.records.held() == {"10.0.0.1": "h-web", "fd00::1": "h-web"}
+    assert (scene.collection.counts.candidates, scene.collection.counts.freed) == (0, 2)
+    assert scene.collection.counts.ticks >= 3
+    assert scene.problems("collection") == []
+
+
+def test_a_pod_that_runs_keeps_its_addresses(scene: CollectionScene) -> None:
+    scene.put_pod(PodFacts(namespace="default", name="gone", uid="", node="node-a"))
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web", "h-gone"}
+
+
+def test_without_a_grace_period_no_address_of_a_node_that_is_there_goes(scene: CollectionScene) -> None:
+    scene.configure(WITHOUT_GRACE)
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web", "h-gone"}
+    assert scene.collection.counts.ticks > 0
+
+
+def test_without_the_controller_of_nodes_nothing_is_looked_at(scene: CollectionScene) -> None:
+    scene.configure(KubeControllersSpec())
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web", "h-gone"}
+    assert scene.collection.counts.ticks == 0
+
+
+def test_a_process_that_acts_again_begins_the_grace_period_anew(scene: CollectionScene) -> None:
+    """Another one acted meanwhile: what this one has seen before says nothing of the time between."""
+    scene.settle(GRACE_S - MORE_THAN_A_PASS_S)
+    scene.lead(is_leading=False)
+    scene.settle(MORE_THAN_A_PASS_S)
+    ticks = scene.collection.counts.ticks
+    scene.lead(is_leading=True)
+    scene.settle(MORE_THAN_A_PASS_S)
+    assert scene.collection.counts.ticks > ticks
+    assert scene.handles == {"h-web", "h-gone"}
+    scene.settle(GRACE_S)
+    assert scene.handles == {"h-web"}
+
+
+@pytest.mark.parametrize("away", ["records", "cluster"])
+def test_nothing_is_judged_while_a_store_is_away(scene: CollectionScene, away: str) -> None:
+    scene.away = {away}
+    scene.start()
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web", "h-gone"}
+    assert scene.collection.counts.ticks == 0
+    scene.away = set()
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web"}
+
+
+def test_nothing_is_freed_while_the_datastore_is_locked(scene: CollectionScene) -> None:
+    scene.records.set_ready(is_ready=False)
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web", "h-gone"}
+    assert "datastoreReady" in scene.collection.counts.idle
+    scene.records.set_ready(is_ready=True)
+    scene.settle(3 * GRACE_S)
+    assert (scene.handles, scene.collection.counts.idle) == ({"h-web"}, "")
