@@ -19,8 +19,8 @@ from attrs import define, field, frozen
 from netplug_core.errors import InvalidArgument, quote, require_type
 
 __all__ = [
-    "Address", "Family", "InterfaceAddress", "Ordinal", "Prefix", "PrefixIndex", "unusable_ranges",
-    "without_ipv4_brackets",
+    "Address", "Family", "InterfaceAddress", "Ordinal", "Prefix", "PrefixIndex", "disjoint_prefixes",
+    "unusable_ranges", "without_ipv4_brackets",
 ]  # fmt: skip
 
 V = TypeVar("V")
@@ -315,6 +315,15 @@ class PrefixIndex(Generic[V]):
                 break
             found += self._values[Prefix(family, base, length)]  # no shorter prefix begins inside this one
         return [value for _number, value in sorted(found, key=itemgetter(0))]
+
+
+def disjoint_prefixes(prefixes: Iterable[Prefix]) -> tuple[Prefix, ...]:
+    """Prefixes that together have the addresses of all of these, and none twice; sorted."""
+    found: list[Prefix] = []
+    for prefix in sorted(prefixes):
+        if not found or not found[-1].covers(prefix):
+            found.append(prefix)
+    return tuple(found)
 
 
 def _prefix_in_question(text: str) -> Prefix:

@@ -20,14 +20,16 @@ from attrs import evolve, field, frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import InvariantBroken
 from netplug_core.resources.fields import PortRange
+from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.nodeconfiguration import EndpointToHostAction
 
 __all__ = [
-    "ALL_INTERFACES", "DEFAULT_INBOUND_FAILSAFES", "DEFAULT_OUTBOUND_FAILSAFES", "ICMP", "ICMP_V6", "SCTP", "TCP",
-    "UDP", "Action", "ActiveHostEndpoint", "ActivePolicy", "ActiveProfile", "ConnectionState", "Decision", "DenyAction",
-    "Direction", "EndpointId", "Failsafe", "ICMPMatch", "LocalEndpoint", "Match", "Member", "MemberChange",
-    "MemberSet", "Packet", "PeerMatch", "PolicyDelta", "PolicyId", "PolicyKind", "PolicyProblem", "PolicySettings",
-    "PolicyState", "PortMember", "Reason", "Rule", "SetId", "SetType", "TraceStep", "Verdict", "set_id",
+    "ALL_INTERFACES", "DEFAULT_INBOUND_FAILSAFES", "DEFAULT_OUTBOUND_FAILSAFES", "ICMP", "ICMP_V6", "PORT_PROTOCOLS",
+    "SCTP", "TCP", "UDP", "Action", "ActiveHostEndpoint", "ActivePolicy", "ActiveProfile", "ConnectionState",
+    "Decision", "DenyAction", "Direction", "EndpointId", "Failsafe", "ICMPMatch", "LocalEndpoint", "Match", "Member",
+    "MemberChange", "MemberSet", "Packet", "PeerMatch", "PolicyDelta", "PolicyId", "PolicyKind", "PolicyProblem",
+    "PolicySettings", "PolicyState", "PortMember", "Reason", "Rule", "SetId", "SetType", "TraceStep", "Verdict",
+    "set_id",
 ]  # fmt: skip
 
 ICMP: Final = 1
@@ -35,6 +37,9 @@ TCP: Final = 6
 UDP: Final = 17
 ICMP_V6: Final = 58
 SCTP: Final = 132
+
+PORT_PROTOCOLS: Final = {"TCP": TCP, "UDP": UDP, "SCTP": SCTP}
+"""The numbers of the protocols that have ports, by their names."""
 
 ALL_INTERFACES: Final = "*"
 """The interface of a host endpoint that stands for every interface but those of workloads and the loopback one."""
@@ -101,13 +106,6 @@ class MemberChange:
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
-
-
-class Direction(enum.Enum):
-    """The direction of a packet, as the endpoint sees it."""
-
-    INGRESS = "Ingress"
-    EGRESS = "Egress"
 
 
 class Action(enum.Enum):
@@ -355,9 +353,11 @@ DEFAULT_OUTBOUND_FAILSAFES: Final = (
 class PolicySettings:
     """The settings of the node that have an effect on packets, with every default filled in.
 
+    ``interface_prefix`` is what the names of workloads' interfaces begin with; several have commas between.
     ``is_invalid_evaluated``: packets that connection tracking calls invalid are judged as new ones; else they are
     dropped. ``allows_vxlan`` and ``allows_ipip``: whether workloads may send VXLAN packets (UDP, ``vxlan_port``) and
-    IPIP packets (protocol 4). ``log_rate`` is empty for no limit.
+    IPIP packets (protocol 4). ``allows_source_prefixes``: whether the source prefixes of endpoints count; those that do
+    not are not in the state. ``log_rate`` is empty for no limit.
     """
 
     interface_prefix: str = "netp"
@@ -369,6 +369,7 @@ class PolicySettings:
     vxlan_port: int = 4789
     allows_vxlan: bool = False
     allows_ipip: bool = False
+    allows_source_prefixes: bool = False
     log_prefix: str = "netplug-packet"
     log_rate: str = ""
     log_burst: int = 5

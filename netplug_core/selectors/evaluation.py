@@ -12,6 +12,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
+from attrs import evolve
+
 from netplug_core.selectors.grammar import (
     And,
     ComparisonOperator,
@@ -26,7 +28,7 @@ from netplug_core.selectors.grammar import (
 )
 
 __all__ = [
-    "canonical_text", "matches", "selector_uid",
+    "canonical_text", "matches", "prefix_labels", "selector_uid",
 ]  # fmt: skip
 
 
@@ -59,6 +61,23 @@ def selector_uid(selector: Selector) -> str:
     # Text from JSON may contain half of a surrogate pair.
     text = f"s:{canonical_text(selector)}".encode(errors="surrogatepass")
     return f"s:{urlsafe_b64encode(hashlib.sha224(text).digest()).decode().rstrip('=')}"
+
+
+def prefix_labels(selector: Selector, prefix: str) -> Selector:
+    """The selector that looks at the labels whose names begin with a prefix, instead of those without it."""
+    match selector:
+        case Everything():
+            return selector
+        case HasLabel(label):
+            return HasLabel(prefix + label)
+        case LabelComparison() | SetMembership():
+            return evolve(selector, label=prefix + selector.label)
+        case Not(term):
+            return Not(prefix_labels(term, prefix))
+        case And(terms) | Or(terms):
+            return type(selector)(tuple(prefix_labels(term, prefix) for term in terms))
+        case _ as never:
+            assert_never(never)
 
 
 def _quoted(literal: str) -> str:

@@ -14,6 +14,7 @@ from netplug_core.addressing import (
     InterfaceAddress,
     Prefix,
     PrefixIndex,
+    disjoint_prefixes,
     unusable_ranges,
     without_ipv4_brackets,
 )
@@ -282,3 +283,10 @@ def test_an_address_of_an_interface_has_the_length_of_its_prefix(text: str, prin
     assert found.prefix == Prefix.parse(prefix)
     with pytest.raises(ValueError, match="is not"):
         InterfaceAddress.parse("eth0")
+
+
+def test_prefixes_inside_others_are_left_out() -> None:
+    texts = ("10.0.1.0/24", "fd00::/64", "10.0.0.0/16", "10.0.0.0/24", "10.1.0.0/16", "fd00::1/128", "10.0.0.0/16")
+    found = disjoint_prefixes(map(Prefix.parse, texts))
+    assert [str(each) for each in found] == ["10.0.0.0/16", "10.1.0.0/16", "fd00::/64"]
+    assert disjoint_prefixes(()) == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.selectors.evaluation import canonical_text, selector_uid
+from netplug_core.selectors.evaluation import canonical_text, prefix_labels, selector_uid
 from netplug_core.selectors.grammar import parse
 
 
@@ -70,3 +70,9 @@ def test_half_a_surrogate_pair_has_an_identity_of_its_own() -> None:
     names = {selector_uid(parse(f"a == '{literal}'")) for literal in ("\ud800", "\udc00", "?", "\ufffd")}
     assert len(names) == 4
     assert {len(name) for name in names} == {40}
+
+
+def test_labels_get_a_prefix_wherever_they_stand() -> None:
+    text = "all() && has(a) && !(b == 'x' || c not in {'y'})"
+    prefixed = prefix_labels(parse(text), "p.")
+    assert canonical_text(prefixed) == canonical_text(parse("all() && has(p.a) && !(p.b == 'x' || p.c not in {'y'})"))
