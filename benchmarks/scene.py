@@ -87,7 +87,7 @@ def lab(kind: StoreKind) -> Iterator[LabFolder]:
 
 def lab_plugin(kind: StoreKind, folder: LabFolder) -> MeasuredPlugin:
     """The lab's own configuration, for one family and without a log, as the reference has it."""
-    conflist = json.loads(Path(folder.conflist_file).read_text())
+    conflist = json.loads(Path(folder.node_files().conflist_file).read_text())
     conf = {**conflist["plugins"][0], "cniVersion": conflist["cniVersion"], "name": "bench", "log_level": "ERROR"}
     del conf["log_file_path"]
     conf["ipam"] = {"type": "netplug-ipam"}
@@ -107,7 +107,7 @@ def make_api_pods(folder: LabFolder, rounds: int) -> None:
         open_cluster(settings, found.uid, clock=SystemClock()) as cluster,
     ):
         for number in range(max(WARMUP + rounds, BURST)):
-            cluster.make_pod(POD_NAMESPACE, f"c{number}", node=found.node_name)
+            cluster.make_pod(POD_NAMESPACE, f"c{number}", node=found.nodes[0].name)
 
 
 @contextmanager

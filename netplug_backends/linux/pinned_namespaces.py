@@ -12,6 +12,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -23,6 +24,9 @@ from netplug_core.addressing import Address, InterfaceAddress
 from netplug_core.dataplane.protocol import OWN_NAMESPACE
 from netplug_core.errors import DataplaneError, ErrorCode
 
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
+
 __all__ = ["NamespaceRefused", "PinnedNamespaces"]
 
 _CLONE_NEWNET = 0x40000000
@@ -32,6 +36,7 @@ _MNT_DETACH = 0x2
 _NOT_MOUNTED = {errno.EINVAL, errno.ENOENT}
 _NOT_PERMITTED = {errno.EPERM, errno.EACCES}
 _HINT = "root is needed, or a user namespace: unshare --user --map-root-user --net --mount"
+_SWITCH = "switch"
 _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 
 
@@ -102,6 +107,39 @@ class PinnedNamespaces:
                 held = InterfaceAddress(address, address.family.width)
                 socket.send_one(netlink.add_address(index, "lo", held)).require_success(errno.EEXIST)
 
+    def make_switch(self, path: str) -> None:
+        """Make a bridge in a namespace, which has no addresses and forwards frames at once.
+
+        Raises:
+            NamespaceRefused: the kernel refused.
+        """
+        with _translated("making a switch in", path), entered_namespace(path), _open_routing_socket() as kernel:
+            kernel.link("add", ifname=_SWITCH, kind="bridge", br_forward_delay=0)
+            kernel.link("set", index=_index(kernel, _SWITCH), state="up")
+
+    def plug_in(self, path: str, interface: str, switch: str, port: str, addresses: Iterable[InterfaceAddress]) -> None:
+        """Connect an interface in a namespace with the port of a switch in another one, and add addresses to it.
+
+        An IPv6 address is used at once, without a search for duplicates.
+
+        Raises:
+            NamespaceRefused, DataplaneError: the kernel refused.
+        """
+        with _translated("plugging in", path):
+            with entered_namespace(path) as node, entered_namespace(switch), _open_routing_socket() as kernel:
+                peer = {"ifname": interface, "net_ns_fd": node.entered}
+                kernel.link("add", ifname=port, kind="veth", peer=peer)
+                index = _index(kernel, port)
+                kernel.link("set", index=index, master=_index(kernel, _SWITCH))
+                kernel.link("set", index=index, state="up")
+            with entered_namespace(path), NetlinkSocket.open() as socket:
+                found = attachment.find_link(socket, interface)
+                if found is None:
+                    raise OSError(errno.ENODEV, interface)
+                socket.send_one(netlink.set_up(found.index, interface)).require_success()
+                for held in addresses:
+                    socket.send_one(netlink.add_address(found.index, interface, held)).require_success()
+
     def interfaces(self, path: str) -> tuple[str, ...]:
         """The names of a namespace's interfaces, without the loopback.
 
@@ -122,6 +160,24 @@ class PinnedNamespaces:
             with _translated("entering the network namespace", path):
                 stack.enter_context(entered_namespace(path))
             yield
+
+
+@contextmanager
+def _open_routing_socket() -> Iterator[IPRoute]:
+    """A socket of the namespace that the calling thread is in; what the kernel refuses is an OSError."""
+    from pyroute2 import IPRoute, NetlinkError  # heavy, and only several nodes need it
+
+    try:
+        with IPRoute() as kernel:
+            yield kernel
+    except NetlinkError as error:
+        raise OSError(error.code, os.strerror(error.code)) from error
+
+
+def _index(kernel: IPRoute, name: str) -> int:
+    for index in kernel.link_lookup(ifname=name):
+        return int(index)
+    raise OSError(errno.ENODEV, name)
 
 
 @contextmanager

@@ -1,29 +1,56 @@
-"""``netplugctl lab``: a node with pods in namespaces of this machine, made, shown and removed."""
+"""``netplugctl lab``: nodes with pods in namespaces of this machine, made, shown and removed."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.lab.folder import LockMode, default_folder, find_lab, lock_folder
-from netplug_cli.lab.model import MAX_PODS, LabFolder, LabPlan, StoreKind
-from netplug_cli.lab.report import access_lines, inspect_lab, matrix_lines, pod_lines, problem_lines
+from netplug_cli.lab.folder import LockMode, default_folder, find_lab, find_other_labs, lock_folder
+from netplug_cli.lab.model import (
+    MAX_NODES,
+    MAX_PODS,
+    ExternalServers,
+    Lab,
+    LabError,
+    LabFolder,
+    LabNetwork,
+    LabPlan,
+    LabStore,
+    Routing,
+    StoreKind,
+)
+from netplug_cli.lab.processes import find_bird
+from netplug_cli.lab.report import (
+    LabStatus,
+    access_lines,
+    inspect_lab,
+    matrix_lines,
+    node_lines,
+    path_lines,
+    path_table,
+    pod_lines,
+    problem_lines,
+    status_table,
+)
 from netplug_cli.lab.setup import EarlierLab, up
 from netplug_cli.lab.store_setup import StoreOptions, resolve_store
 from netplug_cli.lab.teardown import RemovalExtent, down
 from netplug_cli.lab.world import LabWorld
+from netplug_core.dataplane.connectivity import PeerKind
 
-__all__ = ["make_group"]
+__all__ = ["make_connectivity_group", "make_group"]
 
-_HELP = """Run a node with pods in namespaces of this machine.
+_HELP = """Run nodes with pods in namespaces of this machine.
 
 Nothing outside the lab's namespaces and its folder is touched. Root is needed, or a user namespace:
 unshare --user --map-root-user --net --mount.
 """
+_NOWHERE = re.compile(r"\bnone\b")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 
 
@@ -44,9 +71,23 @@ _DIR_OPTION = click.option(
 )
 
 
-class _StoreArguments(TypedDict):
-    """The options that select the datastore."""
+_OUTPUT_OPTION = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "yaml", "csv"]),
+    default="text",
+    show_default=True,
+    help="The format.",
+)
+_PODS = 3
 
+
+class _UpArguments(TypedDict):
+    """The options that say what a lab consists of."""
+
+    pods: int | None
+    nodes: int | None
+    routing: str | None
     datastore: str
     server_programs_dir: str
     urls: tuple[str, ...]
@@ -57,8 +98,28 @@ def make_group(make_world: Callable[[click.Context], LabWorld]) -> click.Group:
     return click.Group("lab", commands=[lab_up, lab_status, lab_down], help=_HELP, context_settings={"obj": make_world})
 
 
+def make_connectivity_group(make_world: Callable[[click.Context], LabWorld]) -> click.Group:
+    """The commands of ``netplugctl connectivity``; each acts through the world that ``make_world`` makes."""
+    help_text = "Test who reaches whom with packets."
+    return click.Group("connectivity", commands=[test_command], help=help_text, context_settings={"obj": make_world})
+
+
 @click.command("up")
-@click.option("--pods", type=click.IntRange(1, MAX_PODS), default=3, show_default=True, help="How many pods.")
+@click.option(
+    "--pods",
+    type=click.IntRange(1, MAX_PODS),
+    help="How many pods, spread over the nodes. [default: 3; with --nodes: two for each node]",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MAX_NODES),
+    help="How many nodes, on one switch, each with a node process. Default: one node without a network of nodes.",
+)
+@click.option(
+    "--routing",
+    type=click.Choice([each.value for each in Routing]),
+    help="What carries packets of pods between nodes; bgp needs BIRD 2. [default: vxlan]",
+)
 @click.option(
     "--datastore",
     type=click.Choice([kind.value for kind in StoreKind]),
@@ -87,45 +148,45 @@ def make_group(make_world: Callable[[click.Context], LabWorld]) -> click.Group:
 def lab_up(
     context: click.Context,
     *,
-    pods: int,
-    is_replaced: bool,
     name: str,
     path: str | None,
-    **store_arguments: Unpack[_StoreArguments],
+    is_replaced: bool,
+    **arguments: Unpack[_UpArguments],
 ) -> None:
-    """Make a node and its pods, with addresses from the lab's own pools.
+    """Make nodes and their pods, with addresses from the lab's own pools.
 
     A lab that is up is left alone, unless --replace is given; what an interrupted one has left is removed first.
     """
     world, folder = _make_world(context), _folder(name, path)
-    store = resolve_store(_store_options(store_arguments), world.session.settings(), world.server_addresses)
+    store = resolve_store(_store_options(arguments), world.session.settings(), world.server_addresses)
+    network = _network(arguments["nodes"], arguments["routing"], store)
+    pods = arguments["pods"] or (_PODS if network is None else min(2 * network.node_count, MAX_PODS))
     earlier = EarlierLab.REPLACED if is_replaced else EarlierLab.KEPT
-    lab = up(world, folder, LabPlan(name=name, pod_count=pods, store=store), earlier)
-    click.echo(f"The lab is up: {pods} pods on {lab.node_name}. To look around:")
+    lab = up(world, folder, LabPlan(name=name, pod_count=pods, store=store, network=network), earlier)
+    where = lab.nodes[0].name if network is None else f"{network.node_count} nodes"
+    click.echo(f"The lab is up: {pods} pods on {where}. To look around:")
     _print(access_lines(lab, folder))
 
 
 @click.command("status")
 @_NAME_OPTION
 @_DIR_OPTION
+@_OUTPUT_OPTION
 @click.pass_context
-def lab_status(context: click.Context, *, name: str, path: str | None) -> int:
-    """Show the pods, who reaches whom, and the addresses held; exit status 1 if a pod cannot be reached."""
+def lab_status(context: click.Context, *, name: str, path: str | None, output: str) -> int:
+    """Show the nodes and pods, who reaches whom, and the addresses held; exit status 1 if one cannot be reached."""
     world, folder = _make_world(context), _folder(name, path)
-    clock, progress = world.session.clock, world.progress
-    with lock_folder(folder, LockMode.SHARED, clock=clock, report=progress.warn) as locked:
-        lab = find_lab(folder) if locked is not None else None
-        if lab is None:
-            raise click.ClickException(f"no lab is up in {folder.path}; netplugctl lab up makes one")
+    progress = world.progress
+    with _open_lab(world, folder) as lab:
         with progress.activity("asking everybody from everybody"):
             status = inspect_lab(world, folder, lab)
-        click.echo(f"Lab {lab.name} in {folder.path}: node {lab.node_name}, {len(lab.pods)} pods\n")
-        _print(pod_lines(lab, folder))
-        click.echo("\nWho reaches whom (a UDP packet there and back):\n")
-        _print(matrix_lines(status.matrix))
-        problems = problem_lines(status)
+        problems = problem_lines(lab, status)
         if not lab.is_complete:
             problems.append("the lab is not complete: lab up was interrupted")
+        if output != "text":
+            click.echo(world.render_table(status_table(lab, folder, status, problems), output))
+            return 1 if problems else 0
+        _print(_status_lines(lab, folder, status))
         for problem in problems:
             progress.warn(problem)
         # Last, because a store that does not answer ends the command.
@@ -133,8 +194,34 @@ def lab_status(context: click.Context, *, name: str, path: str | None) -> int:
         with world.open_store(lab, folder) as store:
             _print(world.usage_lines(store, world.session.deadline()))
     if not problems:
-        count = len(status.matrix.paths)
-        click.echo(f"\nAll {count} ways work.")
+        click.echo(f"\nAll {len(status.results)} ways work.")
+    return 1 if problems else 0
+
+
+@click.command("test")
+@_NAME_OPTION
+@_DIR_OPTION
+@_OUTPUT_OPTION
+@click.pass_context
+def test_command(context: click.Context, *, name: str, path: str | None, output: str) -> int:
+    """Send packets from each pod of a lab to each pod and each node, and show which come back.
+
+    The pods are those of netplugctl lab up. The exit status is 1 if something does not come back.
+    """
+    world, folder = _make_world(context), _folder(name, path)
+    with _open_lab(world, folder) as lab:
+        with world.progress.activity("asking everybody from each pod"):
+            status = inspect_lab(world, folder, lab, {PeerKind.POD})
+        problems = problem_lines(lab, status)
+    if output != "text":
+        click.echo(world.render_table(path_table(status.results, {"problems": problems}), output))
+        return 1 if problems else 0
+    _print(path_lines(status.results))
+    for problem in problems:
+        world.progress.warn(problem)
+    failed = sum(bool(result.failure) for result in status.results)
+    count = len(status.results)
+    click.echo(f"\n{failed} of {count} paths do not work." if failed else f"\nAll {count} paths work.")
     return 1 if problems else 0
 
 
@@ -150,7 +237,7 @@ def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
         world.progress.warn(problem)
     match removal.extent:
         case RemovalExtent.NOTHING:
-            click.echo(f"no lab in {folder.path}: nothing to remove")
+            click.echo(f"no lab in {folder.path}: nothing to remove{_others(folder)}")
         case RemovalExtent.COMPLETE:
             click.echo(f"{folder.path} is removed")
         case RemovalExtent.LOCAL_ONLY | RemovalExtent.FOLDER_KEPT:
@@ -158,15 +245,74 @@ def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
     return 1 if removal.problems else 0
 
 
+@contextmanager
+def _open_lab(world: LabWorld, folder: LabFolder) -> Iterator[Lab]:
+    """The lab that is up in a folder; no other command changes it until the block ends."""
+    with lock_folder(folder, LockMode.SHARED, clock=world.session.clock, report=world.progress.warn) as locked:
+        lab = find_lab(folder) if locked is not None else None
+        if lab is None:
+            others = _others(folder)
+            raise click.ClickException(f"no lab is up in {folder.path}; netplugctl lab up makes one{others}")
+        yield lab
+
+
 def _make_world(context: click.Context) -> LabWorld:
     make_world: Callable[[click.Context], LabWorld] = context.obj
     return make_world(context)
 
 
-def _store_options(arguments: _StoreArguments) -> StoreOptions:
+def _store_options(arguments: _UpArguments) -> StoreOptions:
     return StoreOptions(
         kind=StoreKind(arguments["datastore"]), programs_dir=arguments["server_programs_dir"], urls=arguments["urls"]
     )
+
+
+def _network(nodes: int | None, routing: str | None, store: LabStore) -> LabNetwork | None:
+    """The network that the options ask for.
+
+    Raises:
+        LabError: the other options, or this machine, do not go with it.
+    """
+    if nodes is None:
+        if routing is not None:
+            raise LabError("--routing is for several nodes: say how many with --nodes")
+        return None
+    if isinstance(store, ExternalServers):
+        # A node of theirs would take those of the lab for its own kind, and make routes to them.
+        raise LabError("several nodes need a store of their own: take --datastore sqlite, or --servers DIR")
+    network = LabNetwork(node_count=nodes, routing=Routing(routing or Routing.VXLAN.value))
+    if network.routing is Routing.BGP and find_bird() is None:
+        raise LabError(
+            "--routing bgp needs BIRD 2, and this machine has no program bird: apt-get install bird2, then "
+            "systemctl disable --now bird; --routing vxlan needs nothing"
+        )
+    return network
+
+
+def _status_lines(lab: Lab, folder: LabFolder, status: LabStatus) -> Iterator[str]:
+    if lab.network is None:
+        yield f"Lab {lab.name} in {folder.path}: node {lab.nodes[0].name}, {len(lab.pods)} pods\n"
+    else:
+        count, routing = lab.network.node_count, lab.network.routing.value
+        yield f"Lab {lab.name} in {folder.path}: {count} nodes, routing {routing}, {len(lab.pods)} pods\n"
+        yield from node_lines(lab, folder, status)
+        yield ""
+    yield from pod_lines(lab, folder)
+    yield "\nWho reaches whom (a UDP packet there and back):\n"
+    yield from map(_coloured, matrix_lines(status))
+
+
+def _coloured(line: str) -> str:
+    """A line of the table of who reaches whom; on a terminal, what does not work is red."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return line
+    return _NOWHERE.sub(lambda found: click.style(found[0], fg="red"), line)
+
+
+def _others(folder: LabFolder) -> str:
+    """Which other labs there are, for a person who has forgotten a name."""
+    names = find_other_labs(folder, os.environ)
+    return f" (others of yours: {', '.join(f'--name {name}' for name in names)})" if names else ""
 
 
 def _folder(name: str, path: str | None) -> LabFolder:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import assert_never, cast
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from netplug_backends.host.atomic_files import (
     OPEN_FILE_MODE,
@@ -27,13 +27,17 @@ from netplug_backends.host.atomic_files import (
 )
 from netplug_cli.lab.model import (
     CNI_VERSION,
+    MAX_NODES,
+    NODE_NETNS,
     ExternalServers,
     Lab,
     LabError,
     LabFolder,
+    LabNetwork,
     LabPod,
     LabStore,
     OwnServers,
+    Routing,
     SqliteStore,
     StoreKind,
 )
@@ -48,13 +52,15 @@ from netplug_core.decoding.codecs import (
     STRING_MAP,
     Codec,
     Unreadable,
+    checked,
+    enum_codec,
 )
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error
-from netplug_core.errors import DecodeError
+from netplug_core.errors import ConfigurationError, DecodeError
 
 __all__ = [
-    "LockMode", "LockedFolder", "attached_pod", "default_folder", "find_lab", "is_present", "lock_folder",
-    "lock_new_folder", "parse_lab", "render_lab",
+    "LockMode", "LockedFolder", "attached_pod", "default_folder", "find_lab", "find_other_labs", "is_present",
+    "lock_folder", "lock_new_folder", "parse_lab", "render_lab",
 ]  # fmt: skip
 
 
@@ -63,12 +69,17 @@ __all__ = [
 
 def render_lab(lab: Lab) -> str:
     """The text of the record."""
-    pods = [{"name": pod.name, "result": json.loads(pod.add_output) if pod.add_output else None} for pod in lab.pods]
+    pods = [
+        {"name": pod.name, "node": pod.node, "result": json.loads(pod.add_output) if pod.add_output else None}
+        for pod in lab.pods
+    ]
+    network = lab.network
     document = {
         "name": lab.name,
         "uid": lab.uid,
         "isComplete": lab.is_complete,
         "store": _store_mapping(lab.store),
+        "network": network and {"nodes": network.node_count, "routing": network.routing.value},
         "pods": pods,
     }
     return json.dumps(document, indent=2) + "\n"
@@ -83,17 +94,26 @@ def parse_lab(text: str, where: str) -> Lab:
     try:
         record = _decoder().decode(json.loads(text), _Record, where)
         pods = tuple(pod.parsed(f"{where}.pods[{position}]") for position, pod in enumerate(record.pods))
-        return Lab(
-            name=record.name, uid=record.uid, store=record.store.parsed, is_complete=record.is_complete, pods=pods
+        lab = Lab(
+            name=record.name,
+            uid=record.uid,
+            store=record.store.parsed,
+            network=record.network,
+            is_complete=record.is_complete,
+            pods=pods,
         )
     except (ValueError, RecursionError) as error:
         raise LabError(f"{where}: not JSON: {error}") from error
-    except DecodeError as error:
+    except (DecodeError, ConfigurationError) as error:
         raise LabError(f"not the record of a lab: {error}") from error
+    strays = {pod.node for pod in pods} - {node.netns for node in lab.nodes}
+    if strays:
+        raise LabError(f"not the record of a lab: {where}: it has pods, but no node {', '.join(sorted(strays))}")
+    return lab
 
 
-def attached_pod(name: str, add_output: str) -> LabPod:
-    """The pod whose ADD printed that result.
+def attached_pod(pod: LabPod, add_output: str) -> LabPod:
+    """The pod once its ADD has printed that result.
 
     Raises:
         LabError: it is not a CNI result.
@@ -102,8 +122,8 @@ def attached_pod(name: str, add_output: str) -> LabPod:
         document: object = json.loads(add_output)
         result = parse_result(document, path="result", cni_version=CNI_VERSION)
     except (ValueError, RecursionError, DecodeError) as error:
-        raise LabError(f"{name}: the plugin's answer is no result: {error}") from error
-    return LabPod(name=name, add_output=json.dumps(document), result=result)
+        raise LabError(f"{pod.name}: the plugin's answer is no result: {error}") from error
+    return evolve(pod, add_output=json.dumps(document), result=result)
 
 
 def _store_mapping(store: LabStore) -> Mapping[str, object]:
@@ -150,13 +170,15 @@ class _Store:
 @frozen(kw_only=True)
 class _Pod:
     name: str
+    node: str = NODE_NETNS
     result: Mapping[str, object] | None = None
 
     def parsed(self, where: str) -> LabPod:
+        pod = LabPod(name=self.name, node=self.node)
         if self.result is None:
-            return LabPod(name=self.name)
+            return pod
         result = parse_result(self.result, path=f"{where}.result", cni_version=CNI_VERSION)
-        return LabPod(name=self.name, add_output=json.dumps(self.result), result=result)
+        return evolve(pod, add_output=json.dumps(self.result), result=result)
 
 
 @frozen(kw_only=True)
@@ -164,6 +186,7 @@ class _Record:
     name: str
     uid: str
     store: _Store
+    network: LabNetwork | None = None
     is_complete: bool = False
     pods: tuple[_Pod, ...] = ()
 
@@ -181,6 +204,10 @@ def _read_variables(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(cast("Mapping[str, str]", value).items())
 
 
+def _is_node_count(number: int) -> bool:
+    return 1 <= number <= MAX_NODES
+
+
 def _finish_store(values: dict[str, object], _: object) -> dict[str, object]:
     if "variables" not in values and values["kind"] is not StoreKind.SQLITE and not values.get("etcd"):
         raise Unreadable("is missing or empty", path=".etcd")
@@ -193,6 +220,7 @@ def _decoder() -> Decoder:
         "name": Field("name", NONEMPTY_STRING),
         "uid": Field("uid", NONEMPTY_STRING),
         "store": Field("store", _Store),
+        "network": Field("network", LabNetwork),
         "is_complete": Field("isComplete", BOOLEAN),
         "pods": Field("pods", ListOf(_Pod)),
     }
@@ -203,11 +231,21 @@ def _decoder() -> Decoder:
         "etcd": Field("etcd", STRING),
         "apiserver": Field("kube-apiserver", STRING),
     }
+    network = {
+        "node_count": Field("nodes", checked(INTEGER, _is_node_count, f"1 to {MAX_NODES}", is_empty_accepted=False)),
+        "routing": Field("routing", enum_codec(Routing)),
+    }
+    pod = {
+        "name": Field("name", NONEMPTY_STRING),
+        "node": Field("node", NONEMPTY_STRING),
+        "result": Field("result", OBJECT),
+    }
     tables = (
         Table(cls=_Record, fields=record),
         Table(cls=_Store, fields=store, finish=_finish_store),
         Table(cls=_Server, fields={"host": Field("host", NONEMPTY_STRING), "port": Field("port", INTEGER)}),
-        Table(cls=_Pod, fields={"name": Field("name", NONEMPTY_STRING), "result": Field("result", OBJECT)}),
+        Table(cls=_Pod, fields=pod),
+        Table(cls=LabNetwork, fields=network),
     )
     return Decoder(cni_error, tables=tables)
 
@@ -215,6 +253,7 @@ def _decoder() -> Decoder:
 # --- folder ----------------------------------------------------------------------------------------------------------
 
 
+_PREFIX = "netplug-"
 _LOCK_TIMEOUT_S = 90.0
 _POLL_S = 0.05
 
@@ -230,9 +269,10 @@ class LockedFolder:
         """Write the record to the disk, completely or not at all."""
         replace_file(self.folder.record_file, render_lab(lab), OPEN_FILE_MODE)
 
-    def make_subfolders(self) -> None:
+    def make_subfolders(self, lab: Lab) -> None:
         """Make the folders inside."""
-        for part in self.folder.subfolders:
+        own = (folder for node in lab.nodes for folder in self.folder.node_files(node.netns).folders)
+        for part in (*self.folder.subfolders, *own):
             make_folder(part)
 
     def clear(self) -> tuple[str, ...]:
@@ -289,13 +329,33 @@ def find_lab(folder: LabFolder) -> Lab | None:
 
 def default_folder(name: str, environ: Mapping[str, str]) -> LabFolder:
     """The folder of the lab with that name; if there is none, the first folder that can be made."""
-    # Not the folder of the tempfile module: the module writes a file to find it, which a kill could leave there.
-    candidates = ("/run", environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR") or "/tmp")  # noqa: S108 - owner checked
-    bases = [os.path.realpath(base) for base in candidates if base]
-    folders = [LabFolder(os.path.join(base, f"netplug-{name}")) for base in bases]
+    bases = _base_folders(environ)
+    folders = [LabFolder(os.path.join(base, f"{_PREFIX}{name}")) for base in bases]
     writable = [folder for folder, base in zip(folders, bases, strict=True) if os.access(base, os.W_OK)]
     present = [folder for folder in folders if is_present(folder)]
     return next(iter((*present, *writable, *folders)))
+
+
+def find_other_labs(folder: LabFolder, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the labs of this user in the usual folders, without the one of a folder."""
+    names = set[str]()
+    for base in _base_folders(environ):
+        with suppress(OSError):
+            names.update(
+                entry.name.removeprefix(_PREFIX)
+                for entry in os.scandir(base)
+                if entry.name.startswith(_PREFIX)
+                and entry.path != folder.path
+                and is_present(LabFolder(entry.path))
+                and os.path.exists(LabFolder(entry.path).record_file)
+            )
+    return tuple(sorted(names))
+
+
+def _base_folders(environ: Mapping[str, str]) -> list[str]:
+    # Not the folder of the tempfile module: the module writes a file to find it, which a kill could leave there.
+    candidates = ("/run", environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR") or "/tmp")  # noqa: S108 - owner checked
+    return [os.path.realpath(base) for base in candidates if base]
 
 
 @contextmanager

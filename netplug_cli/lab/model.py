@@ -1,4 +1,4 @@
-"""The parts of a lab, as values: its node and pods, its paths, its datastore, and the interface to the kernel.
+"""The parts of a lab, as values: its nodes and pods, its paths, its datastore, and the interface to the kernel.
 
 Its prefixes are private; nothing outside the lab's namespaces sees them.
 """
@@ -10,26 +10,35 @@ import os.path
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from itertools import cycle
 from typing import Protocol, assert_never
 
 from attrs import evolve, field, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.cni.result import CNIResult
 from netplug_core.errors import NetplugError
 from netplug_core.names import DEFAULT_INTERFACE
 from netplug_core.settings.model import netconf_path
 
 __all__ = [
-    "API_PORT", "API_URL", "CNI_VERSION", "ETCD_PORT", "ETCD_URL", "IFNAME", "LAB_POOLS", "MAX_PODS",
-    "NODE_ADDRESSES", "NODE_NETNS", "POD_NAMESPACE", "SOCKET_FAMILIES", "ExternalServers", "Lab", "LabError",
-    "LabFolder", "LabPlan", "LabPod", "LabPool", "LabStore", "Namespaces", "OwnServers", "SqliteStore", "StoreKind",
-    "as_lab_errors", "is_kubernetes", "new_lab", "store_environment", "store_netconf_keys",
+    "API_PORT", "API_URL", "CNI_VERSION", "ETCD_PORT", "ETCD_URL", "IFNAME", "LAB_POOLS", "MAX_NODES", "MAX_PODS",
+    "NODE_ADDRESSES", "NODE_NETNS", "NODE_PORT", "POD_NAMESPACE", "SOCKET_FAMILIES", "SWITCH_NETNS",
+    "ExternalServers", "Lab", "LabError", "LabFolder", "LabNetwork", "LabNode", "LabPlan", "LabPod", "LabPool",
+    "LabStore", "Namespaces", "NodeFiles", "OwnServers", "Routing", "SqliteStore", "StoreKind", "as_lab_errors",
+    "is_kubernetes", "new_lab", "store_environment", "store_netconf_keys",
 ]  # fmt: skip
 
 
 # --- namespaces ------------------------------------------------------------------------------------------------------
 
+
+NODE_NETNS = "node"
+"""The name of the namespace of a lab's only node, beside those of the pods."""
+SWITCH_NETNS = "switch"
+"""The name of the namespace between several nodes; servers of the lab's own are there too."""
+NODE_PORT = "lan0"
+"""The interface with which a node is plugged into the switch."""
 
 SOCKET_FAMILIES = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 
@@ -54,6 +63,14 @@ class Namespaces(Protocol):
 
     def configure_node(self, path: str, addresses: Iterable[Address]) -> None:
         """Switch on forwarding in a namespace, as on a node, and add addresses."""
+        ...
+
+    def make_switch(self, path: str) -> None:
+        """Make a switch in a namespace."""
+        ...
+
+    def plug_in(self, path: str, interface: str, switch: str, port: str, addresses: Iterable[InterfaceAddress]) -> None:
+        """Connect an interface in a namespace with the port of a switch in another one, and add addresses to it."""
         ...
 
     def interfaces(self, path: str) -> tuple[str, ...]:
@@ -90,11 +107,6 @@ class LabFolder:
         return self._path("bin")
 
     @property
-    def conflist_file(self) -> str:
-        """The configuration list."""
-        return self._path("conf", "10-netplug.conflist")
-
-    @property
     def pools_file(self) -> str:
         """The IP pools, as ``netplugctl create -f`` takes them."""
         return self._path("conf", "pools.yaml")
@@ -103,41 +115,6 @@ class LabFolder:
     def store_file(self) -> str:
         """The datastore."""
         return self._path("store", "netplug.db")
-
-    @property
-    def log_file(self) -> str:
-        """The log of the plugins."""
-        return self._path("log", "cni.log")
-
-    @property
-    def nodename_file(self) -> str:
-        """Where a node process would write the node's name."""
-        return self._path("run", "nodename")
-
-    @property
-    def mtu_file(self) -> str:
-        """Where a node process would write the MTU."""
-        return self._path("run", "mtu")
-
-    @property
-    def ipam_lock_file(self) -> str:
-        """The lock between the plugins of this node."""
-        return self._path("run", "ipam.lock")
-
-    @property
-    def release_record_dir(self) -> str:
-        """What DELs could not release while the datastore was away."""
-        return self._path("run", "release-records")
-
-    @property
-    def endpoint_status_dir(self) -> str:
-        """The folder in which the node process would say which endpoints are programmed."""
-        return self._path("run", "endpoint-status")
-
-    @property
-    def node_socket(self) -> str:
-        """Where the lab's node process listens."""
-        return self._path("run", "node.sock")
 
     @property
     def processes_dir(self) -> str:
@@ -171,8 +148,78 @@ class LabFolder:
         """The namespace of the node or of a pod."""
         return self._path("netns", name)
 
+    def node_files(self, netns: str = NODE_NETNS) -> NodeFiles:
+        """The files of the node with that namespace."""
+        return NodeFiles(self, "" if netns == NODE_NETNS else netns)
+
     def _path(self, *names: str) -> str:
         return os.path.join(self.path, *names)
+
+
+@frozen
+class NodeFiles:
+    """The files of a node. ``part`` is the name of its own folders; empty: the lab's, where it is the only node."""
+
+    folder: LabFolder
+    part: str
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that it has for itself."""
+        return tuple(self._path(kind) for kind in ("conf", "log", "run")) if self.part else ()
+
+    @property
+    def conflist_file(self) -> str:
+        """The configuration list."""
+        return self._path("conf", "10-netplug.conflist")
+
+    @property
+    def log_file(self) -> str:
+        """The log of the plugins."""
+        return self._path("log", "cni.log")
+
+    @property
+    def nodename_file(self) -> str:
+        """Where a node process writes the node's name, once it has registered it."""
+        return self._path("run", "nodename")
+
+    @property
+    def mtu_file(self) -> str:
+        """Where a node process writes the MTU, once it has registered the node."""
+        return self._path("run", "mtu")
+
+    @property
+    def ipam_lock_file(self) -> str:
+        """The lock between the plugins of this node."""
+        return self._path("run", "ipam.lock")
+
+    @property
+    def release_record_dir(self) -> str:
+        """What DELs could not release while the datastore was away."""
+        return self._path("run", "release-records")
+
+    @property
+    def endpoint_status_dir(self) -> str:
+        """The folder in which the node process says which endpoints are programmed."""
+        return self._path("run", "endpoint-status")
+
+    @property
+    def node_socket(self) -> str:
+        """Where the node process listens."""
+        return self._path("run", "node.sock")
+
+    @property
+    def bgp_dir(self) -> str:
+        """The files of the BGP daemon, with the marker that the routes of its protocol are netplug's."""
+        return self._path("run", "bird")
+
+    @property
+    def process_name(self) -> str:
+        """The name of the node process among the lab's processes."""
+        return f"netplug-{self.part}" if self.part else "netplug-node"
+
+    def _path(self, kind: str, name: str = "") -> str:
+        return os.path.join(self.folder.path, kind, *filter(None, (self.part, name)))
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------
@@ -263,10 +310,8 @@ def store_netconf_keys(store: LabStore, folder: LabFolder) -> Mapping[str, objec
 CNI_VERSION = "1.0.0"
 IFNAME = DEFAULT_INTERFACE
 POD_NAMESPACE = "lab"
-NODE_NETNS = "node"
-"""The name of the node's namespace, beside those of the pods."""
 
-MAX_PODS = 100
+MAX_NODES, MAX_PODS = 20, 100
 
 
 @frozen
@@ -278,14 +323,14 @@ class LabPool:
     block_length: int
 
 
-LAB_POOLS = (
-    LabPool("lab-ipv4", Prefix.parse("10.98.0.0/24"), 26),
-    # A unique local prefix (RFC 4193) of our own; the pool is its first /64.
-    LabPool("lab-ipv6", Prefix.parse("fd98:6e70:6c67::/64"), 122),
-)
+# A unique local prefix (RFC 4193) of our own; the pool is its first /64.
+_IPV6_POOL = LabPool("lab-ipv6", Prefix.parse("fd98:6e70:6c67::/64"), 122)
+LAB_POOLS = (LabPool("lab-ipv4", Prefix.parse("10.98.0.0/24"), 26), _IPV6_POOL)
+_NETWORK_POOLS = (LabPool("lab-ipv4", Prefix.parse("10.98.64.0/18"), 26), _IPV6_POOL)  # with blocks for all nodes
 
 NODE_ADDRESSES = (Address.parse("10.98.1.1"), Address.parse("fd98:6e70:6c67:1::1"))
-"""The addresses of the node itself: outside the pools, as on a real node."""
+"""The addresses of the first node: outside the pools, as on a real node. The next ones follow them."""
+_NODE_SUBNET_LENGTHS = {Family.IPV4: 24, Family.IPV6: 64}
 
 
 class LabError(NetplugError):
@@ -301,11 +346,45 @@ def as_lab_errors(path: str) -> Iterator[None]:
         raise LabError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
+class Routing(enum.Enum):
+    """What carries packets between the nodes of a lab."""
+
+    VXLAN = "vxlan"
+    BGP = "bgp"
+    NONE = "none"
+
+
 @frozen(kw_only=True)
-class LabPod:
-    """A pod of the lab. ``add_output`` is what its ADD printed, empty before; ``result`` is that as a value."""
+class LabNetwork:
+    """So many nodes on one switch, and what carries the packets of their pods."""
+
+    node_count: int
+    routing: Routing
+
+
+@frozen(kw_only=True)
+class LabNode:
+    """A node: the name that it is registered under, that of its namespace, and its addresses."""
 
     name: str
+    netns: str
+    addresses: tuple[Address, ...]
+
+    @property
+    def switch_addresses(self) -> tuple[InterfaceAddress, ...]:
+        """Its addresses in the subnet of all nodes."""
+        return tuple(InterfaceAddress(each, _NODE_SUBNET_LENGTHS[each.family]) for each in self.addresses)
+
+
+@frozen(kw_only=True)
+class LabPod:
+    """A pod of the lab. ``add_output`` is what its ADD printed, empty before; ``result`` is that as a value.
+
+    ``node`` is the name of the namespace of its node.
+    """
+
+    name: str
+    node: str = NODE_NETNS
     add_output: str = ""
     result: CNIResult = field(default=CNIResult(), eq=False)
 
@@ -329,19 +408,44 @@ class LabPod:
 class Lab:
     """The parts of a lab; recorded before any of them is made.
 
-    ``uid`` is in the label of everything that the lab stores on external servers.
+    ``uid`` is in the label of everything that the lab stores on external servers. ``network`` is that of several nodes;
+    None: there is one node, which has no interface but those of its pods, and is not registered.
     """
 
     name: str
     uid: str
     pods: tuple[LabPod, ...]
     store: LabStore = field(factory=SqliteStore)
+    network: LabNetwork | None = None
     is_complete: bool = False
 
     @property
-    def node_name(self) -> str:
-        """The name that the lab's node is registered under."""
-        return f"{self.name}-node"
+    def nodes(self) -> tuple[LabNode, ...]:
+        """The nodes."""
+        if self.network is None:
+            return (LabNode(name=f"{self.name}-node", netns=NODE_NETNS, addresses=NODE_ADDRESSES),)
+        return tuple(
+            LabNode(
+                name=f"{self.name}-node-{number}",
+                netns=f"node-{number}",
+                addresses=tuple(Address(each.family, each.value + number - 1) for each in NODE_ADDRESSES),
+            )
+            for number in range(1, self.network.node_count + 1)
+        )
+
+    @property
+    def pools(self) -> tuple[LabPool, ...]:
+        """The IP pools."""
+        return LAB_POOLS if self.network is None else _NETWORK_POOLS
+
+    @property
+    def server_netns(self) -> str:
+        """The name of the namespace in which servers of its own run."""
+        return NODE_NETNS if self.network is None else SWITCH_NETNS
+
+    def node_of(self, pod: LabPod) -> LabNode:
+        """The node of a pod."""
+        return next(node for node in self.nodes if node.netns == pod.node)
 
     def with_pod(self, pod: LabPod) -> Lab:
         """The same lab with the pod of that name replaced."""
@@ -355,9 +459,12 @@ class LabPlan:
     name: str
     pod_count: int
     store: LabStore = field(factory=SqliteStore)
+    network: LabNetwork | None = None
 
 
 def new_lab(plan: LabPlan, *, uid: str) -> Lab:
-    """A lab before any part of it is made."""
-    pods = tuple(LabPod(name=f"pod-{number}") for number in range(1, plan.pod_count + 1))
-    return Lab(name=plan.name, uid=uid, pods=pods, store=plan.store)
+    """A lab before any part of it is made; the pods are spread over its nodes."""
+    bare = Lab(name=plan.name, uid=uid, pods=(), store=plan.store, network=plan.network)
+    nodes = cycle(bare.nodes)
+    pods = (LabPod(name=f"pod-{number}", node=next(nodes).netns) for number in range(1, plan.pod_count + 1))
+    return evolve(bare, pods=tuple(pods))

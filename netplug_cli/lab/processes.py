@@ -1,6 +1,6 @@
-"""The processes of a lab that outlive a command: its servers, and the relays to servers outside.
+"""The processes of a lab that outlive a command: its servers, the relays to servers, and its node processes.
 
-The node has the address of each server outside, and a process that relays connections to it.
+A node has the address of each server that is not in its namespace, and a process that relays connections to it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 
 from attrs import frozen
 
@@ -27,24 +28,28 @@ from netplug_cli.lab.model import (
     ETCD_URL,
     NODE_ADDRESSES,
     NODE_NETNS,
+    NODE_PORT,
     SOCKET_FAMILIES,
     ExternalServers,
+    Lab,
     LabError,
     LabFolder,
+    LabNode,
     Namespaces,
+    NodeFiles,
     OwnServers,
+    Routing,
+    store_environment,
 )
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError
 
 __all__ = [
-    "LabProcess", "kill_all", "list_ended", "parse_server_address", "require_etcd", "start_node_process",
-    "start_process", "start_relays", "start_servers", "wait_until_ready",
+    "LabProcess", "find_bird", "kill_all", "list_ended", "parse_server_address", "require_etcd",
+    "start_node_process", "start_process", "start_relays", "start_server_relays", "start_servers",
+    "wait_for_node_process", "wait_until_ready",
 ]  # fmt: skip
-
-
-# --- processes -------------------------------------------------------------------------------------------------------
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -57,6 +62,8 @@ _SHELL = "/bin/sh"
 # $0 is the file for the id. Standard input is the lock; the last redirection releases it.
 _EXEC_SCRIPT = 'umask 022 && cd / && echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@" </dev/null'
 _STDIN, _STDOUT, _STDERR = range(3)
+_BIRD = "bird"
+_ENOUGH_MISSES = 2
 
 
 @frozen
@@ -111,12 +118,13 @@ def list_ended(folder: LabFolder) -> tuple[str, ...]:
 def kill_all(folder: LabFolder) -> tuple[str, ...]:
     """Kill every running process of the lab and wait for its end; return their names.
 
-    They get no chance to save anything: their data is removed with the lab.
+    They get no chance to save anything: their data is removed with the lab. The BGP daemons that node processes have
+    started are among them.
 
     Raises:
         LabError: one does not end.
     """
-    ended = []
+    ended: list[str] = []
     for name, path in _pid_files(folder):
         descriptor = _open_process(folder, path)
         if descriptor is not None:
@@ -126,7 +134,13 @@ def kill_all(folder: LabFolder) -> tuple[str, ...]:
                 os.close(descriptor)
             ended.append(name)
         os.unlink(path)
+    ended.extend(_kill_birds(folder))
     return tuple(ended)
+
+
+def find_bird() -> str | None:
+    """The program of the BGP daemon, as a node process finds it; None if this machine has none."""
+    return shutil.which(_BIRD, path=_PATH)
 
 
 def _wait_for_pid_file(pid_file: str, pid: int) -> None:
@@ -139,6 +153,44 @@ def _wait_for_pid_file(pid_file: str, pid: int) -> None:
             continue
     finally:
         os.close(descriptor)
+
+
+def _kill_birds(folder: LabFolder) -> Iterator[str]:
+    """Kill the BGP daemons of the lab. No node process runs any more that could start another one.
+
+    A daemon goes into the background by a fork, and a list of processes is older than what is read of each of them. So
+    nothing is left only when nothing was found twice.
+    """
+    misses = 0
+    while misses < _ENOUGH_MISSES:
+        misses += 1
+        for number in filter(str.isdecimal, os.listdir("/proc")):
+            if not _find_bird_node(folder, number):
+                continue
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(int(number))
+                try:
+                    node = _find_bird_node(folder, number)  # the number may be that of another process by now
+                    if node:
+                        _kill(_BIRD, descriptor)
+                        misses = 0
+                        yield f"{_BIRD} of {node}"
+                finally:
+                    os.close(descriptor)
+
+
+def _find_bird_node(folder: LabFolder, number: str) -> str:
+    """The namespace of the node that a process is the BGP daemon of; empty if it is none of the lab's."""
+    try:
+        program, *arguments = os.fsdecode(read_file(f"/proc/{number}/cmdline")).split("\0")
+        # In another mount namespace, as in a container, the same path is another folder.
+        is_here = os.path.samestat(os.stat(f"/proc/{number}/ns/mnt"), os.stat("/proc/self/ns/mnt"))
+    except OSError:  # it has ended, or belongs to another user
+        return ""
+    inside = f"{folder.processes_dir}/"
+    if not is_here or os.path.basename(program) != _BIRD:
+        return ""
+    return next((each.removeprefix(inside).split("/")[0] for each in arguments if each.startswith(inside)), "")
 
 
 def _kill(name: str, descriptor: int) -> None:
@@ -205,13 +257,16 @@ def _last_line(path: str) -> str:
 _PEER_URL = "http://127.0.0.1:2380"
 _TIMEOUT_S, _POLL_S = 180.0, 0.05
 _ACCOUNT = "lab"
+_BACKENDS = {Routing.VXLAN: "vxlan", Routing.BGP: "", Routing.NONE: "none"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def start_servers(namespaces: Namespaces, locked: LockedFolder, store: OwnServers) -> tuple[LabProcess, ...]:
-    """Start the servers that a store needs; they may not be ready yet."""
+def start_servers(
+    namespaces: Namespaces, locked: LockedFolder, store: OwnServers, netns: str
+) -> tuple[LabProcess, ...]:
+    """Start the servers that a store needs, in the namespace of that name; they may not be ready yet."""
     folder = locked.folder
-    with namespaces.enter(folder.netns(NODE_NETNS)):
+    with namespaces.enter(folder.netns(netns)):
         etcd = start_process(locked, "etcd", [store.etcd, *_etcd_arguments(folder)])
         if not store.apiserver:
             return (etcd,)
@@ -220,27 +275,51 @@ def start_servers(namespaces: Namespaces, locked: LockedFolder, store: OwnServer
 
 
 def start_node_process(
-    namespaces: Namespaces, locked: LockedFolder, command: Sequence[str], clock: Clock
+    namespaces: Namespaces, locked: LockedFolder, lab: Lab, node: LabNode, command: Sequence[str]
 ) -> LabProcess:
-    """Start the node process; it listens when this returns, and may still load its libraries.
+    """Start the process of a node. It may not listen yet.
 
-    It gets none of this process's variables, which may name a datastore that is not the lab's. It makes the folder of
-    endpoints' status in the lab's own.
+    It gets none of this process's variables, which may name a datastore that is not the lab's.
+    """
+    files = locked.folder.node_files(node.netns)
+    environ = _node_environment(lab, node, locked.folder)
+    with namespaces.enter(locked.folder.netns(node.netns)):
+        return start_process(locked, files.process_name, [*command, "--socket", files.node_socket], environ)
+
+
+def wait_for_node_process(process: LabProcess, lab: Lab, files: NodeFiles, clock: Clock) -> None:
+    """Return when a node process listens; it may still load its libraries. One of several nodes is registered then.
 
     Raises:
         LabError: it has ended, or it takes too long.
     """
-    path = locked.folder.node_socket
-    environ = {"PATH": _PATH, "ENDPOINT_STATUS_DIR": locked.folder.endpoint_status_dir}
-    with namespaces.enter(locked.folder.netns(NODE_NETNS)):
-        process = start_process(locked, "netplug-node", [*command, "--socket", path], environ)
 
     def require_listening() -> None:
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(path)
+            probe.connect(files.node_socket)
+        if lab.network is not None:
+            os.stat(files.mtu_file)  # it is written last
 
     wait_until_ready(require_listening, (process,), clock)
-    return process
+
+
+def _node_environment(lab: Lab, node: LabNode, folder: LabFolder) -> Mapping[str, str]:
+    files = folder.node_files(node.netns)
+    own = {"PATH": _PATH, "ENDPOINT_STATUS_DIR": files.endpoint_status_dir}
+    if lab.network is None:
+        return own
+    return {
+        **own,
+        **store_environment(lab.store, folder),
+        "NODENAME": node.name,
+        "NODENAME_FILE": files.nodename_file,
+        "MTU_FILE": files.mtu_file,
+        "IP_AUTODETECTION_METHOD": f"interface={NODE_PORT}",
+        "IP6_AUTODETECTION_METHOD": f"interface={NODE_PORT}",
+        "IP6": "autodetect",
+        "NETPLUG_BGP_DIR": files.bgp_dir,
+        "NETPLUG_NETWORKING_BACKEND": _BACKENDS[lab.network.routing],
+    }
 
 
 def wait_until_ready(require_ready: Callable[[], object], started: Sequence[LabProcess], clock: Clock) -> None:
@@ -263,9 +342,9 @@ def wait_until_ready(require_ready: Callable[[], object], started: Sequence[LabP
             return
 
 
-def require_etcd(namespaces: Namespaces, folder: LabFolder) -> None:
-    """Raise OSError unless the lab's etcd accepts clients, which it does when it has a leader."""
-    with namespaces.enter(folder.netns(NODE_NETNS)):
+def require_etcd(namespaces: Namespaces, folder: LabFolder, netns: str) -> None:
+    """Raise OSError unless the etcd of the namespace accepts clients, which it does when it has a leader."""
+    with namespaces.enter(folder.netns(netns)):
         socket.create_connection(("127.0.0.1", ETCD_PORT), timeout=_POLL_S).close()
 
 
@@ -318,15 +397,34 @@ _BACKLOG = 128
 
 def start_relays(namespaces: Namespaces, locked: LockedFolder, store: ExternalServers) -> tuple[LabProcess, ...]:
     """Make servers reachable inside the node under their own addresses, so that certificates and configurations fit."""
-    return tuple(
-        _start_relay(namespaces, locked, f"relay-{number}", server)
-        for number, server in enumerate(store.addresses, start=1)
-    )
+    started = []
+    for number, server in enumerate(store.addresses, start=1):
+        with _open_listener(namespaces, locked.folder.netns(NODE_NETNS), server) as listener:
+            started.append(_start_relay(locked, f"relay-{number}", listener, server))
+    return tuple(started)
 
 
-def _start_relay(namespaces: Namespaces, locked: LockedFolder, name: str, server: tuple[str, int]) -> LabProcess:
+def start_server_relays(namespaces: Namespaces, locked: LockedFolder, lab: Lab) -> tuple[LabProcess, ...]:
+    """Make the server of the lab's own that plugins speak to reachable in every node, where it is not there already."""
+    folder = locked.folder
+    if lab.network is None or not isinstance(lab.store, OwnServers):
+        return ()
+    server = "127.0.0.1", API_PORT if lab.store.apiserver else ETCD_PORT
+    started = []
+    for node in lab.nodes:
+        with (
+            _open_listener(namespaces, folder.netns(node.netns), server) as listener,
+            namespaces.enter(folder.netns(lab.server_netns)),
+        ):
+            started.append(_start_relay(locked, f"relay-{node.netns}", listener, server))
+    return tuple(started)
+
+
+@contextmanager
+def _open_listener(namespaces: Namespaces, node: str, server: tuple[str, int]) -> Iterator[socket.socket]:
+    """A socket in the namespace of a node that listens where a server does."""
     host, port = server
-    address, node = parse_server_address(host), locked.folder.netns(NODE_NETNS)
+    address = parse_server_address(host)
     if not _is_loopback(address):
         namespaces.configure_node(node, (address,))
     with namespaces.enter(node):
@@ -336,17 +434,15 @@ def _start_relay(namespaces: Namespaces, locked: LockedFolder, name: str, server
         listener.bind((str(address), port))
         listener.listen(_BACKLOG)
         listener.set_inheritable(True)
-        # -I: the folder of the program must not be on the import path.
-        command = [
-            sys.executable,
-            "-IS",
-            tcp_relay.__file__,
-            str(listener.fileno()),
-            host,
-            str(port),
-            f"{locked.folder.path}/",
-        ]
-        return start_process(locked, name, command)
+        yield listener
+
+
+def _start_relay(locked: LockedFolder, name: str, listener: socket.socket, server: tuple[str, int]) -> LabProcess:
+    """Start a relay in the calling thread's namespace, from which it reaches the server."""
+    host, port = server
+    # -I: the folder of the program must not be on the import path.
+    program = [sys.executable, "-IS", tcp_relay.__file__]
+    return start_process(locked, name, [*program, str(listener.fileno()), host, str(port), f"{locked.folder.path}/"])
 
 
 def parse_server_address(host: str) -> Address:

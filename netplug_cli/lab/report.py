@@ -1,267 +1,118 @@
-"""What ``lab status`` prints: the parts of a lab, and who reaches whom, tested with packets."""
+"""What ``lab status`` and ``connectivity test`` find in a lab, and the lines that a person sees."""
 
 from __future__ import annotations
 
-import enum
 import os
-import selectors
-import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
-from attrs import Factory, define, frozen
+from attrs import define, frozen
 
 from netplug_cli.formatting import format_columns, print_error
-from netplug_cli.lab.model import (
-    NODE_ADDRESSES,
-    NODE_NETNS,
-    SOCKET_FAMILIES,
-    Lab,
-    LabFolder,
-    Namespaces,
-    OwnServers,
-    store_environment,
-)
+from netplug_cli.lab.model import Lab, LabFolder, LabNode, LabPod, OwnServers, Routing, store_environment
 from netplug_cli.lab.processes import list_ended
-from netplug_cli.lab.world import LabWorld
-from netplug_core.addressing import Address, Family
-from netplug_core.clock import Clock, Deadline
+from netplug_cli.lab.reachability import ProbePeer, probe
+from netplug_cli.lab.world import LabWorld, Table
+from netplug_core.dataplane.connectivity import (
+    PathResult,
+    Peer,
+    PeerKind,
+    find_gaps,
+    list_paths,
+    reached_families,
+)
+from netplug_core.errors import NetplugError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "ConsoleProgress", "LabStatus", "ProbePath", "ProbePeer", "ReachabilityMatrix", "access_lines", "inspect_lab",
-    "list_probe_paths", "make_progress", "matrix_lines", "pod_lines", "probe", "problem_lines",
+    "ConsoleProgress", "LabStatus", "access_lines", "inspect_lab", "make_progress", "matrix_lines", "node_lines",
+    "path_lines", "path_table", "pod_lines", "problem_lines", "status_table", "wait_until_connected",
 ]  # fmt: skip
-
-
-# --- reachability ----------------------------------------------------------------------------------------------------
-
-
-TIMEOUT_S = 3.0
-_RESEND_INTERVAL_S = 0.25
-_WILDCARD_ADDRESS = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104 - inside the lab's namespaces
-_NO_REPLY = "no answer"
-
-
-@frozen(kw_only=True)
-class ProbePeer:
-    """A node or pod: a namespace with addresses."""
-
-    name: str
-    netns: str
-    addresses: tuple[Address, ...]
-
-
-@frozen
-class ProbePath:
-    """A path that packets take there and back: from a peer to one address of another peer."""
-
-    source: str
-    target: str
-    address: Address
-
-    @property
-    def family(self) -> Family:
-        """The family of the packets."""
-        return self.address.family
-
-    def __str__(self) -> str:
-        return f"{self.source} to {self.target} over {self.family} ({self.address})"
-
-
-@frozen(kw_only=True)
-class ReachabilityMatrix:
-    """The result: every path, and the reason of each failure."""
-
-    names: tuple[str, ...]
-    paths: tuple[ProbePath, ...]
-    failures: tuple[tuple[ProbePath, str], ...] = ()
-
-    def reached_families(self) -> dict[tuple[str, str], tuple[Family, ...]]:
-        """For each source and target, the families over which packets came back; no entry where none did."""
-        failed = frozenset(path for path, _ in self.failures)
-        found: dict[tuple[str, str], tuple[Family, ...]] = {}
-        for path in self.paths:
-            if path not in failed:
-                pair = path.source, path.target
-                found[pair] = (*found.get(pair, ()), path.family)
-        return found
-
-
-def list_probe_paths(peers: Sequence[ProbePeer]) -> tuple[ProbePath, ...]:
-    """Every path from each peer to each other peer."""
-    return tuple(
-        ProbePath(source.name, target.name, address)
-        for source in peers
-        for target in peers
-        if source.name != target.name
-        for address in target.addresses
-    )
-
-
-def probe(
-    peers: Sequence[ProbePeer], namespaces: Namespaces, clock: Clock, *, timeout_s: float = TIMEOUT_S
-) -> ReachabilityMatrix:
-    """Probe every path until its reply comes or the time is over.
-
-    Raises:
-        DataplaneError: a namespace cannot be entered.
-    """
-    paths = list_probe_paths(peers)
-    with ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
-        sockets = _Sockets(stack, selector)
-        for peer in peers:
-            with namespaces.enter(peer.netns):
-                sockets.open_for(peer)
-        probe_round = _ProbeRound(paths, sockets)
-        deadline = Deadline.after(clock, timeout_s)
-        while probe_round.is_pending and not deadline.has_passed:
-            probe_round.send_requests()
-            _serve_until(probe_round, selector, deadline.capped(_RESEND_INTERVAL_S))
-    names = tuple(peer.name for peer in peers)
-    return ReachabilityMatrix(names=names, paths=paths, failures=tuple(probe_round.failures()))
-
-
-class _Role(enum.Enum):
-    CLIENT = enum.auto()
-    SERVER = enum.auto()
-
-
-@define
-class _Sockets:
-    """A client socket for each peer and family, and a server socket for each address, or the error of opening it."""
-
-    stack: ExitStack
-    selector: selectors.BaseSelector
-    clients: dict[tuple[str, Family], socket.socket] = Factory(dict)
-    ports: dict[Address, int] = Factory(dict)
-    problems: dict[Address, str] = Factory(dict)
-
-    def open_for(self, peer: ProbePeer) -> None:
-        """Open the sockets of a peer; the calling thread is in its namespace."""
-        for family in sorted({address.family for address in peer.addresses}):
-            self.clients[peer.name, family] = self._open(family, _WILDCARD_ADDRESS[family], _Role.CLIENT)
-        for address in peer.addresses:
-            try:
-                server = self._open(address.family, str(address), _Role.SERVER)
-            except OSError as error:
-                self.problems[address] = f"its own host has not got it: {error.strerror}"
-            else:
-                self.ports[address] = server.getsockname()[1]
-
-    def _open(self, family: Family, address: str, role: _Role) -> socket.socket:
-        opened = self.stack.enter_context(socket.socket(SOCKET_FAMILIES[family], socket.SOCK_DGRAM))
-        opened.settimeout(0)
-        opened.bind((address, 0))
-        self.selector.register(opened, selectors.EVENT_READ, role)
-        return opened
-
-
-@define
-class _ProbeRound:
-    """The paths without a reply so far, each under the token of its packets."""
-
-    paths: tuple[ProbePath, ...]
-    sockets: _Sockets
-    _pending: dict[bytes, ProbePath] = Factory(dict)
-    _errors: dict[ProbePath, str] = Factory(dict)
-
-    def __attrs_post_init__(self) -> None:
-        self._pending = {os.urandom(16): path for path in self.paths}
-
-    @property
-    def is_pending(self) -> bool:
-        return bool(self._pending)
-
-    def send_requests(self) -> None:
-        for token, path in self._pending.items():
-            port = self.sockets.ports.get(path.address)
-            if port is None:
-                self._errors[path] = self.sockets.problems.get(path.address, _NO_REPLY)
-                continue
-            try:
-                self.sockets.clients[path.source, path.family].sendto(token, (str(path.address), port))
-            except OSError as error:
-                self._errors[path] = error.strerror or str(error)
-            else:
-                self._errors.pop(path, None)
-
-    def record_reply(self, token: bytes, sender: str) -> None:
-        path = self._pending.get(token)
-        # A reply from another address does not prove that this path works.
-        if path is not None and Address.parse(sender) == path.address:
-            del self._pending[token]
-
-    def failures(self) -> Iterator[tuple[ProbePath, str]]:
-        left = frozenset(self._pending.values())
-        for path in self.paths:
-            if path in left:
-                yield path, self._errors.get(path, _NO_REPLY)
-
-
-def _serve_until(probe_round: _ProbeRound, selector: selectors.BaseSelector, until: Deadline) -> None:
-    """Serve requests and record replies until every path has its reply or the time is over."""
-    while probe_round.is_pending and not until.has_passed:
-        for key, _ in selector.select(until.remaining_s):
-            ready = key.fileobj
-            assert isinstance(ready, socket.socket)  # noqa: S101 - only sockets were registered
-            _serve(ready, key.data, probe_round)
-
-
-def _serve(ready: socket.socket, role: object, probe_round: _ProbeRound) -> None:
-    try:
-        token, sender = ready.recvfrom(64)
-        if role is _Role.CLIENT:
-            probe_round.record_reply(token, sender[0])
-        else:
-            ready.sendto(token, sender)
-    except OSError:
-        pass  # without its reply, the path stays pending
-
-
-# --- report ----------------------------------------------------------------------------------------------------------
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
+_CONNECTION_TIMEOUT_S = 60.0
+
+
 @frozen(kw_only=True)
 class LabStatus:
-    """The state of a lab. ``missing`` are sentences about missing parts; ``matrix`` covers the others."""
+    """The state of a lab. ``missing`` are sentences about missing parts; ``results`` cover the others.
+
+    ``names`` are those of the nodes and pods that are there; ``processes`` says of each node how its process is.
+    """
 
     missing: tuple[str, ...]
-    matrix: ReachabilityMatrix
+    names: tuple[str, ...] = ()
+    results: tuple[PathResult, ...] = ()
+    processes: tuple[tuple[str, str], ...] = ()
 
 
-def inspect_lab(world: LabWorld, folder: LabFolder, lab: Lab) -> LabStatus:
-    """Find out which parts of a lab exist, and who reaches whom.
+def inspect_lab(
+    world: LabWorld, folder: LabFolder, lab: Lab, sources: Collection[PeerKind] = frozenset(PeerKind)
+) -> LabStatus:
+    """Find out which parts of a lab exist, and whom those of some kinds reach.
 
     Raises:
         DataplaneError: a namespace cannot be entered.
     """
     pinned = frozenset(world.namespaces.find_below(folder.netns_dir))
-    peers = (
-        ProbePeer(name=NODE_NETNS, netns=folder.netns(NODE_NETNS), addresses=NODE_ADDRESSES),
-        *(ProbePeer(name=pod.name, netns=folder.netns(pod.name), addresses=pod.addresses) for pod in lab.pods),
-    )
-    missing = [f"{peer.name}: its namespace is gone" for peer in peers if peer.netns not in pinned]
+    peers = _list_peers(lab, folder)
+    missing = [f"{each.peer.name}: its namespace is gone" for each in peers if each.netns not in pinned]
     missing += [f"{pod.name}: it was never attached" for pod in lab.pods if not pod.is_attached]
-    missing += [f"{name}: it is not running any more" for name in list_ended(folder)]
-    present = [peer for peer in peers if peer.netns in pinned]
-    return LabStatus(missing=tuple(missing), matrix=probe(present, world.namespaces, world.session.clock))
+    ended = list_ended(folder)
+    missing += [f"{name}: it is not running any more; its log is {folder.process_log(name)}" for name in ended]
+    present = [each for each in peers if each.netns in pinned]
+    paths = list_paths([each.peer for each in present], sources)
+    return LabStatus(
+        missing=tuple(missing),
+        names=tuple(each.peer.name for each in present),
+        results=probe(present, paths, world.namespaces, world.session.clock),
+        processes=tuple((node.netns, _process_state(world, folder, node, ended)) for node in lab.nodes),
+    )
+
+
+def wait_until_connected(world: LabWorld, folder: LabFolder, lab: Lab) -> float | None:
+    """Return when the pods of all nodes reach each other, after how many seconds; None: they do not."""
+    clock, peers = world.session.clock, _list_peers(lab, folder)
+    paths = list_paths([each.peer for each in peers], {PeerKind.POD})
+    began = clock.monotonic()
+    results = probe(peers, paths, world.namespaces, clock, timeout_s=_CONNECTION_TIMEOUT_S)
+    return None if any(each.failure for each in results) else clock.monotonic() - began
+
+
+def _list_peers(lab: Lab, folder: LabFolder) -> list[ProbePeer]:
+    nodes = (Peer(name=node.netns, kind=PeerKind.NODE, node=node.netns, addresses=node.addresses) for node in lab.nodes)
+    pods = (Peer(name=pod.name, kind=PeerKind.POD, node=pod.node, addresses=pod.addresses) for pod in lab.pods)
+    return [ProbePeer(peer=peer, netns=folder.netns(peer.name)) for peer in (*nodes, *pods)]
+
+
+def _process_state(world: LabWorld, folder: LabFolder, node: LabNode, ended: Sequence[str]) -> str:
+    """How the node process of a node is; ``ready``, or why it is not."""
+    files = folder.node_files(node.netns)
+    if files.process_name in ended:
+        return "ended"
+    try:
+        status = world.ask_node(files.node_socket)
+    except NetplugError as error:
+        return str(error)
+    network = status.network
+    problems = (*status.problems, *((network.obstacle, *network.problems) if network is not None else ()))
+    return "; ".join(filter(None, problems)) or "ready"
 
 
 # --- report ----------------------------------------------------------------------------------------------------------
 
 
 _SELF = "-"
-_NONE = "none"
+_NONE, _NO_TIME = "none", "-"
+_MAX_FAILURES = 10
 
 
 @define
@@ -305,43 +156,142 @@ def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 
     return ConsoleProgress(Console())
 
 
-def pod_lines(lab: Lab, folder: LabFolder) -> list[str]:
-    """The table of the pods: addresses, host interface and namespace."""
+def node_lines(lab: Lab, folder: LabFolder, status: LabStatus) -> list[str]:
+    """The table of several nodes: the names that they are registered under, addresses, processes and namespaces."""
+    states = dict(status.processes)
     rows = (
-        (pod.name, ", ".join(map(str, pod.addresses)) or _NONE, pod.host_interface or _NONE, folder.netns(pod.name))
-        for pod in lab.pods
+        (node.netns, node.name, _join(node.addresses), states.get(node.netns, _NONE), folder.netns(node.netns))
+        for node in lab.nodes
     )
-    return format_columns(("POD", "ADDRESSES", "HOST INTERFACE", "NAMESPACE"), rows)
+    return format_columns(("NODE", "NAME", "ADDRESSES", "NODE PROCESS", "NAMESPACE"), rows)
 
 
-def matrix_lines(matrix: ReachabilityMatrix) -> list[str]:
+def pod_lines(lab: Lab, folder: LabFolder) -> list[str]:
+    """The table of the pods: addresses, host interface and namespace; of several nodes also which one each is on."""
+    has_nodes = lab.network is not None
+
+    def cells(pod: LabPod) -> tuple[str, ...]:
+        where = (pod.node,) if has_nodes else ()
+        return (pod.name, *where, _join(pod.addresses), pod.host_interface or _NONE, folder.netns(pod.name))
+
+    headers = ("POD", *(("NODE",) if has_nodes else ()), "ADDRESSES", "HOST INTERFACE", "NAMESPACE")
+    return format_columns(headers, map(cells, lab.pods))
+
+
+def matrix_lines(status: LabStatus) -> list[str]:
     """The table of who reaches whom; a cell has the families over which replies came."""
-    reached = matrix.reached_families()
+    reached = reached_families(status.results)
 
     def cell(source: str, target: str) -> str:
         if source == target:
             return _SELF
         return "+".join(map(str, reached.get((source, target), ()))) or _NONE
 
-    rows = ((source, *(cell(source, target) for target in matrix.names)) for source in matrix.names)
-    return format_columns(("FROM / TO", *matrix.names), rows)
+    rows = ((source, *(cell(source, target) for target in status.names)) for source in status.names)
+    return format_columns(("FROM / TO", *status.names), rows)
 
 
-def problem_lines(status: LabStatus) -> list[str]:
-    """The problems of a lab, a sentence each."""
-    failures = (f"{path}: {reason}" for path, reason in status.matrix.failures)
-    return [*status.missing, *failures]
+def problem_lines(lab: Lab, status: LabStatus) -> list[str]:
+    """The problems of a lab, a sentence each: first what explains most, then single paths, at most so many."""
+    failures = [f"{each.path}: {each.failure}" for each in status.results if each.failure]
+    explained: list[str] = []
+    if failures and lab.network is not None:
+        if lab.network.routing is Routing.NONE:
+            explained.append("the lab was made with --routing none: nothing carries packets of pods between its nodes")
+        explained += find_gaps(status.results)
+        explained += [f"{node}: {state}" for node, state in status.processes if state not in ("ready", "ended")]
+    if len(failures) > _MAX_FAILURES:
+        more = f"and {len(failures) - _MAX_FAILURES} more paths do not work: -o json has all of them"
+        failures = [*failures[:_MAX_FAILURES], more]
+    return [*status.missing, *explained, *failures]
+
+
+def status_table(lab: Lab, folder: LabFolder, status: LabStatus, problems: Sequence[str]) -> Table:
+    """The status for programs: a row for each path, and the parts of the lab as facts."""
+    processes = dict(status.processes)
+    nodes = [
+        {
+            "name": node.netns,
+            "registeredAs": node.name,
+            "addresses": [*map(str, node.addresses)],
+            "process": processes.get(node.netns, ""),
+            "namespace": folder.netns(node.netns),
+        }
+        for node in lab.nodes
+    ]
+    pods = [
+        {
+            "name": pod.name,
+            "node": pod.node,
+            "addresses": [*map(str, pod.addresses)],
+            "hostInterface": pod.host_interface,
+            "namespace": folder.netns(pod.name),
+        }
+        for pod in lab.pods
+    ]
+    facts = {
+        "name": lab.name,
+        "folder": folder.path,
+        "routing": lab.network.routing.value if lab.network is not None else None,
+        "nodes": nodes,
+        "pods": pods,
+        "problems": [*problems],
+    }
+    return path_table(status.results, facts)
+
+
+def path_lines(results: Iterable[PathResult]) -> list[str]:
+    """The table of paths, a row each."""
+    rows = (
+        (
+            result.path.source,
+            result.path.target,
+            result.path.relation.value,
+            str(result.path.family),
+            result.failure or "ok",
+            _NO_TIME if result.time_ms is None else f"{result.time_ms:.2f} ms",
+        )
+        for result in results
+    )
+    return format_columns(("FROM", "TO", "WHICH IS", "FAMILY", "RESULT", "TIME"), rows)
+
+
+def path_table(results: Iterable[PathResult], facts: Mapping[str, object]) -> Table:
+    """The same for programs, with the addresses, and with facts besides."""
+    members = ("from", "to", "relation", "family", "address", "reached", "failure", "timeMs")
+    return Table(members=members, rows=tuple(map(_path_row, results)), name="paths", facts=facts)
+
+
+def _path_row(result: PathResult) -> tuple[str | float | bool | None, ...]:
+    path = result.path
+    return (
+        path.source,
+        path.target,
+        path.relation.value,
+        str(path.family),
+        str(path.address),
+        not result.failure,
+        result.failure,
+        None if result.time_ms is None else round(result.time_ms, 3),
+    )
 
 
 def access_lines(lab: Lab, folder: LabFolder) -> list[str]:
     """Commands to look around in a lab by hand."""
     inside = isinstance(lab.store, OwnServers)
     store = " ".join(f"{name}={value}" for name, value in store_environment(lab.store, folder).items())
-    prefix = f"nsenter --net={folder.netns(NODE_NETNS)} env " if inside else ""
+    prefix = f"nsenter --net={folder.netns(lab.server_netns)} env " if inside else ""
     first, last = lab.pods[0], lab.pods[-1]
     address = last.addresses[-1] if last.addresses else ""
+    files = folder.node_files(first.node)
+    routes = [f"  netplugctl node routes --socket {files.node_socket}"] if lab.network is not None else []
     return [
         f"  nsenter --net={folder.netns(first.name)} ping -c 1 {address}",
         f"  {prefix}{store} netplugctl get ippools",
-        f"  less {folder.log_file}",
+        *routes,
+        f"  less {files.log_file}",
     ]
+
+
+def _join(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values)) or _NONE

@@ -18,11 +18,11 @@ from netplug_cli.lab.folder import LockedFolder, attached_pod
 from netplug_cli.lab.model import (
     CNI_VERSION,
     IFNAME,
-    NODE_NETNS,
     POD_NAMESPACE,
     Lab,
     LabError,
     LabFolder,
+    LabNode,
     LabPod,
     Namespaces,
     store_netconf_keys,
@@ -97,19 +97,20 @@ def plugin_environment(call: PluginCall) -> dict[str, str]:
     }
 
 
-def render_conflist(lab: Lab, folder: LabFolder) -> str:
-    """The text of the lab's configuration list."""
+def render_conflist(lab: Lab, node: LabNode, folder: LabFolder) -> str:
+    """The text of the configuration list of a node."""
+    files = folder.node_files(node.netns)
     netplug = {
         "type": "netplug",
         "capabilities": {"ips": True, "mac": True},
-        "nodename": lab.node_name,
-        "nodename_file": folder.nodename_file,
+        "nodename": node.name,
+        "nodename_file": files.nodename_file,
         **store_netconf_keys(lab.store, folder),
         "log_level": "INFO",
-        "log_file_path": folder.log_file,
-        "mtu_file": folder.mtu_file,
-        "ipam_lock_file": folder.ipam_lock_file,
-        "release_record_dir": folder.release_record_dir,
+        "log_file_path": files.log_file,
+        "mtu_file": files.mtu_file,
+        "ipam_lock_file": files.ipam_lock_file,
+        "release_record_dir": files.release_record_dir,
         "ipam": {"type": "netplug-ipam", "assign_ipv4": "true", "assign_ipv6": "true"},
     }
     return json.dumps({"cniVersion": CNI_VERSION, "name": lab.name, "plugins": [netplug]}, indent=2) + "\n"
@@ -160,11 +161,12 @@ class PluginFailed(LabError):
 
 @frozen(kw_only=True)
 class ContainerRuntime:
-    """Attaches and detaches the pods of one lab."""
+    """Attaches and detaches the pods of one node; ``netns`` is the name of the node's namespace."""
 
     namespaces: Namespaces
     conflist: Conflist
     locked: LockedFolder
+    netns: str
 
     def add(self, pod: LabPod) -> LabPod:
         """Run every plugin of the list, each with the result of the one before.
@@ -176,7 +178,7 @@ class ContainerRuntime:
         result = ""
         for position in range(len(self.conflist.plugins)):
             result = self._run(position, call, result)
-        return attached_pod(pod.name, result)
+        return attached_pod(pod, result)
 
     def delete(self, pod: LabPod) -> None:
         """Run every plugin in reverse order, each with the result of ADD if there is one.
@@ -195,13 +197,13 @@ class ContainerRuntime:
             pod=pod.name,
             netns=folder.netns(pod.name),
             bin_dir=folder.bin_dir,
-            node_socket=folder.node_socket,
+            node_socket=folder.node_files(self.netns).node_socket,
         )
 
     def _run(self, position: int, call: PluginCall, previous: str) -> str:
         plugin = str(self.conflist.plugins[position].get("type"))
         try:
-            with self.namespaces.enter(self.locked.folder.netns(NODE_NETNS)):
+            with self.namespaces.enter(self.locked.folder.netns(self.netns)):
                 done = subprocess.run(
                     [f"{call.bin_dir}/{plugin}"],
                     input=self.conflist.request(position, previous).encode(),
@@ -220,15 +222,15 @@ class ContainerRuntime:
         return done.stdout.decode("utf-8", "replace")
 
 
-def open_runtime(namespaces: Namespaces, locked: LockedFolder) -> ContainerRuntime:
-    """The runtime of a lab, with the configuration list in its folder.
+def open_runtime(namespaces: Namespaces, locked: LockedFolder, netns: str) -> ContainerRuntime:
+    """The runtime of the node with that namespace, with its configuration list.
 
     Raises:
         LabError: the file is not a configuration list.
     """
-    path = locked.folder.conflist_file
+    path = locked.folder.node_files(netns).conflist_file
     conflist = parse_conflist(read_file(path).decode(), path)
-    return ContainerRuntime(namespaces=namespaces, conflist=conflist, locked=locked)
+    return ContainerRuntime(namespaces=namespaces, conflist=conflist, locked=locked, netns=netns)
 
 
 def _error_text(stdout: bytes, stderr: bytes) -> str:

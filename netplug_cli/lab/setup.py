@@ -13,18 +13,21 @@ from attrs import evolve
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.lab.folder import LockedFolder, find_lab, lock_new_folder
 from netplug_cli.lab.model import (
-    NODE_ADDRESSES,
-    NODE_NETNS,
+    NODE_PORT,
+    SWITCH_NETNS,
     Lab,
     LabError,
     LabFolder,
+    LabNode,
     LabPlan,
     LabPod,
     OwnServers,
+    Routing,
     as_lab_errors,
     new_lab,
 )
-from netplug_cli.lab.processes import start_node_process
+from netplug_cli.lab.processes import start_node_process, wait_for_node_process
+from netplug_cli.lab.report import wait_until_connected
 from netplug_cli.lab.runtime import open_runtime, render_conflist
 from netplug_cli.lab.store_setup import make_pod_object, prepare_store, require_servers
 from netplug_cli.lab.teardown import LeftoverCheck, RemovalExtent, remove_lab, tear_down
@@ -92,27 +95,75 @@ def up(world: LabWorld, folder: LabFolder, plan: LabPlan, earlier_lab: EarlierLa
 def _create(world: LabWorld, locked: LockedFolder, lab: Lab) -> Lab:
     folder, progress = locked.folder, world.progress
     locked.write_lab(lab)
-    locked.make_subfolders()
+    locked.make_subfolders(lab)
     progress.info(f"folder {folder.path}")
-    with progress.activity(f"node {lab.node_name}"):
-        world.namespaces.make(folder.netns(NODE_NETNS))
-        world.namespaces.configure_node(folder.netns(NODE_NETNS), NODE_ADDRESSES)
-    progress.info(f"node {lab.node_name}: {_join(NODE_ADDRESSES)}; IPv4 and IPv6 forwarding on, in its namespace only")
+    if lab.network is None:
+        _make_only_node(world, folder, lab.nodes[0])
+    else:
+        _make_nodes(world, folder, lab)
     with progress.activity("plugin executables"):
         world.install(folder.bin_dir, progress.info)
-    replace_file(folder.conflist_file, render_conflist(lab, folder), OPEN_FILE_MODE)
-    progress.info(f"configuration {folder.conflist_file}")
+    for node in lab.nodes:
+        path = folder.node_files(node.netns).conflist_file
+        replace_file(path, render_conflist(lab, node, folder), OPEN_FILE_MODE)
+        progress.info(f"configuration {path}")
     for line in prepare_store(world, locked, lab):
         progress.info(line)
     if world.node_command:
-        with progress.activity("node process"):
-            process = start_node_process(world.namespaces, locked, world.node_command, world.session.clock)
-        progress.info(f"{process.name} runs on the node (process {process.pid})")
+        _start_node_processes(world, locked, lab)
     for pod in lab.pods:
         lab = _attach(world, locked, lab, pod)
+    if world.node_command and lab.network is not None and lab.network.routing is not Routing.NONE:
+        _wait_for_routes(world, folder, lab)
     lab = evolve(lab, is_complete=True)
     locked.write_lab(lab)
     return lab
+
+
+def _wait_for_routes(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
+    """Wait until the nodes know each other's blocks. A lab in which some pod is not reached is kept, to look at."""
+    with world.progress.activity("routes between the nodes"):
+        taken_s = wait_until_connected(world, folder, lab)
+    if taken_s is None:
+        world.progress.warn("not every pod reaches the others: netplugctl lab status says more")
+    else:
+        world.progress.info(f"every pod reaches every pod and node, {taken_s:.1f} s after the last was attached")
+
+
+def _make_only_node(world: LabWorld, folder: LabFolder, node: LabNode) -> None:
+    path = folder.netns(node.netns)
+    with world.progress.activity(f"node {node.name}"):
+        world.namespaces.make(path)
+        world.namespaces.configure_node(path, node.addresses)
+    forwarding = "IPv4 and IPv6 forwarding on, in its namespace only"
+    world.progress.info(f"node {node.name}: {_join(node.addresses)}; {forwarding}")
+
+
+def _make_nodes(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
+    switch = folder.netns(SWITCH_NETNS)
+    with world.progress.activity("switch"):
+        world.namespaces.make(switch)
+        world.namespaces.make_switch(switch)
+    world.progress.info("a switch between the nodes, in a namespace of its own")
+    for node in lab.nodes:
+        path = folder.netns(node.netns)
+        with world.progress.activity(f"node {node.name}"):
+            world.namespaces.make(path)
+            world.namespaces.configure_node(path, ())
+            world.namespaces.plug_in(path, NODE_PORT, switch, node.netns, node.switch_addresses)
+        world.progress.info(f"node {node.name}: {_join(node.addresses)} at {NODE_PORT}, which leads to the switch")
+
+
+def _start_node_processes(world: LabWorld, locked: LockedFolder, lab: Lab) -> None:
+    """Start the processes of all nodes at once, and wait for all of them."""
+    with world.progress.activity("node processes"):
+        started = [
+            (start_node_process(world.namespaces, locked, lab, node, world.node_command), node) for node in lab.nodes
+        ]
+        for process, node in started:
+            wait_for_node_process(process, lab, locked.folder.node_files(node.netns), world.session.clock)
+            where = "the node" if lab.network is None else node.name
+            world.progress.info(f"{process.name} runs on {where} (process {process.pid})")
 
 
 def _attach(world: LabWorld, locked: LockedFolder, lab: Lab, pod: LabPod) -> Lab:
@@ -122,12 +173,13 @@ def _attach(world: LabWorld, locked: LockedFolder, lab: Lab, pod: LabPod) -> Lab
         make_pod_object(world, folder, lab, pod)
         world.namespaces.make(folder.netns(pod.name))
         began = clock.monotonic()
-        attached = open_runtime(world.namespaces, locked).add(pod)
+        attached = open_runtime(world.namespaces, locked, pod.node).add(pod)
         taken_ms = (clock.monotonic() - began) * 1e3
     lab = lab.with_pod(attached)
     locked.write_lab(lab)
-    addresses = _join(attached.addresses)
-    world.progress.info(f"{pod.name} attached in {taken_ms:.0f} ms: {addresses} over {attached.host_interface}")
+    where = "" if lab.network is None else f" to {lab.node_of(pod).name}"
+    how = f"{_join(attached.addresses)} over {attached.host_interface}"
+    world.progress.info(f"{pod.name} attached{where} in {taken_ms:.0f} ms: {how}")
     return lab
 
 

@@ -16,7 +16,6 @@ from attrs import evolve, frozen
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import (
-    LAB_POOLS,
     POD_NAMESPACE,
     ExternalServers,
     Lab,
@@ -26,6 +25,7 @@ from netplug_cli.lab.model import (
     LabPool,
     LabStore,
     OwnServers,
+    Routing,
     SqliteStore,
     StoreKind,
     is_kubernetes,
@@ -35,12 +35,14 @@ from netplug_cli.lab.processes import (
     parse_server_address,
     require_etcd,
     start_relays,
+    start_server_relays,
     start_servers,
     wait_until_ready,
 )
 from netplug_cli.lab.world import LabWorld
 from netplug_core.flows.resources.read import find, read_utilization
 from netplug_core.flows.resources.write import create
+from netplug_core.ipam.model.block import Allocation
 from netplug_core.names import API_VERSION, LAB_LABEL
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping
@@ -186,7 +188,7 @@ def require_servers(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
             cluster.require_ready()
         return
     with world.open_store(lab, folder) as store:
-        find(store, [ippool_key(pool.name) for pool in LAB_POOLS], deadline=world.session.deadline())
+        find(store, [ippool_key(pool.name) for pool in lab.pools], deadline=world.session.deadline())
 
 
 def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[str]:
@@ -201,9 +203,14 @@ def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[s
             pass
         case OwnServers() as own:
             with world.progress.activity(" and ".join(["etcd", *(["kube-apiserver"] if own.apiserver else [])])):
-                started = start_servers(world.namespaces, locked, own)
+                started = start_servers(world.namespaces, locked, own, lab.server_netns)
                 _wait_for_servers(world, folder, lab, started)
-            yield from (f"{server.name} runs on the node (process {server.pid})" for server in started)
+            where = "on the node" if lab.network is None else "beside the switch"
+            yield from (f"{server.name} runs {where} (process {server.pid})" for server in started)
+            relays = start_server_relays(world.namespaces, locked, lab)
+            if relays:
+                numbers = ", ".join(str(relay.pid) for relay in relays)
+                yield f"{started[-1].name} is relayed to from each node (processes {numbers})"
         case ExternalServers(addresses=addresses):
             started = start_relays(world.namespaces, locked, lab.store)
             for server, (host, port) in zip(started, addresses, strict=True):
@@ -220,20 +227,26 @@ def make_pod_object(world: LabWorld, folder: LabFolder, lab: Lab, pod: LabPod) -
     """Make the object of a pod, where pods are objects of a cluster."""
     if is_kubernetes(lab.store):
         with world.open_lab_cluster(lab, folder) as cluster:
-            cluster.make_pod(POD_NAMESPACE, pod.name, node=lab.node_name)
+            cluster.make_pod(POD_NAMESPACE, pod.name, node=lab.node_of(pod).name)
 
 
 def count_held_addresses(world: LabWorld, folder: LabFolder, lab: Lab) -> int:
-    """How many addresses of the lab's pools are still held."""
+    """How many addresses of the lab's pools its pods still hold."""
     with world.open_store(lab, folder) as store:
         usage = read_utilization(store, deadline=world.session.deadline())
-    names = {pool.name for pool in LAB_POOLS}
-    return sum(pool.in_use for pool in usage if pool.name in names)
+    names = {pool.name for pool in lab.pools}
+    blocks = (block for pool in usage if pool.name in names for block in pool.blocks)
+    return sum(held.attribute.released_ns is None and _is_of_pod(held) for one in blocks for held in one.block.held())
+
+
+def _is_of_pod(held: Allocation) -> bool:
+    """Whether a pod holds an address, and not the tunnel of a node."""
+    return bool(held.attribute.owner_value("pod"))
 
 
 def _wait_for_servers(world: LabWorld, folder: LabFolder, lab: Lab, started: tuple[LabProcess, ...]) -> None:
     clock = world.session.clock
-    wait_until_ready(partial(require_etcd, world.namespaces, folder), started, clock)
+    wait_until_ready(partial(require_etcd, world.namespaces, folder, lab.server_netns), started, clock)
     if not is_kubernetes(lab.store):
         return
 
@@ -249,14 +262,16 @@ def _make_objects(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]
         count = cluster.install_definitions()
         if count:
             yield f"{count} definitions of custom objects installed"
-        cluster.make_node(lab.node_name)
+        for node in lab.nodes:
+            cluster.make_node(node.name)
         cluster.make_namespace(POD_NAMESPACE)
-    yield f"Node {lab.node_name} and Namespace {POD_NAMESPACE} made"
+    names = ", ".join(node.name for node in lab.nodes)
+    yield f"Node {names} and Namespace {POD_NAMESPACE} made"
 
 
 def _create_pools(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]:
     """Create the pools as ``netplugctl create -f`` does; the file stays in the folder for the person to read."""
-    documents = [_pool_document(pool, lab) for pool in LAB_POOLS]
+    documents = [_pool_document(pool, lab) for pool in lab.pools]
     replace_file(folder.pools_file, "---\n".join(map(world.render_yaml, documents)), OPEN_FILE_MODE)
     session = world.session
     with world.open_store(lab, folder) as store:
@@ -267,9 +282,12 @@ def _create_pools(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]
 
 
 def _pool_document(pool: LabPool, lab: Lab) -> dict[str, object]:
+    mode = {}
+    if lab.network is not None:
+        mode = {"vxlanMode": "Always" if lab.network.routing is Routing.VXLAN else "Never"}
     return {
         "apiVersion": API_VERSION,
         "kind": "IPPool",
         "metadata": {"name": pool.name, "labels": {LAB_LABEL: lab.uid}},
-        "spec": {"cidr": str(pool.prefix), "blockSize": pool.block_length},
+        "spec": {"cidr": str(pool.prefix), "blockSize": pool.block_length, **mode},
     }

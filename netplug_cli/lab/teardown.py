@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from netplug_cli.lab.folder import LockedFolder, LockMode, find_lab, is_present, lock_folder
 from netplug_cli.lab.model import (
     IFNAME,
-    NODE_NETNS,
+    NODE_PORT,
     POD_NAMESPACE,
     ExternalServers,
     Lab,
@@ -39,6 +39,9 @@ from netplug_core.workload.endpoint import WorkloadIdentity, endpoint_delete
 __all__ = [
     "LeftoverCheck", "Removal", "RemovalExtent", "down", "remove_from_external_servers", "remove_lab", "tear_down",
 ]  # fmt: skip
+
+
+_TUNNELS = ".netplug"  # what the names of tunnel devices end in
 
 
 # --- external cleanup ------------------------------------------------------------------------------------------------
@@ -96,13 +99,14 @@ def _release_addresses(world: LabWorld, store: Datastore, lab: Lab) -> None:
             released = ipam.release(request, endpoint_delete(workload), deadline=world.session.deadline())
             if released.addresses:
                 world.progress.info(f"{pod.name}: released {', '.join(map(str, released.addresses))}")
-    relinquish_node(store, lab.node_name, Emptiness.NOT_REQUIRED, pace=world.session.pace())
+    for node in lab.nodes:
+        relinquish_node(store, node.name, Emptiness.NOT_REQUIRED, pace=world.session.pace())
 
 
 def _pod_identity(lab: Lab, pod: LabPod) -> WorkloadIdentity:
     """The workload that a pod is to the plugins, from the input that ``conflist`` makes."""
     return WorkloadIdentity(
-        node=lab.node_name,
+        node=lab.node_of(pod).name,
         network=lab.name,
         container_id=pod.name,
         interface=IFNAME,
@@ -177,8 +181,12 @@ def tear_down(world: LabWorld, locked: LockedFolder, lab: Lab, leftover_check: L
     problems: tuple[str, ...] = ()
     folder = locked.folder
     pinned = world.namespaces.find_below(folder.netns_dir)
-    attached = tuple(pod for pod in lab.pods if pod.is_attached or os.path.exists(folder.netns(pod.name)))
-    if folder.netns(NODE_NETNS) in pinned and attached:
+    attached = tuple(
+        pod
+        for pod in lab.pods
+        if (pod.is_attached or os.path.exists(folder.netns(pod.name))) and folder.netns(pod.node) in pinned
+    )
+    if attached:
         problems = tuple(_detach(world, locked, attached)) or tuple(_leftovers(world, folder, lab, leftover_check))
     for path in pinned:
         world.namespaces.remove(path)
@@ -198,11 +206,10 @@ def tear_down(world: LabWorld, locked: LockedFolder, lab: Lab, leftover_check: L
 
 
 def _detach(world: LabWorld, locked: LockedFolder, pods: tuple[LabPod, ...]) -> Iterator[str]:
-    runtime = open_runtime(world.namespaces, locked)
     for pod in pods:
         try:
             with world.progress.activity(f"{pod.name}: DEL"):
-                runtime.delete(pod)
+                open_runtime(world.namespaces, locked, pod.node).delete(pod)
         except PluginFailed as error:
             yield str(error)
         else:
@@ -211,13 +218,13 @@ def _detach(world: LabWorld, locked: LockedFolder, pods: tuple[LabPod, ...]) -> 
 
 def _leftovers(world: LabWorld, folder: LabFolder, lab: Lab, leftover_check: LeftoverCheck) -> Iterator[str]:
     """What the plugins should have removed and have not, a sentence each."""
-    links = world.namespaces.interfaces(folder.netns(NODE_NETNS))
+    links, nodes = _pod_interfaces(world, folder, lab), "the node" if lab.network is None else "any node"
     if links:
-        yield f"interfaces left on the node: {_join(links)}"
+        yield f"interfaces left on {nodes}: {_join(links)}"
     # On external servers, the removal of the pools reports addresses that are still held.
     if leftover_check is LeftoverCheck.INTERFACES or isinstance(lab.store, ExternalServers):
         if not links:
-            world.progress.info("no interface is left on the node")
+            world.progress.info(f"no interface is left on {nodes}")
         return
     try:
         held = count_held_addresses(world, folder, lab)
@@ -227,7 +234,15 @@ def _leftovers(world: LabWorld, folder: LabFolder, lab: Lab, leftover_check: Lef
     if held:
         yield f"addresses still held in the lab's pools: {held}"
     elif not links:
-        world.progress.info("no address is held, no interface is left on the node")
+        world.progress.info(f"no address is held, no interface is left on {nodes}")
+
+
+def _pod_interfaces(world: LabWorld, folder: LabFolder, lab: Lab) -> tuple[str, ...]:
+    """The interfaces of the nodes without those that connect nodes."""
+    pinned = world.namespaces.find_below(folder.netns_dir)
+    paths = (folder.netns(node.netns) for node in lab.nodes)
+    names = (name for path in paths if path in pinned for name in world.namespaces.interfaces(path))
+    return tuple(name for name in names if name != NODE_PORT and not name.endswith(_TUNNELS))
 
 
 def _join(values: tuple[object, ...]) -> str:

@@ -8,13 +8,24 @@ from typing import Protocol
 
 from attrs import frozen
 
-from netplug_cli.lab.model import NODE_NETNS, Lab, LabFolder, Namespaces, OwnServers, store_environment
+from netplug_cli.lab.model import Lab, LabFolder, Namespaces, OwnServers, store_environment
+from netplug_cli.node_status import NodeStatus
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["ClusterObjects", "LabWorld", "Progress", "ToolSession"]
+__all__ = ["ClusterObjects", "LabWorld", "Progress", "Table", "ToolSession"]
+
+
+@frozen(kw_only=True)
+class Table:
+    """Rows for programs: the ``members`` of each, the member ``name`` that has them, and other members as ``facts``."""
+
+    members: tuple[str, ...]
+    rows: tuple[tuple[str | float | bool | None, ...], ...]
+    name: str
+    facts: Mapping[str, object]
 
 
 class ClusterObjects(Protocol):
@@ -109,8 +120,9 @@ class LabWorld:
     ``node_command`` is the program of the node process with its first arguments; without one, the executables serve
     every call by themselves. ``open_ipam`` opens the IPAM of a datastore. ``open_cluster`` opens the API server that
     settings lead to, for the lab with that uid. ``server_addresses`` returns host and port of each server that settings
-    name. ``usage_lines`` renders the pools, the blocks and the addresses of a datastore; ``render_yaml`` renders a
-    value as YAML.
+    name. ``ask_node`` asks the node process whose socket for calls is at a path. ``usage_lines`` renders the pools, the
+    blocks and the addresses of a datastore; ``render_yaml`` renders a value as YAML, and ``render_table`` a table in
+    the format of that name.
     """
 
     namespaces: Namespaces
@@ -120,8 +132,10 @@ class LabWorld:
     open_ipam: Callable[[Datastore], AbstractContextManager[IPAM]]
     open_cluster: Callable[[DatastoreSettings, str], AbstractContextManager[ClusterObjects]]
     server_addresses: Callable[[DatastoreSettings], tuple[tuple[str, int], ...]]
+    ask_node: Callable[[str], NodeStatus]
     usage_lines: Callable[[Datastore, Deadline], Iterable[str]]
     render_yaml: Callable[[object], str]
+    render_table: Callable[[Table, str], str]
     progress: Progress
 
     @contextmanager
@@ -140,9 +154,9 @@ class LabWorld:
 
     @contextmanager
     def _in_server_namespace(self, lab: Lab, folder: LabFolder) -> Iterator[None]:
-        """Enter the node's namespace if the lab has servers of its own: they can be reached only from there."""
+        """Enter the namespace of the lab's own servers, if it has such: they can be reached only from there."""
         if not isinstance(lab.store, OwnServers):
             yield
             return
-        with self.namespaces.enter(folder.netns(NODE_NETNS)):
+        with self.namespaces.enter(folder.netns(lab.server_netns)):
             yield

@@ -1,4 +1,4 @@
-"""Composition root of ``netplugctl lab``: the only module in which the lab and the tool meet."""
+"""Composition root of ``netplugctl lab`` and ``connectivity``: the only module in which the lab and the tool meet."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import click
 from netplug_backends.host.machine import SystemClock
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.session import session_of
-from netplug_cli.ctl.tables import usage_lines
-from netplug_cli.lab.commands import make_group
+from netplug_cli.ctl.tables import Cell, Column, Report, ReportFormat, usage_lines
+from netplug_cli.lab.commands import make_connectivity_group, make_group
 from netplug_cli.lab.report import make_progress
-from netplug_cli.lab.world import LabWorld
+from netplug_cli.lab.world import LabWorld, Table
+from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -28,7 +29,7 @@ from netplug_core.settings.model import DatastoreSettings
 if TYPE_CHECKING:
     from netplug_backends.kubernetes.lab import LabCluster
 
-__all__ = ["lab", "server_addresses"]
+__all__ = ["connectivity", "lab", "server_addresses"]
 
 
 def server_addresses(settings: DatastoreSettings) -> tuple[tuple[str, int], ...]:
@@ -58,8 +59,10 @@ def _make_world(context: click.Context) -> LabWorld:
         open_ipam=_open_ipam,
         open_cluster=_open_cluster,
         server_addresses=server_addresses,
+        ask_node=_ask_node,
         usage_lines=_usage_lines,
         render_yaml=render_yaml,
+        render_table=_render_table,
         progress=make_progress(sys.stdout.isatty()),
     )
 
@@ -79,5 +82,18 @@ def _usage_lines(store: Datastore, deadline: Deadline) -> Iterable[str]:
     return usage_lines(read_utilization(store, deadline=deadline), shows_blocks=True)
 
 
+def _ask_node(path: str) -> NodeStatus:
+    from netplug_cli.ctl.commands.node import ask_node
+
+    return ask_node(path)
+
+
+def _render_table(table: Table, output: str) -> str:
+    columns = tuple(Column(member.upper(), member) for member in table.members)
+    rows = tuple(tuple(Cell(value, str(value)) for value in row) for row in table.rows)
+    return Report(columns, rows, name=table.name, facts=table.facts, shown=()).render(ReportFormat(output))
+
+
+connectivity = make_connectivity_group(_make_world)
 lab = make_group(_make_world)
-"""The command group, under the name that the table of ``netplugctl``'s commands has."""
+"""The command groups, under the names that the table of ``netplugctl``'s commands has."""

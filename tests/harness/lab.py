@@ -14,8 +14,9 @@ from netplug_cli.ctl.session import Session
 from netplug_cli.ctl.tables import usage_lines
 from netplug_cli.lab.model import LabFolder
 from netplug_cli.lab.world import LabWorld
+from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring.lab import server_addresses
-from netplug_core.addressing import Address, Family
+from netplug_core.addressing import Address, Family, InterfaceAddress
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import DataplaneError, Unavailable
@@ -63,6 +64,8 @@ class FakeNamespaces:
 
     made: list[str] = Factory(list)
     forwarding: dict[str, tuple[Address, ...]] = Factory(dict)
+    switches: list[str] = Factory(list)
+    plugged: dict[str, tuple[str, str, str, tuple[InterfaceAddress, ...]]] = Factory(dict)
     remaining_interfaces: tuple[str, ...] = ()
     entered: list[str] = Factory(list)
     failing_suffix: str = ""
@@ -76,6 +79,8 @@ class FakeNamespaces:
 
     def remove(self, path: str) -> None:
         self.made.remove(path)
+        self.switches = [each for each in self.switches if each != path]
+        self.plugged.pop(path, None)
         Path(path).unlink()
 
     def find_below(self, folder: str) -> tuple[str, ...]:
@@ -84,6 +89,17 @@ class FakeNamespaces:
     def configure_node(self, path: str, addresses: Iterable[Address]) -> None:
         assert path in self.made
         self.forwarding[path] = tuple(addresses)
+
+    def make_switch(self, path: str) -> None:
+        assert path in self.made
+        assert path not in self.switches
+        self.switches.append(path)
+
+    def plug_in(self, path: str, interface: str, switch: str, port: str, addresses: Iterable[InterfaceAddress]) -> None:
+        assert path in self.made
+        assert switch in self.switches
+        assert path not in self.plugged
+        self.plugged[path] = interface, switch, port, tuple(addresses)
 
     def interfaces(self, path: str) -> tuple[str, ...]:
         assert path in self.made
@@ -174,6 +190,7 @@ class LabHarness:
     store: MemoryDatastore = field(init=False)
     is_store_unavailable: bool = False
     node_command: tuple[str, ...] = ()
+    statuses: dict[str, NodeStatus] = Factory(dict)
     uid: str = "00000000-0000-4000-8000-000000000001"
 
     def __attrs_post_init__(self) -> None:
@@ -220,9 +237,17 @@ class LabHarness:
             usage_lines=lambda store, deadline: usage_lines(
                 read_utilization(store, deadline=deadline), shows_blocks=True
             ),
+            ask_node=self.ask_node,
             render_yaml=render_yaml,
+            render_table=lambda table, output: f"{output}: {len(table.rows)} {table.name}",
             progress=self.progress,
         )
+
+    def ask_node(self, path: str) -> NodeStatus:
+        found = self.statuses.get(path)
+        if found is None:
+            raise Unavailable("the node process", "connection refused")
+        return found
 
     @contextmanager
     def open_store(self, settings: DatastoreSettings) -> Iterator[Datastore]:

@@ -181,6 +181,7 @@ ELSEWHERE = {
     "install render": "tests/unit/netplug_cli/ctl/commands/test_installation.py",
     "install status": "tests/integration/test_install_cluster.py",
     "install validate": "tests/unit/netplug_cli/ctl/commands/test_installation.py",
+    "connectivity test": "tests/integration/test_lab_nodes.py",
     "lab down": "tests/integration/test_lab.py",
     "lab status": "tests/integration/test_lab.py",
     "lab up": "tests/integration/test_lab.py",

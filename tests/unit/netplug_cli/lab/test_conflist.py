@@ -23,7 +23,7 @@ from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
     lab, folder = new_lab(LabPlan(name="lab", pod_count=1), uid="u"), LabFolder("/run/netplug-lab")
-    conflist = parse_conflist(render_conflist(lab, folder), "conflist")
+    conflist = parse_conflist(render_conflist(lab, lab.nodes[0], folder), "conflist")
     netconf = load(json.loads(conflist.request(0, "")), Plugin.MAIN, LoadPurpose.SETUP)
     assert netconf.unsupported is None
     assert netconf.nodename == "lab-node"
@@ -59,7 +59,7 @@ def test_the_plugin_gets_the_labs_servers_as_netplugctl_does(store: LabStore, ex
     """Both ways of saying it come to the same settings."""
     folder = LabFolder("/lab")
     lab = new_lab(LabPlan(name="lab", pod_count=1, store=store), uid="u")
-    conflist = parse_conflist(render_conflist(lab, folder), "conflist")
+    conflist = parse_conflist(render_conflist(lab, lab.nodes[0], folder), "conflist")
     assert dict(conflist.plugins[0]).items() >= {"datastore_type": store.kind.value, **expected}.items()
     netconf = load(json.loads(conflist.request(0, "")), Plugin.MAIN, LoadPurpose.SETUP)
     assert netconf.unsupported is None

@@ -115,7 +115,7 @@ def test_the_plugins_ask_the_labs_own_node_process(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("ETCD_ENDPOINTS", "http://production:2379")
     harness = LabHarness(tmp_path, clock=SleepingClock(), node_command=(sys.executable, "-c", LISTENER))
     made(harness)
-    socket_path = Path(harness.folder.node_socket)
+    socket_path = Path(harness.folder.node_files().node_socket)
     assert socket_path.is_socket()
     assert "ETCD_ENDPOINTS" not in Path(f"{socket_path}.variables").read_text()
     assert any(line.startswith("netplug-node runs on the node (process ") for line in harness.progress.lines)

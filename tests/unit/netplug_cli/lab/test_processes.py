@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.lab.folder import LockedFolder, lock_new_folder
-from netplug_cli.lab.model import LabError, LabFolder
+from netplug_cli.lab.model import LabError, LabFolder, LabPlan, new_lab
 from netplug_cli.lab.processes import kill_all, list_ended, start_process, wait_until_ready
 from netplug_core.testing.clock import ManualClock
 from tests.harness.umask import UMASKS, modes_below, under_umask
 
+LAB = new_lab(LabPlan(name="lab", pod_count=1), uid="u")
 WAITS = "import signal; signal.pause()"
 
 
@@ -22,7 +23,7 @@ WAITS = "import signal; signal.pause()"
 def held(tmp_path: Path) -> Iterator[LockedFolder]:
     folder = LabFolder(str(tmp_path / "lab"))
     with lock_new_folder(folder, clock=ManualClock(), report=print) as opened:
-        opened.make_subfolders()
+        opened.make_subfolders(LAB)
         yield opened
         kill_all(folder)
 
@@ -50,7 +51,7 @@ def test_what_was_started_is_found_and_ended(held: LockedFolder) -> None:
 @pytest.mark.parametrize("umask", UMASKS)
 def test_a_process_makes_files_that_only_its_user_may_write(tmp_path: Path, umask: int) -> None:
     with under_umask(umask), lock_new_folder(LabFolder(f"{tmp_path}/lab"), clock=ManualClock(), report=print) as held:
-        held.make_subfolders()
+        held.make_subfolders(LAB)
         waiting(held, "a")
         modes = modes_below(tmp_path)
         kill_all(held.folder)

@@ -23,7 +23,7 @@ START = '{"name": "x", "uid": "u", "store": {"datastore": "sqlite"},'
 
 
 def test_a_record_is_read_back_as_it_was_written() -> None:
-    attached = attached_pod("pod-1", json.dumps(ADD_OUTPUT))
+    attached = attached_pod(LabPod(name="pod-1"), json.dumps(ADD_OUTPUT))
     lab = Lab(name="lab", uid="u", pods=(attached, LabPod(name="pod-2")), is_complete=True)
     again = parse_lab(render_lab(lab), "lab.json")
     assert again == lab
@@ -55,7 +55,7 @@ def test_a_planned_lab_has_no_addresses() -> None:
     lab = parse_lab(render_lab(new_lab(LabPlan(name="lab", pod_count=2), uid="u")), "lab.json")
     assert lab == new_lab(LabPlan(name="lab", pod_count=2), uid="u")
     assert [(pod.addresses, pod.host_interface) for pod in lab.pods] == [((), ""), ((), "")]
-    assert lab.node_name == "lab-node"
+    assert [node.name for node in lab.nodes] == ["lab-node"]
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_what_is_no_record(text: str, message: str) -> None:
 @pytest.mark.parametrize("answer", ["", "no JSON", "[]", '{"cniVersion": "9.9.9"}'])
 def test_what_is_no_answer(answer: str) -> None:
     with pytest.raises(LabError, match="pod-1: the plugin's answer is no result: "):
-        attached_pod("pod-1", answer)
+        attached_pod(LabPod(name="pod-1"), answer)

@@ -1,0 +1,245 @@
+"""A lab of several nodes as a person has it: pods of different nodes reach each other, and nothing is left."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.bird import find_bird
+from tests.harness.local_stores import IS_DEEP
+from tests.harness.node import NetnsNode, missing_requirement, open_node
+from tests.harness.waiting import is_eventually, wait_until
+from tests.integration.test_lab import (
+    CTL,
+    FOLDER,
+    choose_victims,
+    environment,
+    everything,
+    killed_at,
+    lab,
+    on,
+    what_shows,
+)
+
+pytestmark = pytest.mark.netns
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[NetnsNode]:
+    """A machine of the test's own, with a /run of its own."""
+    reason = missing_requirement()
+    if reason:
+        pytest.skip(reason)
+    with open_node(str(tmp_path)) as opened:
+        yield opened
+
+
+def paths(machine: NetnsNode) -> list[dict[str, str]]:
+    """What ``lab status`` says of each path."""
+    return list(csv.DictReader(lab(machine, "status", "-o", "csv").stdout.splitlines()))
+
+
+def broken(machine: NetnsNode) -> set[str]:
+    """The relations on which some path does not work."""
+    return {path["relation"] for path in paths(machine) if path["reached"] != "true"}
+
+
+@pytest.mark.parametrize("routing", ["vxlan", "bgp"])
+def test_pods_of_all_nodes_reach_each_other(machine: NetnsNode, routing: str) -> None:
+    if routing == "bgp":
+        find_bird()
+    before = everything(machine)
+    made = lab(machine, "up", "--nodes", "3", "--routing", routing)
+    assert (made.returncode, made.stderr) == (0, ""), made
+    assert "every pod reaches every pod and node" in made.stdout
+    shown = lab(machine, "status")
+    assert (shown.returncode, shown.stderr) == (0, ""), shown
+    assert shown.stdout.startswith(f"Lab lab in {FOLDER}: 3 nodes, routing {routing}, 6 pods\n")
+    assert len(re.findall(r"^node-\d +lab-node-\d +10\.98\.1\.\d, \S+ +ready ", shown.stdout, re.MULTILINE)) == 3
+    assert shown.stdout.endswith("All 144 ways work.\n")
+    found = json.loads(lab(machine, "status", "-o", "json").stdout)
+    assert (found["routing"], len(found["nodes"]), len(found["paths"]), found["problems"]) == (routing, 3, 144, [])
+    for address in found["pods"][1]["addresses"]:  # of another node; and ping says it too
+        machine.run("nsenter", f"--net={FOLDER}/netns/pod-1", "ping", "-n", "-c", "1", "-W", "2", address)
+
+    # What it says about looking around is true.
+    asking = next(line for line in made.stdout.splitlines() if "node routes" in line)
+    routes = machine.run(*CTL, *asking.split()[1:], env=environment())
+    assert "10.98." in routes
+
+    removed = lab(machine, "down")
+    assert (removed.returncode, removed.stderr) == (0, ""), removed
+    assert "no address is held, no interface is left on any node\n" in removed.stdout
+    assert everything(machine) == before
+
+
+def test_without_routing_nothing_crosses_nodes_and_that_is_said(machine: NetnsNode) -> None:
+    before = everything(machine)
+    made = lab(machine, "up", "--nodes", "2", "--routing", "none")
+    assert made.returncode == 0, made
+    shown = lab(machine, "status")
+    assert shown.returncode == 1
+    assert shown.stderr.startswith("netplugctl: the lab was made with --routing none: nothing carries packets of pods")
+    assert {path["relation"] for path in paths(machine) if path["reached"] == "true"} == {
+        "pod of the same node", "its own node", "another node",
+    }  # fmt: skip
+    assert {
+        path["from"][:3] for path in paths(machine) if path["relation"] == "another node" and not path["failure"]
+    } == {"nod"}
+    assert broken(machine) == {"pod of another node", "another node"}
+    assert lab(machine, "down").returncode == 0
+    assert everything(machine) == before
+
+
+@pytest.mark.etcd
+@pytest.mark.parametrize(
+    "datastore", ["etcdv3", *([pytest.param("kubernetes", marks=pytest.mark.apiserver)] if IS_DEEP else [])]
+)
+def test_the_servers_of_the_lab_serve_all_nodes(machine: NetnsNode, tmp_path: Path, datastore: str) -> None:
+    before, options = everything(machine), on(datastore, tmp_path)
+    made = lab(machine, "up", "--nodes", "2", *options)
+    assert (made.returncode, made.stderr) == (0, ""), made
+    assert lab(machine, "status").stdout.endswith("All 60 ways work.\n")
+    asking = next(line for line in made.stdout.splitlines() if line.endswith("netplugctl get ippools"))
+    asked = asking.strip().removesuffix("netplugctl get ippools").split()
+    assert "10.98.64.0/18" in machine.run(*asked, *CTL, "get", "ippools", env=environment())
+    again = lab(machine, "up", "--nodes", "1", "--replace", *options)
+    assert (again.returncode, again.stderr) == (0, ""), again
+    removed = lab(machine, "down")
+    assert (removed.returncode, removed.stderr) == (0, ""), removed
+    assert everything(machine) == before
+
+
+def test_a_node_process_that_died_is_named_with_its_log_and_what_it_made_goes_on(machine: NetnsNode) -> None:
+    before = everything(machine)
+    assert lab(machine, "up", "--nodes", "2").returncode == 0
+    machine.run("sh", "-c", f"kill -9 $(cat {FOLDER}/run/netplug-node-2.pid)")
+    log = f"{FOLDER}/log/netplug-node-2.log"
+    said = f"netplug-node-2: it is not running any more; its log is {log}"
+    wait_until(lambda: said in lab(machine, "status").stderr, "it has ended")
+    shown = lab(machine, "status")
+    assert (shown.returncode, shown.stderr) == (1, f"netplugctl: {said}\n")
+    assert re.search(r"^node-2 .* ended ", shown.stdout, re.MULTILINE)
+    assert broken(machine) == set(), "routes and tunnels stay"
+    assert "the node process serves" in machine.run("cat", log)
+    assert lab(machine, "down").returncode == 0
+    assert everything(machine) == before
+
+
+def test_a_tunnel_that_is_gone_is_seen(machine: NetnsNode) -> None:
+    assert lab(machine, "up", "--nodes", "2").returncode == 0
+    machine.run("sh", "-c", f"kill -9 $(cat {FOLDER}/run/netplug-node-2.pid)")  # nobody repairs it
+    machine.run("nsenter", f"--net={FOLDER}/netns/node-2", "ip", "link", "delete", "vxlan.netplug")
+    shown = lab(machine, "status")
+    assert shown.returncode == 1
+    assert "netplugctl: pod of another node: nothing answers over IPv4, on 12 paths\n" in shown.stderr
+    assert "over IPv6, on" not in shown.stderr
+    assert lab(machine, "down").returncode == 0
+
+
+def test_without_bird_it_says_what_to_install(machine: NetnsNode) -> None:
+    found = find_bird()
+    before = everything(machine)
+    machine.run("mount", "-n", "--bind", "/dev/null", found)  # in the mount namespace of this machine only
+    refused = lab(machine, "up", "--nodes", "2", "--routing", "bgp")
+    machine.run("umount", "-n", found)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("netplugctl: --routing bgp needs BIRD 2, and this machine has no program bird")
+    assert everything(machine) == before
+
+
+def test_two_labs_of_nodes_do_not_see_each_other(machine: NetnsNode) -> None:
+    before = everything(machine)
+    for name in ("one", "two"):
+        made = lab(machine, "up", "--nodes", "2", "--pods", "2", "--name", name)
+        assert made.returncode == 0, made
+    forgotten = lab(machine, "status")
+    assert forgotten.stderr.endswith("netplugctl lab up makes one (others of yours: --name one, --name two)\n")
+    assert "(others of yours: --name one, --name two)" in lab(machine, "down").stdout
+    assert lab(machine, "down", "--name", "one").returncode == 0
+    assert lab(machine, "status", "--name", "two").stdout.endswith("All 24 ways work.\n")
+    assert lab(machine, "down", "--name", "two").returncode == 0
+    assert everything(machine) == before
+
+
+def test_ctrl_c_in_the_middle_removes_what_there_is(machine: NetnsNode, tmp_path: Path) -> None:
+    """At the first pod, when switch, nodes and node processes are there; bird of bgp too, which is a daemon."""
+    find_bird()
+    before, out = everything(machine), tmp_path / "out"
+    command = " ".join((*CTL, "lab", "up", "--nodes", "2", "--routing", "bgp"))
+    variables = [f"{name}={value}" for name, value in environment().items()]
+    started = machine.start_process("env", *variables, "sh", "-c", f"exec {command} >{out} 2>&1")
+    wait_until(lambda: out.exists() and "pod-1 attached" in out.read_text(), "the first pod is attached")
+    started.send_signal(signal.SIGINT)
+    assert started.wait(60) == 1
+    said = out.read_text()
+    assert "netplugctl: the lab could not be made: removing what there is of it\n" in said
+    assert said.endswith("netplugctl: interrupted\n")
+    assert everything(machine) == before
+
+
+@pytest.mark.parametrize("routing", ["vxlan", "bgp"])
+def test_killed_in_the_middle_it_is_removed_by_down(machine: NetnsNode, tmp_path: Path, routing: str) -> None:
+    """After a third of the kinds of effects, by night after all of them."""
+    if routing == "bgp":
+        find_bird()
+    before, quick, log = everything(machine), what_shows(machine), tmp_path / "effects"
+    up = ("up", "--nodes", "2", "--pods", "2", "--routing", routing)
+    numbers = choose_victims(killed_at(machine, 0, log, *up))
+    assert lab(machine, "down").returncode == 0
+    step = 1 if IS_DEEP else 15
+    for number in numbers[step // 2 :: step]:
+        killed_at(machine, number, log, *up)
+        removed = lab(machine, "down")
+        assert removed.returncode == 0, (number, removed)
+        assert what_shows(machine) == quick, log.read_text().splitlines()[-1]
+    assert everything(machine) == before
+
+
+def test_a_bgp_daemon_that_is_killed_comes_back(machine: NetnsNode) -> None:
+    find_bird()
+    before = everything(machine)
+    assert lab(machine, "up", "--nodes", "2", "--routing", "bgp").returncode == 0
+    machine.run("sh", "-c", f"kill -9 $(cat {FOLDER}/run/node-2/bird/bird.pid)")
+    assert is_eventually(lambda: lab(machine, "status").returncode == 0)
+    assert lab(machine, "down").returncode == 0
+    assert everything(machine) == before
+
+
+def test_connectivity_from_each_pod_to_pods_and_nodes(machine: NetnsNode) -> None:
+    """Pods of the same node and of another one, and both nodes; a path that is cut is a row, and the exit status."""
+    assert lab(machine, "up", "--nodes", "2").returncode == 0
+    tested = connectivity(machine)
+    assert (tested.returncode, tested.stderr) == (0, ""), tested
+    rows = tested.stdout.splitlines()
+    assert rows[0].split() == ["FROM", "TO", "WHICH", "IS", "FAMILY", "RESULT", "TIME"]
+    assert re.fullmatch(r"pod-1 +pod-2 +pod of another node +IPv6 +ok +\d+\.\d\d ms", rows[6])
+    assert rows[-1] == "All 40 paths work."
+    found = json.loads(connectivity(machine, "-o", "json").stdout)["paths"]
+    assert {(path["from"], path["relation"]) for path in found if path["to"] == "pod-1"} == {
+        ("pod-2", "pod of another node"),
+        ("pod-3", "pod of the same node"),
+        ("pod-4", "pod of another node"),
+    }
+    assert all(path["reached"] and path["timeMs"] > 0 for path in found)
+
+    machine.run("nsenter", f"--net={FOLDER}/netns/pod-1", "ip", "-6", "route", "flush", "default")
+    cut = connectivity(machine, "-o", "yaml")
+    assert (cut.returncode, cut.stdout.count("reached: false")) == (1, 8)
+    assert connectivity(machine).stdout.endswith("8 of 40 paths do not work.\n")
+    assert lab(machine, "down").returncode == 0
+    gone = connectivity(machine)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "no lab is up in" in gone.stderr
+
+
+def connectivity(machine: NetnsNode, *argv: str) -> subprocess.CompletedProcess[str]:
+    """One command line of ``netplugctl connectivity test``."""
+    return machine.run_unchecked(*CTL, "connectivity", "test", *argv, env=environment())
