@@ -42,7 +42,7 @@ help:                   ## this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
 
 # The servers of the other datastores come with what development takes.
-demo:                   ## a node and pods with real addresses, shown and taken down again; DATASTORE=etcdv3, kubernetes; KEEP=1 leaves it up
+demo:                   ## two nodes whose pods reach each other, shown and taken down again; DATASTORE=etcdv3, kubernetes; KEEP=1 leaves it up
 	@tools/prepare $(if $(filter-out sqlite,$(DATASTORE)),dev,demo)
 	@DATASTORE=$(DATASTORE) tools/demo
 

@@ -52,7 +52,7 @@ def test_the_newest_api_server_is_taken_also_from_a_folder_that_is_a_link(checko
 
 @pytest.mark.parametrize(
     "keep, commands",
-    [("", ["lab up", "lab status", "lab down"]), ("1", ["lab up", "lab status"])],
+    [("", ["lab up --nodes 2", "lab status", "lab down"]), ("1", ["lab up --nodes 2", "lab status"])],
 )
 def test_the_lab_is_taken_down_unless_it_is_to_be_kept(checkout: Path, keep: str, commands: list[str]) -> None:
     """With programs that only say what they are called with: as root, in namespaces that can be made."""
