@@ -70,7 +70,8 @@ __all__ = ["KubernetesDatastore"]
 _MAX_SINGLE_READS = 2 * ADDRESSES_PER_COMMIT
 _IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
 _LASTING_NAMESPACE = "kube-system"  # every cluster has it as long as it exists
-_VIEW_KINDS = ("Namespace", "Node", "Pod", "Profile", "WorkloadEndpoint")
+_FACT_KINDS = ("KubernetesNetworkPolicy", "Namespace", "Pod", "ServiceAccount")
+_VIEW_KINDS = (*_FACT_KINDS, "Node", "Profile", "WorkloadEndpoint")
 
 
 @define(eq=False, repr=False)
@@ -316,7 +317,7 @@ class KubernetesDatastore:
             from netplug_backends.kubernetes.kinds.nodes import NodeStore, PodAddressSource
 
             return NodeStore(self._client, PodAddressSource.POD_CIDR if self._uses_pod_cidr else PodAddressSource.POOLS)
-        if kind.name in ("Namespace", "Pod"):
+        if kind.name in _FACT_KINDS:
             from netplug_backends.kubernetes.kinds.profiles import FactStore
 
             return FactStore(self._client)

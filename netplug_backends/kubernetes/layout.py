@@ -29,6 +29,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Malformed, ValueCondition
 from netplug_core.resources import codec
+from netplug_core.resources.kinds import plural_of
 
 if TYPE_CHECKING:
     from netplug_core.resources.ippool import IPPool
@@ -56,6 +57,11 @@ class KindMapping(Protocol):
     @property
     def object_kind(self) -> Mapping[CrdMode, str]:
         """The objects' ``kind``."""
+        ...
+
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether the objects are in namespaces. The first segment of a path is the namespace then."""
         ...
 
     @property
@@ -146,6 +152,10 @@ class _IpamKindMapping:
     @property
     def object_kind(self) -> Mapping[CrdMode, str]:
         return dict.fromkeys(CrdMode, self.kind_name)
+
+    @property
+    def is_namespaced(self) -> bool:
+        return False
 
     @property
     def has_own_metadata(self) -> bool:
@@ -249,10 +259,11 @@ class _ResourceKindMapping:
     kind_name: str
     v1_plural: str = ""
     v1_kind: str = ""
+    is_namespaced: bool = False
 
     @property
     def plural(self) -> Mapping[CrdMode, str]:
-        plural = f"{self.kind_name.lower()}s"
+        plural = plural_of(self.kind_name)
         return {CrdMode.V1: self.v1_plural or plural, CrdMode.V3: plural}
 
     @property
@@ -267,7 +278,12 @@ class _ResourceKindMapping:
         return path[-1]
 
     def list_parameters(self, within: tuple[str, ...]) -> Json:
-        return {"fieldSelector": f"metadata.name={within[-1]}"} if within else {}
+        is_whole = len(within) == 1 + self.is_namespaced
+        return {"fieldSelector": f"metadata.name={within[-1]}"} if is_whole else {}
+
+    def _key_of(self, kind: Kind[object], found: Json) -> Key[object]:
+        namespace = (_object_namespace(found),) if self.is_namespaced else ()
+        return kind.key(*namespace, _object_name(found))
 
     def name_start(self, text: str) -> str | None:
         del text
@@ -295,13 +311,13 @@ class _ResourceKindMapping:
         try:
             value = codec.from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
         except (ConfigurationError, RecursionError) as error:
-            key = kind.key(_object_name(found))
+            key = self._key_of(kind, found)
             part = codec.readable_part(key, _text_of_spec(found))
-            raise Malformed(f"{kind} {_object_name(found)}", str(error), subject=key, counts_as=part) from error
+            raise Malformed(f"{kind} {'/'.join(key.path)}", str(error), subject=key, counts_as=part) from error
         if isinstance(attempt, str) and attempt:  # most resources were created without one
             pool = cast("IPPool", value)  # every kind has metadata; a pool stands for them all
             value = evolve(pool, metadata=evolve(pool.metadata, attempt=attempt))
-        return kind.key(_object_name(found)), value
+        return self._key_of(kind, found), value
 
     def find_key(self, kind: Kind[object], found: Json, condition: ValueCondition) -> Key[object] | None:
         del kind, found, condition
@@ -318,6 +334,10 @@ def _text_of_spec(found: Json) -> str:
         return json.dumps(found.get("spec"))
     except RecursionError:
         return ""
+
+
+def _object_namespace(found: Json) -> str:
+    return str(_object_member(found, "metadata").get("namespace") or "")
 
 
 def _object_name(found: Json) -> str:
@@ -338,6 +358,8 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
         labels=affinity_labels,
     ),
     "ClusterInformation": _ResourceKindMapping(kind_name="ClusterInformation"),
+    "GlobalNetworkPolicy": _ResourceKindMapping(kind_name="GlobalNetworkPolicy"),
+    "GlobalNetworkSet": _ResourceKindMapping(kind_name="GlobalNetworkSet"),
     "HostEndpoint": _ResourceKindMapping(kind_name="HostEndpoint"),
     "IPAMBlock": _IpamKindMapping(
         plural_name="ipamblocks",
@@ -362,6 +384,8 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
     "IPPool": _ResourceKindMapping(kind_name="IPPool"),
     "IPReservation": _ResourceKindMapping(kind_name="IPReservation"),
     "KubeControllersConfiguration": _ResourceKindMapping(kind_name="KubeControllersConfiguration"),
+    "NetworkPolicy": _ResourceKindMapping(kind_name="NetworkPolicy", is_namespaced=True),
+    "NetworkSet": _ResourceKindMapping(kind_name="NetworkSet", is_namespaced=True),
     "NodeConfiguration": _ResourceKindMapping(kind_name="NodeConfiguration"),
 }
 """The kinds that are stored as custom objects, by name."""

@@ -8,10 +8,10 @@ import click
 
 from netplug_cli.ctl.errors import InputError
 from netplug_core.records import Key
-from netplug_core.resources.kinds import Resource, ResourceKind, UnknownKind, get_kind, kind_of
+from netplug_core.resources.kinds import Resource, ResourceKind, UnknownKind, get_kind
 
 __all__ = [
-    "DEFAULT_NAMESPACE", "SEPARATOR", "TRUTH", "format_key", "key_of_document", "parse_key", "parse_keys", "parse_kind",
+    "DEFAULT_NAMESPACE", "SEPARATOR", "TRUTH", "format_key", "parse_key", "parse_keys", "parse_kind",
 ]  # fmt: skip
 
 DEFAULT_NAMESPACE = "default"
@@ -78,11 +78,6 @@ def parse_keys(words: Sequence[str], verb: str, namespace: str) -> tuple[Key[Res
 def format_key(key: Key[Resource]) -> str:
     """Kind and name as one word, which :func:`parse_keys` reads; the namespace is not in it, as in kubectl."""
     return f"{key.kind.name.lower()}{SEPARATOR}{key.name}"
-
-
-def key_of_document(resource: Resource, namespace: str) -> Key[Resource]:
-    """The key of a resource of a file: in its own namespace, in the one of the command line if the file names none."""
-    return kind_of(resource).key(resource.metadata.name, resource.metadata.namespace or namespace)
 
 
 def parse_key(words: Sequence[str], verb: str, namespace: str) -> Key[Resource]:

@@ -27,9 +27,11 @@ from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import NetworkResource, Resource, ResourceKind, ResourceScope
+from netplug_core.resources.kinds import NetworkResource, PolicyResource, Resource, ResourceKind, ResourceScope
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Labels
+from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
+from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet
 from netplug_core.resources.node import Node
 from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.resources.profile import Profile
@@ -78,6 +80,7 @@ _POOL_MODE_COLUMNS = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXP
 
 _BGP_COLUMNS = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
 _FILTER_COLUMNS = ("NAME", "EXPORTV4", "IMPORTV4", "EXPORTV6", "IMPORTV6")
+_POLICY_COLUMNS = ("NAME", "ORDER", "TYPES", "SELECTOR", "INGRESS", "EGRESS")
 _PEER_COLUMNS = ("NAME", "PEERIP", "NODE", "ASN")
 
 
@@ -108,6 +111,10 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "BGPConfiguration": {Width.NARROW: _BGP_COLUMNS, Width.WIDE: _BGP_COLUMNS},
     "BGPPeer": {Width.NARROW: _PEER_COLUMNS, Width.WIDE: (*_PEER_COLUMNS, "NEXTHOPMODE", "MAXRESTARTTIME", "FILTERS")},
     "BGPFilter": {Width.NARROW: _FILTER_COLUMNS, Width.WIDE: _FILTER_COLUMNS},
+    "NetworkPolicy": {Width.NARROW: ("NAME",), Width.WIDE: _POLICY_COLUMNS},
+    "GlobalNetworkPolicy": {Width.NARROW: ("NAME",), Width.WIDE: _POLICY_COLUMNS},
+    "NetworkSet": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "NETS")},
+    "GlobalNetworkSet": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "NETS")},
 }
 
 
@@ -147,10 +154,10 @@ def _cells(resource: Resource) -> Cells:
             own = _cluster_cells(resource)
         case KubeControllersConfiguration():
             own = {}
-        case HostEndpoint() | BGPConfiguration() | BGPPeer() | BGPFilter() | NodeConfiguration():
-            own = _network_cells(resource)
+        case NetworkPolicy() | GlobalNetworkPolicy() | NetworkSet() | GlobalNetworkSet():
+            own = _policy_cells(resource)
         case _:
-            assert_never(resource)
+            own = _network_cells(resource)
     return {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name} | own
 
 
@@ -253,6 +260,20 @@ def _bgp_filter_cells(bgp_filter: BGPFilter) -> Cells:
         "IMPORTV4": str(len(spec.import_v4)),
         "EXPORTV6": str(len(spec.export_v6)),
         "IMPORTV6": str(len(spec.import_v6)),
+    }
+
+
+def _policy_cells(resource: PolicyResource) -> Cells:
+    """The addresses of a set; of a policy for whom it is, when it is tried, and how many rules there are."""
+    if isinstance(resource, NetworkSet | GlobalNetworkSet):
+        return {"NETS": truncate(",".join(map(str, resource.spec.nets)), _MAX_CELL_LENGTH)}
+    spec = resource.spec
+    return {
+        "ORDER": "" if spec.order is None else f"{spec.order:g}",
+        "TYPES": ",".join(direction.value for direction in spec.directions),
+        "SELECTOR": truncate(spec.selector, _MAX_CELL_LENGTH),
+        "INGRESS": str(len(spec.ingress)),
+        "EGRESS": str(len(spec.egress)),
     }
 
 

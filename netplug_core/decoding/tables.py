@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Decoder", "DocumentOrigin", "Field", "Finish", "Keeps", "ListOf", "MalformedField", "Schema", "Table",
-    "UnknownField", "UnknownKeys", "cni_error", "collect_fields", "collect_members", "collect_unknown",
-    "declared_table", "document_error", "find_member", "find_object", "find_unknown", "json_object", "member",
-    "object_schema", "path_in_document", "split_path",
+    "UnknownField", "UnknownKeys", "carried_json", "cni_error", "collect_fields", "collect_members",
+    "collect_unknown", "declared_table", "document_error", "find_member", "find_object", "find_unknown",
+    "json_object", "member", "object_schema", "path_in_document", "split_path", "unreadable_json",
 ]  # fmt: skip
 
 
@@ -332,7 +332,7 @@ class _ObjectReader:
                     values[row.attribute], keys[row.attribute] = value, row.key
                     break
         if unknown and self._keeps_unknown:
-            values[_UNKNOWN] = json.dumps(unknown, sort_keys=True, separators=(",", ":"))
+            values[_UNKNOWN] = _json_of(unknown)
         if self._table.finish is not None:
             values = self._finish(self._table.finish, values, keys)
         return self._table.cls(**values)
@@ -537,6 +537,30 @@ def find_unknown(value: object) -> frozenset[str]:
     """The names of the members that a decoded value keeps as unknown, without those of the values within."""
     text: str = getattr(value, _UNKNOWN, "")
     return frozenset(json.loads(text)) if text else frozenset()
+
+
+def unreadable_json(value: object) -> str:
+    """What a value keeps of the members that its class has, because they could not be read, as JSON text."""
+    return _json_of(_kept_members(value, is_declared=True))
+
+
+def carried_json(stored: object, wanted: object) -> str:
+    """What a value that replaces a stored one keeps: the unknown members of that, and its own unreadable ones."""
+    undeclared = _kept_members(stored, is_declared=False)
+    return _json_of(undeclared | _kept_members(wanted, is_declared=True))
+
+
+def _kept_members(value: object, *, is_declared: bool) -> dict[str, object]:
+    text: str = getattr(value, _UNKNOWN, "")
+    if not text:
+        return {}
+    cls: type = type(value)
+    declared = {line.path[0] for line in declared_table(cls).fields.values()}
+    return {name: one for name, one in json.loads(text).items() if (name in declared) is is_declared}
+
+
+def _json_of(members: dict[str, object]) -> str:
+    return json.dumps(members, sort_keys=True, separators=(",", ":")) if members else ""
 
 
 def collect_unknown(value: object, path: str = "") -> tuple[str, ...]:

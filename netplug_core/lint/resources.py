@@ -66,6 +66,7 @@ __all__ = [
 
 
 _METADATA: Final = "metadata."
+_DEFAULT_NAMESPACE: Final = "default"
 _LABELS: Final = "metadata.labels"
 _OF_POOLS: Final = {
     "spec.blockSize": Rule.POOL_BLOCK_SIZE,
@@ -82,7 +83,7 @@ _OF_POOLS: Final = {
 def read_resource(document: Document) -> Resource | Finding:
     """The resource that a document is, or why it cannot be read."""
     try:
-        return manifest_from_mapping(document.mapping, source=document.source).resource
+        return manifest_from_mapping(document.mapping, source=document.source).within(_DEFAULT_NAMESPACE).resource
     except UnknownKind as error:
         return malformed_finding(document, error, Rule.UNKNOWN_KIND)
     except UnknownField as error:

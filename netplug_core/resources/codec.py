@@ -100,7 +100,12 @@ def readable_part(key: Key[object], text: str) -> Resource | None:
 
 
 _CALICO: Final = f"that is Calico's; kinds that netplug has too have the same fields, with apiVersion: {API_VERSION}"
-_GROUPS: Final = {"projectcalico.org": _CALICO, "crd.projectcalico.org": _CALICO}
+_KUBERNETES: Final = f"that is a kind of Kubernetes, which kubectl applies; netplug's own has apiVersion: {API_VERSION}"
+_GROUPS: Final = {
+    "projectcalico.org": _CALICO,
+    "crd.projectcalico.org": _CALICO,
+    "networking.k8s.io": _KUBERNETES,
+}
 """What an error adds where the document is of a group that people come from."""
 
 _ADDRESS_TEXT: Final = re.compile(r'"([0-9A-Fa-f.:]{2,45}(?:/[0-9]{1,3})?)"')

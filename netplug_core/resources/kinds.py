@@ -33,14 +33,21 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION,
     KubeControllersConfiguration,
 )
+from netplug_core.resources.networkpolicy import (
+    GLOBAL_NETWORK_POLICY,
+    NETWORK_POLICY,
+    GlobalNetworkPolicy,
+    NetworkPolicy,
+)
+from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET, GlobalNetworkSet, NetworkSet
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration
 from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "KINDS", "OF_NODE", "NetworkResource", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind",
-    "get_kind", "key_of", "kind_of",
+    "KINDS", "OF_NODE", "NetworkResource", "PolicyResource", "Resource", "ResourceKind", "ResourceScope",
+    "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of", "plural_of",
 ]  # fmt: skip
 
 OF_NODE = "node."
@@ -48,6 +55,9 @@ OF_NODE = "node."
 
 NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer | BGPFilter | NodeConfiguration
 """The kinds that describe the network of nodes."""
+
+PolicyResource: TypeAlias = NetworkPolicy | GlobalNetworkPolicy | NetworkSet | GlobalNetworkSet
+"""The kinds that say which packets pass, beside profiles and host endpoints."""
 
 Resource: TypeAlias = (
     IPPool
@@ -59,7 +69,14 @@ Resource: TypeAlias = (
     | ClusterInformation
     | KubeControllersConfiguration
     | NetworkResource
+    | PolicyResource
 )
+
+
+def plural_of(name: str) -> str:
+    """The word for the objects of a kind in the layouts of datastores, in lower case."""
+    word = name.lower()
+    return f"{word.removesuffix('y')}ies" if word.endswith("y") else f"{word}s"
 
 
 class ResourceScope(enum.Enum):
@@ -93,7 +110,7 @@ class ResourceKind:
     @property
     def plural(self) -> str:
         """The word for its objects in the layouts of datastores, in lower case."""
-        return f"{self.name.lower()}s"
+        return plural_of(self.name)
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -136,7 +153,9 @@ class UnknownKind(ConfigurationError):
 
 
 _KUBERNETES = "it is an object of Kubernetes, which kubectl shows and changes"
-_NO_POLICY = "this release has no such kind: it enforces no policy"
+_NO_TIERS = (
+    "this release has one tier, default, and no staged policies: there are NetworkPolicy and GlobalNetworkPolicy"
+)
 _BLOCKS = "blocks, affinities and handles are no resources here: netplugctl ipam show --show-blocks shows them"
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "pod": f"{_KUBERNETES}; the interfaces of pods are the kind WorkloadEndpoint",
@@ -147,10 +166,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("namespace", "service", "deployment", "daemonset", "configmap", "event", "secret"), _KUBERNETES),
     **dict.fromkeys(("ns", "po", "svc", "deploy", "ds", "cm", "ev"), _KUBERNETES),
     **dict.fromkeys(("ipamblock", "blockaffinity", "blockaffinitie", "ipamhandle"), _BLOCKS),
-    **dict.fromkeys(
-        ("networkpolicy", "networkpolicie", "globalnetworkpolicy", "globalnetworkpolicie", "tier", "networkset",
-         "globalnetworkset", "stagednetworkpolicy", "stagedglobalnetworkpolicy"), _NO_POLICY,
-    ),
+    **dict.fromkeys(("tier", "stagednetworkpolicy", "stagednetworkpolicie", "stagedglobalnetworkpolicy",
+        "stagedglobalnetworkpolicie", "stagedkubernetesnetworkpolicy", "stagedkubernetesnetworkpolicie"), _NO_TIERS),
 }  # fmt: skip
 """Words that people know from Kubernetes and Calico, in the singular or without the last letter, and what is here."""
 
@@ -191,6 +208,20 @@ KINDS: tuple[ResourceKind, ...] = (
     ),
     ResourceKind(kind=BGP_PEER, value_type=BGPPeer, short_names=("bgpp", "bgpps", "bp", "bps")),
     ResourceKind(kind=BGP_FILTER, value_type=BGPFilter, short_names=("bgpf", "bgpfs")),
+    ResourceKind(
+        kind=NETWORK_POLICY,
+        value_type=NetworkPolicy,
+        short_names=("np", "nps", "policy", "policies"),
+        scope=ResourceScope.NAMESPACED,
+    ),
+    ResourceKind(kind=GLOBAL_NETWORK_POLICY, value_type=GlobalNetworkPolicy, short_names=("gnp", "gnps")),
+    ResourceKind(
+        kind=NETWORK_SET,
+        value_type=NetworkSet,
+        short_names=("netset", "netsets"),
+        scope=ResourceScope.NAMESPACED,
+    ),
+    ResourceKind(kind=GLOBAL_NETWORK_SET, value_type=GlobalNetworkSet, short_names=("gns", "globalnetsets")),
     ResourceKind(
         kind=NODE_CONFIGURATION,
         value_type=NodeConfiguration,

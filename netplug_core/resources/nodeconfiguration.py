@@ -12,7 +12,7 @@ from attrs import evolve, field, fields, frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.decoding.codecs import BOOLEAN, TEXT
 from netplug_core.decoding.tables import ListOf, json_object, member
-from netplug_core.names import is_resource_name
+from netplug_core.names import HOST_INTERFACE_PREFIX, is_resource_name
 from netplug_core.records import Kind
 from netplug_core.resources.fields import (
     CIDR,
@@ -31,9 +31,9 @@ from netplug_core.resources.hostendpoint import PortProtocol
 from netplug_core.resources.metadata import ENVELOPE, Metadata
 
 __all__ = [
-    "NODE_CONFIGURATION", "EndpointToHostAction", "FailsafePort", "NodeConfiguration", "NodeConfigurationSpec",
-    "OutgoingExclusions",
-    "effective_settings", "validate_node_configuration",
+    "NODE_CONFIGURATION", "DenyAction", "EndpointToHostAction", "FailsafePort", "NodeConfiguration",
+    "NodeConfigurationSpec", "OutgoingExclusions", "SourceSpoofing", "effective_settings", "interface_prefixes",
+    "validate_node_configuration",
 ]  # fmt: skip
 
 
@@ -41,11 +41,25 @@ __all__ = [
 
 
 class EndpointToHostAction(enum.Enum):
-    """What happens to packets of a workload to its own host that no policy decides about."""
+    """What happens to packets of a workload to its own host that its policies allow."""
 
     DROP = "Drop"
     RETURN = "Return"
     ACCEPT = "Accept"
+
+
+class SourceSpoofing(enum.Enum):
+    """From which addresses a workload may send: its own, or also those of its ``allowedSourcePrefixes``."""
+
+    DISABLED = "Disabled"
+    ANY = "Any"
+
+
+class DenyAction(enum.Enum):
+    """How a packet is denied: without an answer, or with a TCP reset or an ICMP error."""
+
+    DROP = "Drop"
+    REJECT = "Reject"
 
 
 class OutgoingExclusions(enum.Enum):
@@ -58,6 +72,9 @@ class OutgoingExclusions(enum.Enum):
 _INTERFACE_NAMES_PATTERN: Final = "[A-Za-z0-9_.:-]{1,15}|[A-Za-z0-9_.:-]{0,14}[+*]"
 _INTERFACE_PREFIX: Final = "[A-Za-z0-9_-]{1,15}"
 _INTERFACE_PREFIXES_PATTERN: Final = f"{_INTERFACE_PREFIX}(,{_INTERFACE_PREFIX})*"
+_LOG_PREFIX_PATTERN: Final = "([ -$&-~]|%[knpt%]){1,64}"
+_LOG_RATE_PATTERN: Final = "[1-9][0-9]{0,3}/(second|minute|hour|day)"
+_BURST: Final = integer_between(1, 9999)
 _MTU: Final = integer_between(0, 65_535)
 _VNI: Final = integer_between(1, 2**24 - 1)
 
@@ -122,12 +139,39 @@ class NodeConfigurationSpec:
         "the IPv6 source address of routes to workloads", limits={"format": "ipv6"}))
     endpoint_to_host_action: EndpointToHostAction | None = field(default=None, metadata=member(
         "defaultEndpointToHostAction", EndpointToHostAction,
-        "what happens to packets of a workload to its host that no policy decides about"))
+        "what happens to packets of a workload to its host that its policies allow: Drop if not given, Accept, or "
+        "Return, which is the same as Accept"))
     failsafe_inbound: tuple[FailsafePort, ...] | None = field(default=None, metadata=member("failsafeInboundHostPorts",
-        ListOf(FailsafePort), "ports of the host that no policy closes; an empty list is none"))
+        ListOf(FailsafePort), "ports of the host that no policy closes; an empty list is none; if not given: TCP 22, "
+        "179, 2379, 2380, 6443, 6666 and 6667, UDP 68"))
     failsafe_outbound: tuple[FailsafePort, ...] | None = field(default=None, metadata=member(
         "failsafeOutboundHostPorts", ListOf(FailsafePort),
-        "ports that no policy keeps the host from reaching; an empty list is none"))
+        "ports that no policy keeps the host from reaching; an empty list is none; if not given: TCP 179, 2379, 2380, "
+        "6443, 6666 and 6667, UDP 53 and 67"))
+    source_spoofing: SourceSpoofing | None = field(default=None, metadata=member("workloadSourceSpoofing",
+        SourceSpoofing, "whether workloads may send from the prefixes of their annotation allowedSourcePrefixes (Any), "
+        "or from their own addresses alone, which is what holds if not given"))
+    deny_action: DenyAction | None = field(default=None, metadata=member("denyAction", DenyAction,
+        "whether a packet that policy denies is dropped, which is what holds if not given, or answered with a TCP "
+        "reset or an ICMP error"))
+    is_invalid_evaluated: bool | None = field(default=None, metadata=member("disableConntrackInvalidCheck", BOOLEAN,
+        "whether packets that connection tracking calls invalid are judged like new ones; if not, they are dropped"))
+    allows_vxlan: bool | None = field(default=None, metadata=member("allowVXLANPacketsFromWorkloads", BOOLEAN,
+        "whether workloads may send VXLAN packets; if not, their UDP packets to vxlanPort are dropped, since what is "
+        "within would pass unjudged"))
+    allows_ipip: bool | None = field(default=None, metadata=member("allowIPIPPacketsFromWorkloads", BOOLEAN,
+        "whether workloads may send IPIP packets; if not, they are dropped"))
+    log_prefix: str = field(default="", metadata=member("logPrefix", TEXT,
+        "what the lines of rules with action Log begin with: netplug-packet if not given; %k, %n, %p and %t stand for "
+        "the kind of the policy, its name, its namespace and name, and its tier",
+        limits={"pattern": f"^({_LOG_PREFIX_PATTERN})?$"}))
+    log_rate_limit: str = field(default="", metadata=member("logActionRateLimit", TEXT,
+        "how many lines such rules write at most, such as 10/second; if not given, one for each packet",
+        limits={"pattern": f"^({_LOG_RATE_PATTERN})?$"}))
+    log_burst: int | None = field(default=None, metadata=member("logActionRateLimitBurst", _BURST,
+        "how many lines may come at once before the limit holds: 5 if not given"))
+    policy_refresh_interval: str = field(default="", metadata=member("policyRefreshInterval", DURATION,
+        "how often the rules in the kernel are compared with what they should be: 180s if not given, 0 for never"))
     floating_ips: Switch | None = field(default=None, metadata=member("floatingIPs", Switch,
         "whether floating addresses of workloads are programmed"))
     has_ipv6: bool | None = field(default=None, metadata=member("ipv6Support", BOOLEAN, "whether IPv6 is programmed"))
@@ -184,6 +228,12 @@ def effective_settings(configurations: Iterable[NodeConfiguration], node: str) -
     return evolve(default, **given)
 
 
+def interface_prefixes(configurations: Iterable[NodeConfiguration], node: str) -> tuple[str, ...]:
+    """What the names of workloads' interfaces begin with on a node."""
+    given = effective_settings(configurations, node).interface_prefix
+    return tuple(given.split(",")) if given else (HOST_INTERFACE_PREFIX,)
+
+
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +246,12 @@ def validate_node_configuration(configuration: NodeConfiguration) -> Iterator[Fi
     if spec.nat_outgoing_interfaces and not re.fullmatch(_INTERFACE_NAMES_PATTERN, spec.nat_outgoing_interfaces):
         rule = "must be the name of an interface, or the beginning of names and '+' or '*'"
         yield FieldError("spec.natOutgoingInterfaceFilter", spec.nat_outgoing_interfaces, rule)
+    if spec.log_prefix and not re.fullmatch(_LOG_PREFIX_PATTERN, spec.log_prefix):
+        rule = "must be at most 64 printable ASCII characters, with '%' only in %k, %n, %p, %t and %%"
+        yield FieldError("spec.logPrefix", spec.log_prefix, rule)
+    if spec.log_rate_limit and not re.fullmatch(_LOG_RATE_PATTERN, spec.log_rate_limit):
+        rule = "must be a number from 1 to 9999 and '/second', '/minute', '/hour' or '/day'"
+        yield FieldError("spec.logActionRateLimit", spec.log_rate_limit, rule)
     yield from validate_regular_expression("spec.mtuIfacePattern", spec.mtu_interface_pattern)
     for name, address, family in (
         ("natOutgoingAddress", spec.nat_outgoing_address, Family.IPV4),

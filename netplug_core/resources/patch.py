@@ -12,7 +12,7 @@ from typing import cast
 
 from attrs import evolve
 
-from netplug_core.decoding.tables import DocumentOrigin, UnknownField
+from netplug_core.decoding.tables import DocumentOrigin, UnknownField, unreadable_json
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource
@@ -71,13 +71,13 @@ def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resour
 def without_unknown(resource: Resource) -> Resource:
     """The resource without members that only a newer release knows, which are not fields of a user's document.
 
-    The flow that stores a document restores them.
+    The flow that stores a document restores them. A field that could not be read stays, so that it is not lost unseen.
     """
     plain = cast("IPPool", resource)  # every kind has these members; a pool stands for them all
     bare = evolve(
         plain,
         metadata=evolve(plain.metadata, unknown_json=""),
-        spec=evolve(plain.spec, unknown_json=""),
+        spec=evolve(plain.spec, unknown_json=unreadable_json(plain.spec)),
         unknown_json="",
     )
     return cast("Resource", bare)

@@ -15,12 +15,11 @@ from typing import Final, Never, TypeAlias, cast
 from attrs import evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.decoding.codecs import TEXT, TEXT_MAP, Codec, Refused, enum_codec, limited
+from netplug_core.decoding.codecs import PREFIX, TEXT, TEXT_MAP, Codec, Refused, enum_codec, limited
 from netplug_core.decoding.tables import Keeps, ListOf, collect_unknown, json_object, member
 from netplug_core.errors import did_you_mean
 from netplug_core.names import is_resource_name
 from netplug_core.resources.fields import (
-    CIDR,
     MAX_PORT,
     MAX_SELECTOR_LENGTH,
     NAME_LIMITS,
@@ -34,9 +33,10 @@ from netplug_core.resources.metadata import Labels
 from netplug_core.selectors.grammar import parse
 
 __all__ = [
-    "DENY_EVERYTHING", "MAX_RULES", "NOT_SUPPORTED", "PORT_MATCH", "PROTOCOLS_WITH_PORTS", "RULE_SELECTOR",
-    "EntityRule", "ICMPMatch", "PolicyRule", "PortMatch", "PortName", "Protocol", "RuleAction", "RuleMetadata",
-    "ServiceAccountMatch", "enforced_rules", "not_supported", "validate_endpoint_selector", "validate_rules",
+    "DENY_EVERYTHING", "MAX_RULES", "NET", "NOT_SUPPORTED", "PORT_MATCH", "PROTOCOLS_WITH_PORTS", "PROTOCOL_NUMBERS",
+    "RULE_SELECTOR", "EntityRule", "ICMPMatch", "PolicyRule", "PortMatch", "PortName", "Protocol", "RuleAction",
+    "RuleMetadata", "ServiceAccountMatch", "enforced_rules", "not_supported", "validate_endpoint_selector",
+    "validate_rules",
 ]  # fmt: skip
 
 
@@ -86,11 +86,13 @@ def not_supported(what: str) -> Codec:
         del value
         raise Refused("nothing", reason=what)
 
-    return Codec(decode)
+    return Codec(decode, schema={"type": "object"})
 
 
-_PROTOCOL_NAMES: Final = {"ICMP": 1, "TCP": 6, "UDP": 17, "ICMPv6": 58, "SCTP": 132, "UDPLite": 136}
-_NAME_OF_PROTOCOL: Final = {number: name for name, number in _PROTOCOL_NAMES.items()}
+PROTOCOL_NUMBERS: Final = {"ICMP": 1, "TCP": 6, "UDP": 17, "ICMPv6": 58, "SCTP": 132, "UDPLite": 136}
+"""The protocols that rules have names for, and their numbers."""
+
+_NAME_OF_PROTOCOL: Final = {number: name for name, number in PROTOCOL_NUMBERS.items()}
 _MAX_PROTOCOL: Final = 255
 
 
@@ -105,10 +107,10 @@ class Protocol:
 
 
 def _read_protocol(value: object) -> Protocol:
-    number = _PROTOCOL_NAMES.get(value, 0) if isinstance(value, str) else value
+    number = PROTOCOL_NUMBERS.get(value, 0) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= _MAX_PROTOCOL:
-        meant = did_you_mean(value, _PROTOCOL_NAMES) if isinstance(value, str) else ""
-        raise Refused(f"one of {', '.join(_PROTOCOL_NAMES)}, or a number from 1 to {_MAX_PROTOCOL}", reason=meant)
+        meant = did_you_mean(value, PROTOCOL_NUMBERS) if isinstance(value, str) else ""
+        raise Refused(f"one of {', '.join(PROTOCOL_NUMBERS)}, or a number from 1 to {_MAX_PROTOCOL}", reason=meant)
     return Protocol(number)
 
 
@@ -120,21 +122,21 @@ def _write_protocol(value: object) -> str | int:
 _PROTOCOL_SCHEMA: Final = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
-    "pattern": f"^({'|'.join(_PROTOCOL_NAMES)})$",
+    "pattern": f"^({'|'.join(PROTOCOL_NUMBERS)})$",
     "minimum": 1,
     "maximum": _MAX_PROTOCOL,
 }
 _PROTOCOL: Final = Codec(_read_protocol, _write_protocol, schema=_PROTOCOL_SCHEMA)
 
-TCP: Final = Protocol(_PROTOCOL_NAMES["TCP"])
-UDP: Final = Protocol(_PROTOCOL_NAMES["UDP"])
-SCTP: Final = Protocol(_PROTOCOL_NAMES["SCTP"])
+TCP: Final = Protocol(PROTOCOL_NUMBERS["TCP"])
+UDP: Final = Protocol(PROTOCOL_NUMBERS["UDP"])
+SCTP: Final = Protocol(PROTOCOL_NUMBERS["SCTP"])
 PROTOCOLS_WITH_PORTS: Final = frozenset({TCP, UDP, SCTP})
 """The protocols whose ports a rule can name."""
 
 _ICMP_FAMILY: Final = {
-    Protocol(_PROTOCOL_NAMES["ICMP"]): Family.IPV4,
-    Protocol(_PROTOCOL_NAMES["ICMPv6"]): Family.IPV6,
+    Protocol(PROTOCOL_NUMBERS["ICMP"]): Family.IPV4,
+    Protocol(PROTOCOL_NUMBERS["ICMPv6"]): Family.IPV6,
 }
 
 
@@ -204,6 +206,17 @@ _FAMILY: Final = Codec(
 )
 
 
+def _read_stored_net(value: object) -> Prefix:
+    try:
+        return Prefix.enclosing(cast("str", TEXT.decode(value)))
+    except ValueError:
+        raise Refused("a CIDR or an IP address") from None
+
+
+NET: Final = Codec(PREFIX.decode, str, decode_stored=_read_stored_net, schema={"type": "string"})
+"""A prefix, or an address, which is one of a single address. Host bits of a stored one mean nothing."""
+
+
 def _read_stored_selector(value: object) -> str:
     text = cast("str", TEXT.decode(value))
     parse(text)
@@ -270,9 +283,9 @@ class EntityRule:
     """
 
     # fmt: off
-    nets: tuple[Prefix, ...] = field(default=(), metadata=member("nets", ListOf(CIDR),
+    nets: tuple[Prefix, ...] = field(default=(), metadata=member("nets", ListOf(NET),
         "addresses, of which one must match", limits={"maxItems": _MAX_PREFIXES}))
-    not_nets: tuple[Prefix, ...] = field(default=(), metadata=member("notNets", ListOf(CIDR),
+    not_nets: tuple[Prefix, ...] = field(default=(), metadata=member("notNets", ListOf(NET),
         "addresses, of which none may match", limits={"maxItems": _MAX_PREFIXES}))
     selector: str = field(default="", metadata=member("selector", RULE_SELECTOR,
         "endpoints by their labels; in a namespaced policy those of its namespace, unless namespaceSelector is given"))
@@ -421,7 +434,7 @@ def _validate_entity(field: str, entity: EntityRule, rule: PolicyRule) -> Iterat
             yield FieldError(f"{field}.{name}", len(prefixes), f"must be at most {_MAX_PREFIXES} prefixes")
     for name, ports in (("ports", entity.ports), ("notPorts", entity.not_ports)):
         if ports and rule.protocol not in PROTOCOLS_WITH_PORTS:
-            yield FieldError(f"{field}.{name}", ", ".join(map(str, ports)), _PORTS_RULE)
+            yield FieldError(f"{field}.{name}", ", ".join(str(_write_port_match(port)) for port in ports), _PORTS_RULE)
         if len(ports) > _MAX_PORTS:
             yield FieldError(f"{field}.{name}", len(ports), f"must be at most {_MAX_PORTS} ports")
     for name, selector in (("selector", entity.selector), ("notSelector", entity.not_selector)):

@@ -6,6 +6,7 @@ Kubernetes, these are views of its own objects. Users write the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from attrs import field, frozen
@@ -13,13 +14,15 @@ from attrs import field, frozen
 from netplug_core.decoding.codecs import TEXT_MAP
 from netplug_core.decoding.tables import Keeps, ListOf, find_unknown, json_object, member
 from netplug_core.records import Key, Kind, Record, Revision
+from netplug_core.resources.fields import FieldError, find_label_problems
 from netplug_core.resources.metadata import ENVELOPE, Labels, Metadata
 from netplug_core.resources.networkpolicy import Direction
-from netplug_core.resources.policyrule import MAX_RULES, PolicyRule, RuleAction, enforced_rules
+from netplug_core.resources.policyrule import MAX_RULES, PolicyRule, RuleAction, enforced_rules, validate_rules
 
 __all__ = [
     "DEFAULT_ALLOW_PROFILE", "NAMESPACE_LABEL_PREFIX", "NAMESPACE_PROFILE_PREFIX", "PROFILE",
     "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile", "ProfileSpec", "namespace_labels", "pod_profiles", "profile_key",
+    "validate_profile",
 ]  # fmt: skip
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
@@ -93,3 +96,10 @@ def namespace_labels(profile: Profile) -> Labels:
         for name, text in profile.spec.labels_to_apply
         if name.startswith(NAMESPACE_LABEL_PREFIX)
     )
+
+
+def validate_profile(profile: Profile) -> Iterator[FieldError]:
+    """What is wrong with the labels and rules of a profile."""
+    yield from find_label_problems("spec.labelsToApply", profile.spec.labels_to_apply)
+    yield from validate_rules("spec.ingress", profile.spec.ingress)
+    yield from validate_rules("spec.egress", profile.spec.egress)

@@ -32,9 +32,19 @@ from netplug_core.resources.hostendpoint import HostEndpoint, validate_host_endp
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import OF_NODE, NetworkResource, Resource, ResourceScope, key_of, kind_of
+from netplug_core.resources.kinds import (
+    OF_NODE,
+    NetworkResource,
+    PolicyResource,
+    Resource,
+    ResourceScope,
+    key_of,
+    kind_of,
+)
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy, validate_policy
+from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, validate_network_set
 from netplug_core.resources.node import Node, validate_node
 from netplug_core.resources.nodeconfiguration import NodeConfiguration, validate_node_configuration
 from netplug_core.resources.profile import (
@@ -42,12 +52,14 @@ from netplug_core.resources.profile import (
     NAMESPACE_PROFILE_PREFIX,
     SERVICE_ACCOUNT_PROFILE_PREFIX,
     Profile,
+    validate_profile,
 )
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
     "FieldError", "InvalidResource", "find_unusual_settings", "pool_overlap", "resource_warnings",
-    "validate_network_resource", "validate_pool_overlaps", "validate_pool_update", "validate_resource",
+    "validate_network_resource", "validate_policy_resource", "validate_pool_overlaps", "validate_pool_update",
+    "validate_resource",
 ]  # fmt: skip
 
 
@@ -67,6 +79,17 @@ def validate_network_resource(resource: NetworkResource) -> Iterator[FieldError]
             return validate_bgp_filter(resource)
         case NodeConfiguration():
             return validate_node_configuration(resource)
+        case _:
+            assert_never(resource)
+
+
+def validate_policy_resource(resource: PolicyResource) -> Iterator[FieldError]:
+    """What is wrong with a policy or a set of networks by itself."""
+    match resource:
+        case NetworkPolicy() | GlobalNetworkPolicy():
+            return validate_policy(resource)
+        case NetworkSet() | GlobalNetworkSet():
+            return validate_network_set(resource)
         case _:
             assert_never(resource)
 
@@ -133,7 +156,7 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
-        case HostEndpoint():
+        case HostEndpoint() | NetworkPolicy() | GlobalNetworkPolicy() | NetworkSet() | GlobalNetworkSet():
             return (f"{key_of(resource)}: stored, but nothing reads it yet",)
         case BGPPeer(spec=spec) if spec.local_workload_selector:
             return (f"{key_of(resource)}: localWorkloadSelector is not yet supported: there is no session",)
@@ -173,6 +196,8 @@ def _validate_metadata(resource: Resource) -> Iterator[FieldError]:
         yield FieldError("metadata.name", metadata.name, rule)
     if metadata.namespace and row.scope is ResourceScope.CLUSTER:
         yield FieldError("metadata.namespace", metadata.namespace, f"{row.name} is not namespaced")
+    if row.scope is ResourceScope.NAMESPACED and not is_resource_name(metadata.namespace):
+        yield FieldError("metadata.namespace", metadata.namespace, f"{row.name} needs the name of a namespace")
     yield from _validate_labels(metadata)
     size = _annotations_size(metadata)
     if size > _MAX_ANNOTATIONS_BYTES:
@@ -200,10 +225,13 @@ def _validate_spec(resource: Resource) -> Iterator[FieldError]:
             yield from validate_node(resource)
         case Profile():
             yield from _validate_reserved_profile_names(resource)
+            yield from validate_profile(resource)
         case KubeControllersConfiguration():
             yield from _validate_host_endpoint_templates(resource)
         case HostEndpoint() | BGPConfiguration() | BGPPeer() | BGPFilter() | NodeConfiguration():
             yield from validate_network_resource(resource)
+        case NetworkPolicy() | GlobalNetworkPolicy() | NetworkSet() | GlobalNetworkSet():
+            yield from validate_policy_resource(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted
         case _:

@@ -254,6 +254,12 @@ def the_example_of(kind: str, file: str) -> Callable[[Scene], None]:
     return prepare
 
 
+def a_policy_of_a_tier(scene: Scene) -> None:
+    """A policy of a tier that is not there."""
+    head = "apiVersion: projectnetplug.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: all}\nspec:\n"
+    scene.write("tier.yaml", f"{head}  tier: security\n")
+
+
 def a_node(scene: Scene) -> None:
     """One node in a rack."""
     scene.create(resource("Node", "node-a", labels="{rack: r1}"))
@@ -423,6 +429,15 @@ SCENES: Mapping[str, Callable[[Scene], None]] = {
     f"{_KINDS}/bgpconfiguration.md: netplugctl apply -f bgp.yaml": the_example_of("BGPConfiguration", "bgp.yaml"),
     f"{_KINDS}/bgppeer.md: netplugctl apply -f peer.yaml": the_example_of("BGPPeer", "peer.yaml"),
     f"{_KINDS}/bgpfilter.md: netplugctl apply -f filter.yaml": the_example_of("BGPFilter", "filter.yaml"),
+    f"{_KINDS}/networkpolicy.md: netplugctl apply -f policy.yaml": the_example_of("NetworkPolicy", "policy.yaml"),
+    f"{_KINDS}/networkpolicy.md: netplugctl create -f tier.yaml": a_policy_of_a_tier,
+    f"{_KINDS}/globalnetworkpolicy.md: netplugctl apply -f global.yaml": the_example_of(
+        "GlobalNetworkPolicy", "global.yaml"
+    ),
+    f"{_KINDS}/networkset.md: netplugctl apply -f databases.yaml": the_example_of("NetworkSet", "databases.yaml"),
+    f"{_KINDS}/globalnetworkset.md: netplugctl apply -f partners.yaml": the_example_of(
+        "GlobalNetworkSet", "partners.yaml"
+    ),
     f"{_KINDS}/nodeconfiguration.md: netplugctl apply -f nodeconfiguration.yaml": the_example_of(
         "NodeConfiguration", "nodeconfiguration.yaml"
     ),

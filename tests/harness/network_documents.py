@@ -84,12 +84,24 @@ GOOD: list[tuple[str, str, Mapping[str, object]]] = [
     ("NodeConfiguration", "node.a", {"externalNodesCIDRList": ["192.0.2.0/24", "fd80::1/128"]}),
     ("NodeConfiguration", "node.a", {"routeRefreshInterval": "2h45m10s", "reportingInterval": "0"}),
     ("NodeConfiguration", "node.a", {"defaultEndpointToHostAction": "Return", "floatingIPs": "Enabled"}),
+    ("NodeConfiguration", "node.a", {"workloadSourceSpoofing": "Any", "denyAction": "Reject"}),
+    ("NodeConfiguration", "node.a", {"allowVXLANPacketsFromWorkloads": True, "allowIPIPPacketsFromWorkloads": False}),
+    ("NodeConfiguration", "node.a", {"logPrefix": "np %k %n %p %t %%", "disableConntrackInvalidCheck": True}),
+    ("NodeConfiguration", "node.a", {"logActionRateLimit": "10/minute", "logActionRateLimitBurst": 9999}),
+    ("NodeConfiguration", "node.a", {"policyRefreshInterval": "3m0s"}),
 ]
 
 # What both refuse.
 BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("BGPPeer", "selector", {"peerSelector": "zone =="}),
     ("HostEndpoint", "no-node", {"interfaceName": "*"}),
+    ("NodeConfiguration", "node.a", {"workloadSourceSpoofing": "Enabled"}),
+    ("NodeConfiguration", "node.a", {"denyAction": "Accept"}),
+    ("NodeConfiguration", "node.a", {"logPrefix": "a %x"}),
+    ("NodeConfiguration", "node.a", {"logPrefix": "a" * 65}),
+    ("NodeConfiguration", "node.a", {"logActionRateLimit": "10/week"}),
+    ("NodeConfiguration", "node.a", {"logActionRateLimitBurst": 0}),
+    ("NodeConfiguration", "node.a", {"policyRefreshInterval": "often"}),
     ("HostEndpoint", "no-name", {**_LAN, "node": "Node_A"}),
     ("HostEndpoint", "no-interface", {"node": "node-a", "expectedIPs": []}),
     ("HostEndpoint", "long-interface", {**_LAN, "interfaceName": "sixteen.letters_"}),

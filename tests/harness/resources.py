@@ -11,7 +11,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_cli.ctl.outputs import columns_of_width
 from netplug_cli.ctl.tables import Width, table_row
 from netplug_cli.formatting import format_columns
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.decoding.tables import DocumentOrigin
@@ -52,7 +52,7 @@ from netplug_core.resources.bgp import (
 )
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.codec import from_mapping
-from netplug_core.resources.fields import LogSeverity, Switch
+from netplug_core.resources.fields import LogSeverity, PortRange, Switch
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, NamedPort, PortProtocol
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
@@ -60,6 +60,14 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.kinds import Resource, ResourceKind, get_kind
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import (
+    Direction,
+    GlobalNetworkPolicy,
+    GlobalNetworkPolicySpec,
+    NetworkPolicy,
+    NetworkPolicySpec,
+)
+from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, NetworkSetSpec
 from netplug_core.resources.node import Node
 from netplug_core.resources.nodeconfiguration import (
     EndpointToHostAction,
@@ -67,7 +75,15 @@ from netplug_core.resources.nodeconfiguration import (
     NodeConfiguration,
     NodeConfigurationSpec,
 )
-from netplug_core.resources.policyrule import PolicyRule, RuleAction
+from netplug_core.resources.policyrule import (
+    EntityRule,
+    ICMPMatch,
+    PolicyRule,
+    PortName,
+    Protocol,
+    RuleAction,
+    ServiceAccountMatch,
+)
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock
@@ -169,6 +185,52 @@ NODE_CONFIGURATION = NodeConfiguration(
         route_refresh_interval="1m30s",
     ),
 )
+NETWORK_POLICY = NetworkPolicy(
+    metadata=Metadata(name="web", namespace="default"),
+    spec=NetworkPolicySpec(
+        order=10.5,
+        selector="app == 'web'",
+        service_account_selector="has(role)",
+        types=(Direction.INGRESS,),
+        ingress=(
+            PolicyRule(
+                action=RuleAction.ALLOW,
+                family=Family.IPV4,
+                protocol=Protocol(6),
+                source=EntityRule(
+                    nets=(Prefix.parse("10.0.0.0/8"),),
+                    not_nets=(Prefix.parse("10.1.0.0/16"),),
+                    selector="app == 'shop'",
+                    not_selector="has(untrusted)",
+                    namespace_selector="all()",
+                    service_accounts=ServiceAccountMatch(names=("shop",), selector="has(role)"),
+                ),
+                destination=EntityRule(ports=(PortRange(80, 80), PortRange(8080, 8090), PortName("http"))),
+            ),
+            PolicyRule(
+                action=RuleAction.DENY, protocol=Protocol(1), icmp=ICMPMatch(type=8, code=0), not_icmp=ICMPMatch(type=3)
+            ),
+        ),
+    ),
+)
+GLOBAL_NETWORK_POLICY = GlobalNetworkPolicy(
+    metadata=Metadata(name="hosts"),
+    spec=GlobalNetworkPolicySpec(
+        order=2000,
+        selector="has(host)",
+        namespace_selector="all()",
+        egress=(PolicyRule(action=RuleAction.LOG), PolicyRule(action=RuleAction.ALLOW, not_protocol=Protocol(17))),
+    ),
+)
+_PARTNERS = (("role", "partner"),)
+_NETS = NetworkSetSpec(nets=(Prefix.parse("192.0.2.0/24"), Prefix.parse("2001:db8::1/128")))
+NETWORK_SET = NetworkSet(
+    metadata=Metadata(name="partners", namespace="default", labels=(("role", "partner"),)), spec=_NETS
+)
+GLOBAL_NETWORK_SET = GlobalNetworkSet(metadata=Metadata(name="partners", labels=_PARTNERS), spec=_NETS)
+POLICY_KINDS: tuple[Resource, ...] = (NETWORK_POLICY, GLOBAL_NETWORK_POLICY, NETWORK_SET, GLOBAL_NETWORK_SET)
+"""One resource of each kind of policy."""
+
 NETWORK_KINDS: tuple[Resource, ...] = (HOST_ENDPOINT, BGP_CONFIGURATION, BGP_PEER, BGP_FILTER, NODE_CONFIGURATION)
 """One resource of each kind that describes the network of nodes."""
 

@@ -45,11 +45,13 @@ from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, key_of, kind_of
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata, OwnerReference
+from netplug_core.resources.networkpolicy import NETWORK_POLICY
 from netplug_core.resources.patch import Mark, with_marks
 from netplug_core.testing.strategies import affinities, blocks, configurations, handles, names, pools, reservations
 from tests.harness.datastores import STORES, open_empty_store
 from tests.harness.example_counts import APISERVER_EXAMPLES
-from tests.harness.resources import NETWORK_KINDS
+from tests.harness.resources import NETWORK_KINDS, POLICY_KINDS
+from tests.harness.resources import NETWORK_POLICY as NETWORK_POLICY_VALUE
 from tests.harness.waiting import MARGIN_S
 
 PREFIX = Prefix.parse("10.0.0.0/26")
@@ -247,8 +249,8 @@ def test_d6_a_users_change_keeps_uid_creation_time_finalizers_and_owners(store: 
     commit(store, Update(pool.key, cleared, after.revision))
 
 
-@pytest.mark.parametrize("resource", NETWORK_KINDS, ids=lambda resource: kind_of(resource).name)
-def test_the_kinds_of_the_nodes_network_are_created_and_replaced(store: Datastore, resource: Resource) -> None:
+@pytest.mark.parametrize("resource", [*NETWORK_KINDS, *POLICY_KINDS], ids=lambda resource: kind_of(resource).name)
+def test_the_kinds_of_network_and_policy_are_created_and_replaced(store: Datastore, resource: Resource) -> None:
     pace = Pace(clock=SystemClock(), deadline=deadline_in(), chance=lambda: 0.5)
     apply(store, Manifest(resource=resource), pace=pace, new_uid=lambda: "one")
     replace(
@@ -256,8 +258,28 @@ def test_the_kinds_of_the_nodes_network_are_created_and_replaced(store: Datastor
     )
     stored = read(store, key_of(resource))
     assert stored is not None
-    assert (stored.value.spec, stored.value.metadata.labels) == (resource.spec, (("c", "d"),))
+    labels = (("c", "d"), *resource.metadata.labels)
+    assert (stored.value.spec, stored.value.metadata.labels) == (resource.spec, labels)
     commit(store, Delete(key_of(resource), stored.revision))
+
+
+def test_resources_of_namespaces_are_listed_by_namespace(store: Datastore) -> None:
+    spaces = ("default", "kube-system")
+    before = store.read([List(NETWORK_POLICY)], deadline=deadline_in())
+    policies = [evolve(NETWORK_POLICY_VALUE, metadata=Metadata(name="web", namespace=space)) for space in spaces]
+    for policy in policies:
+        commit(store, Create(key_of(policy), policy))
+    for space, policy in zip(spaces, policies, strict=True):
+        (found,) = store.read([List(NETWORK_POLICY, (space,))], deadline=deadline_in()).list(
+            List(NETWORK_POLICY, (space,))
+        )
+        assert (found.key, found.value.spec) == (key_of(policy), policy.spec)
+    listed = store.read([List(NETWORK_POLICY)], deadline=deadline_in()).list(List(NETWORK_POLICY))
+    assert [record.key.path for record in listed] == [(space, "web") for space in spaces]
+    events = store.watch(before.revisions, deadline=deadline_in(2))
+    assert {next(events).key.path for _ in spaces} == {(space, "web") for space in spaces}
+    for record in listed:
+        commit(store, Delete(record.key, record.revision))
 
 
 # --- D14 -------------------------------------------------------------------------------------------------------------

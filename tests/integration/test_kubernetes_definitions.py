@@ -11,15 +11,14 @@ from attrs import evolve
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block
 from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.records import Create, Get, Kind, List, Malformed, Update
-from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.ippool import IPPOOL, IPPool, PoolCondition
+from netplug_core.resources.manifest import manifest_from_mapping
 from netplug_core.resources.validation import validate_pool_overlaps, validate_resource
-from tests.harness import network_documents
+from tests.harness import network_documents, policy_documents
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
     delete_custom_objects,
@@ -156,7 +155,7 @@ def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> CrdMode:
 def core_accepts(kind: str, name: str, spec: Mapping[str, object] | None) -> bool:
     mapping = {"kind": kind, "apiVersion": "projectnetplug.org/v3", "metadata": {"name": name}, "spec": spec}
     try:
-        validate_resource(from_mapping(mapping, origin=DocumentOrigin.USER))
+        validate_resource(manifest_from_mapping(mapping, source="").within("default").resource)
     except ConfigurationError:
         return False
     return True
@@ -168,7 +167,8 @@ def server_accepts(
     sort = KIND_MAPPINGS[kind]
     name, spec = document
     body = {"kind": sort.object_kind[mode], "apiVersion": mode.value, "metadata": {"name": name}, "spec": spec}
-    path = f"/apis/{mode.value}/{sort.plural[mode]}?dryRun=All&fieldValidation=Strict"
+    namespace = "/namespaces/default" if sort.is_namespaced else ""
+    path = f"/apis/{mode.value}{namespace}/{sort.plural[mode]}?dryRun=All&fieldValidation=Strict"
     try:
         server.create(path, body)
     except RequestRefused as error:
@@ -178,7 +178,7 @@ def server_accepts(
     return True
 
 
-@pytest.mark.parametrize("kind,name,spec", [*GOOD, *network_documents.GOOD])
+@pytest.mark.parametrize("kind,name,spec", [*GOOD, *network_documents.GOOD, *policy_documents.GOOD])
 def test_both_judges_accept(
     api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
@@ -186,7 +186,7 @@ def test_both_judges_accept(
     assert server_accepts(api_server, mode, kind, (name, spec))
 
 
-@pytest.mark.parametrize("kind,name,spec", [*BAD, *network_documents.BAD])
+@pytest.mark.parametrize("kind,name,spec", [*BAD, *network_documents.BAD, *policy_documents.BAD])
 def test_both_judges_refuse(
     api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
@@ -194,7 +194,7 @@ def test_both_judges_refuse(
     assert not server_accepts(api_server, mode, kind, (name, spec))
 
 
-@pytest.mark.parametrize("kind,name,spec", [*CORE_ONLY, *network_documents.CORE_ONLY])
+@pytest.mark.parametrize("kind,name,spec", [*CORE_ONLY, *network_documents.CORE_ONLY, *policy_documents.CORE_ONLY])
 def test_selectors_and_fractions_are_the_cores_to_judge(
     api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:

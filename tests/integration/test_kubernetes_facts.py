@@ -6,16 +6,30 @@ from collections.abc import Iterator
 from itertools import count, islice
 
 import pytest
+from attrs import evolve
 
+from netplug_backends.kubernetes.client.objects import RejectedByServer
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.datastore.protocol import LiveWatch
 from netplug_core.names import WorkloadEndpointIdentifiers, workload_endpoint_name
-from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, PodFacts
+from netplug_core.orchestrator.model import (
+    NAMESPACE,
+    POD,
+    SERVICE_ACCOUNT,
+    NamespaceFacts,
+    PodFacts,
+    ServiceAccountFacts,
+)
+from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY
 from netplug_core.records import Create, Delete, Get, Kind, List, NotSupported, Revision, Update, WatchEvent, Write
+from netplug_core.resources.kinds import key_of
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from tests.harness.resources import NETWORK_POLICY
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import make_namespace, make_pod, open_store
+from tests.harness.servers.kube_objects import install_definitions, make_namespace, make_pod, open_store
 from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
@@ -106,6 +120,43 @@ def test_their_changes_are_watched(api_server: ApiServer, store: KubernetesDatas
     assert {made.key, marked.key, deleted.key} == {POD.key(namespace, "web")}
 
 
+def test_service_accounts_and_policies_are_listed_and_watched(
+    api_server: ApiServer, store: KubernetesDatastore, namespace: str
+) -> None:
+    accounts, policies = List(SERVICE_ACCOUNT, (namespace,)), List(KUBERNETES_NETWORK_POLICY, (namespace,))
+    snapshot = store.read([accounts, policies], deadline=deadline_in())
+    assert snapshot.list(policies) == ()
+    account = {"metadata": {"name": "web", "labels": {"role": "web"}}}
+    api_server.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    spec = {"podSelector": {"matchLabels": {"app": "b"}}, "ingress": [{"from": [{"podSelector": {}}]}]}
+    policy = {"metadata": {"name": "allow"}, "spec": spec}
+    path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+    api_server.create(path, policy)
+    key = SERVICE_ACCOUNT.key(namespace, "web")
+    (made,) = (
+        one.value for one in changes(store, SERVICE_ACCOUNT, snapshot.revision(SERVICE_ACCOUNT), 1) if one.key == key
+    )
+    assert isinstance(made, ServiceAccountFacts)
+    assert (made.namespace, made.name, made.labels) == (namespace, "web", (("role", "web"),))
+    found = store.read([Get(key), policies], deadline=deadline_in())
+    assert found.find(key) is not None
+    (record,) = found.list(policies)
+    assert record.key == KUBERNETES_NETWORK_POLICY.key(namespace, "allow")
+    assert record.value.spec.pods.labels == (("app", "b"),)
+    assert record.value.spec.directions == (Direction.INGRESS,)
+    api_server.request("DELETE", f"{path}/allow")
+    first, last = changes(store, KUBERNETES_NETWORK_POLICY, snapshot.revision(KUBERNETES_NETWORK_POLICY), 2)
+    assert (first.value, last.value, last.key) == (record.value, None, record.key)
+
+
+def test_a_resource_needs_its_namespace(api_server: ApiServer, store: KubernetesDatastore) -> None:
+    install_definitions(api_server, CrdMode.V1)
+    policy = evolve(NETWORK_POLICY, metadata=Metadata(name="web", namespace="nowhere"))
+    with pytest.raises(RejectedByServer, match='namespaces "nowhere" not found'):
+        store.commit([Create(key_of(policy), policy)], deadline=deadline_in())
+    assert store.read([List(policies := key_of(policy).kind)], deadline=deadline_in()).list(List(policies)) == ()
+
+
 def test_they_are_not_written(store: KubernetesDatastore, namespace: str) -> None:
     pod, space = PodFacts(namespace=namespace, name="web", uid=""), NamespaceFacts(name=namespace, uid="")
     revision = Revision("u/7")
@@ -118,7 +169,7 @@ def test_they_are_not_written(store: KubernetesDatastore, namespace: str) -> Non
         Delete(NAMESPACE.key(namespace), revision),
     ]
     for write in writes:
-        with pytest.raises(NotSupported, match="pods and namespaces are the cluster's own"):
+        with pytest.raises(NotSupported, match="pods, namespaces and their like are the cluster's own"):
             store.commit([write], deadline=deadline_in())
 
 

@@ -180,7 +180,7 @@ def find_crd_mode(client: ApiClient, *, deadline: Deadline) -> CrdMode | None:
 def error_of_reply(client: ApiClient, request: ApiRequest, reply: ApiReply) -> NetplugError:
     """The error for a refusal that no precondition explains."""
     what = client.describe(request)
-    if reply.status in _REJECTED:
+    if reply.status in _REJECTED or reply.is_missing:  # the namespace of a new object is missing
         return RejectedByServer(what, reply.reason, reply.message)
     if reply.status != _NOT_FOUND:
         return Unavailable(what, reply.message)

@@ -41,6 +41,9 @@ _RBAC = "rbac.authorization.k8s.io"
 # What the network of a node follows from, beside nodes.
 _FOLLOWED = ("BGPConfiguration", "BGPFilter", "BGPPeer", "IPPool", "NodeConfiguration")
 
+# What packets pass follows from, beside pods, namespaces, service accounts and the policies of Kubernetes.
+_OF_POLICY = ("GlobalNetworkPolicy", "GlobalNetworkSet", "HostEndpoint", "NetworkPolicy", "NetworkSet")
+
 # The columns that `kubectl get` shows for a kind beside its name: title, type and path.
 _COLUMNS = {
     "BGPConfiguration": (
@@ -50,9 +53,11 @@ _COLUMNS = {
     "BGPPeer": (("Peer", "string", ".spec.peerIP"), ("AS", "integer", ".spec.asNumber")),
     "BlockAffinity": (("Node", "string", ".spec.node"), ("State", "string", ".spec.state")),
     "ClusterInformation": (("Version", "string", ".spec.netplugVersion"), ("Ready", "boolean", ".spec.datastoreReady")),
+    "GlobalNetworkPolicy": (("Order", "number", ".spec.order"), ("Selector", "string", ".spec.selector")),
     "HostEndpoint": (("Node", "string", ".spec.node"), ("Interface", "string", ".spec.interfaceName")),
     "IPAMBlock": (("CIDR", "string", ".spec.cidr"), ("Affinity", "string", ".spec.affinity")),
     "IPPool": (("CIDR", "string", ".spec.cidr"), ("Selector", "string", ".spec.nodeSelector")),
+    "NetworkPolicy": (("Order", "number", ".spec.order"), ("Selector", "string", ".spec.selector")),
 }  # fmt: skip
 
 
@@ -73,7 +78,7 @@ def definitions(mode: CrdMode) -> Iterator[tuple[str, Json]]:
             served["additionalPrinterColumns"] = [
                 {"name": title, "type": type_, "jsonPath": path} for title, type_, path in (*columns, age)
             ]
-        yield plural, _definition(group, plural, kind, served)
+        yield plural, _definition(group, plural, kind, served, is_namespaced=mapping.is_namespaced)
 
 
 def operator_definitions() -> Iterator[tuple[str, Json]]:
@@ -105,7 +110,7 @@ def _condition_column(condition: str) -> Json:
     return {"name": condition, "type": "string", "jsonPath": path}
 
 
-def _definition(group: str, plural: str, kind: str, served: Json) -> Json:
+def _definition(group: str, plural: str, kind: str, served: Json, *, is_namespaced: bool = False) -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -119,7 +124,7 @@ def _definition(group: str, plural: str, kind: str, served: Json) -> Json:
                 "singular": kind.lower(),
                 "categories": ["netplug"],
             },
-            "scope": "Cluster",
+            "scope": "Namespaced" if is_namespaced else "Cluster",
             "versions": [served],
         },
     }
@@ -168,6 +173,9 @@ def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True)
             _rule([""], ["nodes/status"], ["patch", "update"]),
             _rule([""], ["pods"], ["list", "watch"]),  # of the node itself: floating addresses are annotations of pods
             _rule(_groups(), _plurals(*_FOLLOWED), ["get", "list", "watch"]),
+            _rule(_groups(), _plurals(*_OF_POLICY), ["get", "list", "watch"]),
+            _rule([""], ["namespaces", "serviceaccounts"], ["get", "list", "watch"]),
+            _rule(["networking.k8s.io"], ["networkpolicies"], ["get", "list", "watch"]),
             # Routes follow from the blocks of all nodes, and the addresses of the node's tunnels come from its own.
             _rule(
                 _groups(),

@@ -226,12 +226,12 @@ class CustomObjectStore:
         """All records of a list, in path order."""
         mapping = KIND_MAPPINGS[query.kind.name]
         is_one = len(query.within) == len(query.kind.segments)
-        if is_one and not is_valid_path(self._path(mapping, query.kind.key(*query.within))):
+        if not is_valid_path(self._path(mapping, query.within, is_one=is_one)):
             return NOTHING_FOUND
         parameters = {name: str(value) for name, value in mapping.list_parameters(query.within).items()}
         if query.may_be_cached:
             parameters["resourceVersion"] = ANY_VERSION
-        request = ApiRequest("GET", self._path(mapping), parameters)
+        request = ApiRequest("GET", self._path(mapping, query.within), parameters)
         found, resource_version = convert_objects(
             self._client, request, lambda item: self._convert(query, mapping, item), deadline=deadline
         )
@@ -278,7 +278,7 @@ class CustomObjectStore:
         """Store a value under a key that has none."""
         mapping = KIND_MAPPINGS[write.key.kind.name]
         body = self._body(mapping, write.key, write.value)
-        request = ApiRequest("POST", self._path(mapping), body=body)
+        request = ApiRequest("POST", self._path(mapping, write.key.path), body=body)
         finalizers = ""
         for pause_s in _RETRY_DELAYS_S:
             self._client.sleep(pause_s, deadline)
@@ -305,7 +305,7 @@ class CustomObjectStore:
                 kept = self._metadata.find(write.key, revision) or {}
             body["metadata"] = _merge_metadata(kept, metadata_of(body))
         body["metadata"] = {**metadata_of(body), "uid": version.uid, "resourceVersion": version.resource_version}
-        request = ApiRequest("PUT", self._path(mapping, write.key), body=body)
+        request = ApiRequest("PUT", self._path(mapping, write.key.path, is_one=True), body=body)
         reply = self._client.send(request, deadline=deadline)
         if reply.is_success:
             return self._written_revision(write.key, request, reply)
@@ -335,9 +335,14 @@ class CustomObjectStore:
 
     # --- one object ------------------------------------------------------------------------------------------------
 
-    def _path(self, mapping: KindMapping, key: Key[object] | None = None) -> str:
-        path = f"/apis/{self._mode.value}/{mapping.plural[self._mode]}"
-        return path if key is None else f"{path}/{path_segment(mapping.name(key.path))}"
+    def _path(self, mapping: KindMapping, path: tuple[str, ...] = (), *, is_one: bool = False) -> str:
+        """The path of the object for a record's path, or of the collection that the object is in."""
+        namespace = f"/namespaces/{path_segment(path[0])}" if mapping.is_namespaced and path else ""
+        collection = f"/apis/{self._mode.value}{namespace}/{mapping.plural[self._mode]}"
+        return f"{collection}/{path_segment(mapping.name(path))}" if is_one else collection
+
+    def _object_path(self, key: Key[object]) -> str:
+        return self._path(KIND_MAPPINGS[key.kind.name], key.path, is_one=True)
 
     def _body(self, mapping: KindMapping, key: Key[object], value: object) -> dict[str, object]:
         body = mapping.encode(self._mode, key, value)
@@ -348,7 +353,7 @@ class CustomObjectStore:
         return lambda: self._find_record(key, deadline)
 
     def _find_object(self, key: Key[object], deadline: Deadline) -> Json | None:
-        return find_object(self._client, self._path(KIND_MAPPINGS[key.kind.name], key), deadline=deadline)
+        return find_object(self._client, self._object_path(key), deadline=deadline)
 
     def _find_record(self, key: Key[object], deadline: Deadline) -> Record[object] | None:
         """The record that is stored now; None if its object counts as deleted."""
@@ -380,14 +385,14 @@ class CustomObjectStore:
             raise evolve(error, revision=revision_of(found)) from error
 
     def _precondition(self, key: Key[object], revision: Revision, deadline: Deadline) -> ObjectVersion:
-        if not is_valid_path(self._path(KIND_MAPPINGS[key.kind.name], key)):
+        if not is_valid_path(self._object_path(key)):
             raise ConditionFailed(None)
         return get_precondition(revision, self._current(key, deadline))
 
     def _delete_request(self, key: Key[object], version: ObjectVersion) -> ApiRequest:
         conditions = {"uid": version.uid, "resourceVersion": version.resource_version}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
-        return ApiRequest("DELETE", self._path(KIND_MAPPINGS[key.kind.name], key), body=options)
+        return ApiRequest("DELETE", self._object_path(key), body=options)
 
     def _require_revision(self, key: Key[object], revision: Revision, deadline: Deadline) -> None:
         current = self._find_record(key, deadline)

@@ -1,4 +1,4 @@
-"""The stores that only read: Profiles as views of namespaces and service accounts, and facts of pods and namespaces.
+"""The stores that only read: Profiles as views of namespaces and service accounts, and the cluster's own objects.
 
 Profiles are read from two collections, so a revision of the kind is two numbers: ``<namespaces'>/<service
 accounts'>``. If one is missing, as in the revision of a single profile, a watch lists that collection first.
@@ -7,7 +7,7 @@ accounts'>``. If one is missing, as in the revision of a single profile, a watch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from attrs import define, frozen
 
@@ -35,12 +35,10 @@ from netplug_backends.kubernetes.kinds.customobjects import (
 from netplug_backends.kubernetes.names import (
     API_DOMAIN,
     NAMESPACES_PATH,
-    PODS_PATH,
     SERVICE_ACCOUNTS_PATH,
     namespace_path,
     namespaced_path,
     path_segment,
-    pod_path,
 )
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
@@ -49,13 +47,21 @@ from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf,
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION, label_value
 from netplug_core.orchestrator.model import (
+    NAMESPACE,
     POD,
+    SERVICE_ACCOUNT,
     ContainerPort,
     NamespaceFacts,
     NodeFacts,
     PodFacts,
     PodNetwork,
     PodPhase,
+    ServiceAccountFacts,
+)
+from netplug_core.orchestrator.networkpolicy import (
+    KUBERNETES_NETWORK_POLICY,
+    KubernetesNetworkPolicy,
+    read_network_policy,
 )
 from netplug_core.records import (
     Create,
@@ -82,7 +88,8 @@ from netplug_core.resources.profile import (
 )
 
 __all__ = [
-    "FactStore", "ProfileStore", "namespace_facts", "node_facts", "pod_facts", "profile_record", "sorted_labels",
+    "FACT_KINDS", "FactStore", "ProfileStore", "namespace_facts", "node_facts", "pod_facts", "profile_record",
+    "service_account_facts", "sorted_labels",
 ]  # fmt: skip
 
 
@@ -123,6 +130,11 @@ def pod_facts(found: Json) -> PodFacts:
 def namespace_facts(found: Json) -> NamespaceFacts:
     """The facts in a Namespace object; errors as for ``pod_facts``."""
     return _decode("Namespace", found, NamespaceFacts)
+
+
+def service_account_facts(found: Json) -> ServiceAccountFacts:
+    """The facts in a ServiceAccount object; errors as for ``pod_facts``."""
+    return _decode("ServiceAccount", found, ServiceAccountFacts)
 
 
 def node_facts(found: Json) -> NodeFacts:
@@ -254,6 +266,13 @@ _DECODER = Decoder(
         ),
         Table(cls=NamespaceFacts, fields=_METADATA),
         Table(
+            cls=ServiceAccountFacts,
+            fields={
+                "namespace": Field(("metadata", "namespace"), _TEXT),
+                **{name: one for name, one in _METADATA.items() if name != "annotations"},
+            },
+        ),
+        Table(
             cls=NodeFacts,
             fields={
                 **_METADATA,
@@ -274,25 +293,59 @@ _DECODER = Decoder(
 # --- facts -----------------------------------------------------------------------------------------------------------
 
 
-_FACTS_REASON = "pods and namespaces are the cluster's own"
+_FACTS_REASON = "pods, namespaces and their like are the cluster's own"
+
+
+@frozen
+class _FactKind:
+    """Where the objects of a kind are, and how one is decoded. Kinds in namespaces have paths of two segments."""
+
+    root: str
+    plural: str
+    decode: Callable[[Json], object]
+
+    def path(self, path: tuple[str, ...], *, length: int) -> str:
+        """The path of the object for a whole path, or of the collection that has the objects below a shorter one."""
+        namespace = f"/namespaces/{path_segment(path[0])}" if length > 1 and path else ""
+        name = f"/{path_segment(path[-1])}" if len(path) == length else ""
+        return f"{self.root}{namespace}/{self.plural}{name}"
+
+
+def _network_policy(found: Json) -> KubernetesNetworkPolicy:
+    metadata = metadata_of(found)
+    source = f"{KUBERNETES_NETWORK_POLICY}({metadata.get('namespace')}/{metadata.get('name')})"
+    try:
+        return read_network_policy(found, source=source)
+    except ConfigurationError as error:
+        raise Malformed(source, str(error)) from error
+
+
+FACT_KINDS: Final[Mapping[str, _FactKind]] = {
+    POD.name: _FactKind("/api/v1", "pods", pod_facts),
+    NAMESPACE.name: _FactKind("/api/v1", "namespaces", namespace_facts),
+    SERVICE_ACCOUNT.name: _FactKind("/api/v1", "serviceaccounts", service_account_facts),
+    KUBERNETES_NETWORK_POLICY.name: _FactKind("/apis/networking.k8s.io/v1", "networkpolicies", _network_policy),
+}
+"""The objects of a cluster that are shown as they are, by the names of their kinds."""
 
 
 @define(eq=False, repr=False)
 class FactStore:
-    """A cluster's pods, or its namespaces."""
+    """A cluster's pods, namespaces, service accounts and policies."""
 
     _client: ApiClient
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
         """One of them; see :class:`~netplug_backends.kubernetes.kinds.customobjects.KindStore`."""
-        kind, path = query.key.kind, query.key.path
-        found = find_object(self._client, pod_path(*path) if kind == POD else namespace_path(*path), deadline=deadline)
+        kind = query.key.kind
+        path = FACT_KINDS[kind.name].path(query.key.path, length=len(kind.segments))
+        found = find_object(self._client, path, deadline=deadline)
         return record_result(None if found is None else _record(kind, found))
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
-        """All of them, or the pods of a namespace."""
-        is_part = query.kind == POD and query.within
-        path = namespaced_path(query.within[0], "pods") if is_part else _collection(query.kind)
+        """All of them, or those of a namespace."""
+        length = len(query.kind.segments)
+        path = FACT_KINDS[query.kind.name].path(query.within[: length - 1], length=length)
         if not is_valid_path(path):
             return NOTHING_FOUND
         items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
@@ -315,23 +368,18 @@ class FactStore:
 
     def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
         """All of them."""
-        return ((ApiRequest("GET", _collection(kind)), parse_revision(revision).resource_version),)
+        path = FACT_KINDS[kind.name].path((), length=len(kind.segments))
+        return ((ApiRequest("GET", path), parse_revision(revision).resource_version),)
 
     def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object]:
         """The change that an event about one of them means."""
         return event_of_record(event, _record(kind, event_object(event)))
 
 
-def _collection(kind: Kind[object]) -> str:
-    return PODS_PATH if kind == POD else NAMESPACES_PATH
-
-
 def _record(kind: Kind[object], found: Json) -> Record[object]:
-    decode: Callable[[Json], object] = pod_facts if kind == POD else namespace_facts
     metadata = metadata_of(found)
-    return Record(
-        kind.key(*(str(metadata.get(segment) or "") for segment in kind.segments)), decode(found), revision_of(found)
-    )
+    key = kind.key(*(str(metadata.get(segment) or "") for segment in kind.segments))
+    return Record(key, FACT_KINDS[kind.name].decode(found), revision_of(found))
 
 
 # --- profiles --------------------------------------------------------------------------------------------------------

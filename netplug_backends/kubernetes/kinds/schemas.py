@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from netplug_backends.kubernetes.names import CrdMode
@@ -19,14 +19,17 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import MAX_CIDR_LENGTH, IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
+from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
+from netplug_core.resources.networkset import NetworkSet
 from netplug_core.resources.nodeconfiguration import NodeConfiguration
+from netplug_core.resources.policyrule import NOT_SUPPORTED, PROTOCOL_NUMBERS
 from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN
 
 __all__ = [
     "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema", "bgp_configuration_schema",
-    "bgp_filter_schema", "bgp_peer_schema", "choice", "flag", "host_endpoint_schema", "list_of", "map_of",
-    "node_configuration_schema", "number", "object_of", "preserve_unknown", "resource", "selector", "text",
-    "validations",
+    "bgp_filter_schema", "bgp_peer_schema", "choice", "flag", "global_network_policy_schema", "host_endpoint_schema",
+    "list_of", "map_of", "network_policy_schema", "network_set_schema", "node_configuration_schema", "number",
+    "object_of", "preserve_unknown", "resource", "selector", "text", "validations",
 ]  # fmt: skip
 
 
@@ -306,6 +309,76 @@ def node_configuration_schema(mode: CrdMode) -> Schema:
     return resource("The settings of the node process.", fields[""], rules=[NAME_IS_DEFAULT_OR_OF_NODE])
 
 
+# --- policy schemas --------------------------------------------------------------------------------------------------
+
+
+_NET: Final[Schema] = {"maxLength": MAX_CIDR_LENGTH, "pattern": "^[0-9A-Fa-f.:]{2,39}(/[0-9]{1,3})?$"}
+"""A prefix or an address. There are too many in a rule for an expression on each; who reads them clears host bits."""
+
+
+def _is_protocol(*names: str) -> str:
+    """Whether the protocol is one of some; it may be given by its number."""
+    same = (f"self.protocol == '{name}' || self.protocol == {PROTOCOL_NUMBERS[name]}" for name in names)
+    return f"has(self.protocol) && ({' || '.join(same)})"
+
+
+def _rule_rules() -> Iterator[tuple[str, str]]:
+    is_icmp, has_ports = _is_protocol("ICMP", "ICMPv6"), _is_protocol("TCP", "UDP", "SCTP")
+    yield "!has(self.http)", NOT_SUPPORTED["http"]
+    for name in ("icmp", "notICMP"):
+        yield f"!has(self.{name}) || ({is_icmp})", f"{name} needs protocol ICMP or ICMPv6"
+    for end in ("source", "destination"):
+        for name in ("ports", "notPorts"):
+            given = f"has(self.{end}) && has(self.{end}.{name}) && self.{end}.{name}.size() > 0"
+            yield f"!({given}) || ({has_ports})", f"{end}.{name} needs protocol TCP, UDP or SCTP"
+    for protocol, family in (("ICMP", Family.IPV6), ("ICMPv6", Family.IPV4)):
+        wrong = f"has(self.ipVersion) && self.ipVersion == {family.value} && {_is_protocol(protocol)}"
+        yield f"!({wrong})", f"protocol {protocol} is not of {family}"
+
+
+def _policy_schema(cls: type, what: str) -> Schema:
+    fields = _spec_of(cls)
+    for path, schema in fields.items():
+        match path.rpartition("[].")[2].rpartition(".")[2]:
+            case "nets" | "notNets":
+                _items(schema).update(_NET)
+            case "selector" | "namespaceSelector" | "serviceAccountSelector" if "[]" not in path:
+                schema.update(selector())
+            case "selector" | "notSelector" | "namespaceSelector":
+                schema["pattern"] = SELECTOR_PATTERN
+            case "services" | "http":
+                schema.update(preserve_unknown({"type": "object"}))
+            case "source" | "destination":
+                schema.update(validations(("!has(self.services)", NOT_SUPPORTED["services"])))
+            case "icmp" | "notICMP":
+                schema.update(validations(("!has(self.code) || has(self.type)", "code needs type")))
+            case "ingress" | "egress":
+                _items(schema).update(validations(*_rule_rules()))
+            case "types":
+                schema["x-kubernetes-list-type"] = "set"
+    return resource(what, fields[""])
+
+
+def network_policy_schema(mode: CrdMode) -> Schema:
+    """The schema of a NetworkPolicy."""
+    del mode
+    return _policy_schema(NetworkPolicy, "Which packets of endpoints of its namespace pass.")
+
+
+def global_network_policy_schema(mode: CrdMode) -> Schema:
+    """The schema of a GlobalNetworkPolicy."""
+    del mode
+    return _policy_schema(GlobalNetworkPolicy, "Which packets of endpoints of all namespaces and of hosts pass.")
+
+
+def network_set_schema(mode: CrdMode) -> Schema:
+    """The schema of a NetworkSet and of a GlobalNetworkSet."""
+    del mode
+    fields = _spec_of(NetworkSet)
+    _items(fields["nets"]).update(_NET)
+    return resource("Addresses outside the cluster that rules select by the labels of the set.", fields[""])
+
+
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 
@@ -558,6 +631,8 @@ SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
     "BGPPeer": bgp_peer_schema,
     "BlockAffinity": _affinity,
     "ClusterInformation": _cluster,
+    "GlobalNetworkPolicy": global_network_policy_schema,
+    "GlobalNetworkSet": network_set_schema,
     "HostEndpoint": host_endpoint_schema,
     "IPAMBlock": _block,
     "IPAMConfiguration": _configuration,
@@ -565,6 +640,8 @@ SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
     "IPPool": _pool,
     "IPReservation": _reservation,
     "KubeControllersConfiguration": _kube_controllers,
+    "NetworkPolicy": network_policy_schema,
+    "NetworkSet": network_set_schema,
     "NodeConfiguration": node_configuration_schema,
 }
 """The schema of each kind that is stored as custom objects, by the kind's name."""

@@ -12,7 +12,7 @@ from typing import TypedDict, Unpack, assert_never, cast
 import click
 from attrs import define, evolve, field, frozen
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR, format_key, key_of_document, parse_keys, parse_kind
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR, format_key, parse_keys, parse_kind
 from netplug_cli.ctl.commands.resources import FILES, IGNORE_NOT_FOUND, RESOURCES, SELECTOR, Selected, selected_of
 from netplug_cli.ctl.documents import render_json, render_json_line, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
@@ -52,7 +52,7 @@ from netplug_core.flows.resources.read import (
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Record
 from netplug_core.resources.codec import to_mapping
-from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, ResourceScope, get_kind
+from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, ResourceScope, get_kind, key_of
 from netplug_core.resources.patch import strip_cluster_fields
 
 __all__ = [
@@ -250,7 +250,7 @@ def _make_file_request(files: Sequence[str], namespace: str | None, selected: Se
     if namespace == _ALL_NAMESPACES:
         raise click.UsageError("A resource of a file is looked for in one namespace.")
     manifests = require_manifests(files)
-    keys = tuple(key_of_document(manifest.resource, namespace or DEFAULT_NAMESPACE) for manifest in manifests)
+    keys = tuple(key_of(manifest.within(namespace or DEFAULT_NAMESPACE).resource) for manifest in manifests)
     return _GetRequest(kinds=(), keys=keys, list_kind="")
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 import click
 from attrs import define, field, frozen
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR, key_of_document, parse_keys, parse_kind
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR, parse_keys, parse_kind
 from netplug_cli.ctl.commands.completion import complete_one_resource, complete_resources
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
@@ -39,7 +39,7 @@ from netplug_core.installation.settings import find_service_overlaps
 from netplug_core.records import Key
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind, kind_of
+from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind, key_of, kind_of
 from netplug_core.resources.manifest import Manifest
 from netplug_core.selectors.grammar import And, Everything, Selector, SelectorError
 from netplug_core.selectors.requirements import parse_either
@@ -275,47 +275,59 @@ class _DeleteOptions(TypedDict):
 
 @click.command()
 @FILES
+@NAMESPACE
 @DRY_RUN
 @NAME_OUTPUT
 @click.pass_context
-def create(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool, output: str | None) -> int:
+def create(
+    context: click.Context, files: tuple[str, ...], namespace: str, *, is_dry_run: bool, output: str | None
+) -> int:
     """Create the resources of some files, each in turn."""
     session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest, run: PoolNeighbours) -> Outcome:
         return create_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid, run=run)
 
-    return _run_on_files(session, ChangeReport(Verb.CREATE, session.is_dry_run, output), files, operation)
+    report = ChangeReport(Verb.CREATE, session.is_dry_run, output)
+    return _run_on_files(session, report, _Files(files, namespace), operation)
 
 
 @click.command()
 @FILES
+@NAMESPACE
 @DRY_RUN
 @NAME_OUTPUT
 @click.pass_context
-def apply(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool, output: str | None) -> int:
+def apply(
+    context: click.Context, files: tuple[str, ...], namespace: str, *, is_dry_run: bool, output: str | None
+) -> int:
     """Create the resources of some files, or change the labels, annotations and specs of stored ones."""
     session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest, run: PoolNeighbours) -> Outcome:
         return apply_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid, run=run)
 
-    return _run_on_files(session, ChangeReport(Verb.APPLY, session.is_dry_run, output), files, operation)
+    report = ChangeReport(Verb.APPLY, session.is_dry_run, output)
+    return _run_on_files(session, report, _Files(files, namespace), operation)
 
 
 @click.command()
 @FILES
+@NAMESPACE
 @DRY_RUN
 @NAME_OUTPUT
 @click.pass_context
-def replace(context: click.Context, files: tuple[str, ...], *, is_dry_run: bool, output: str | None) -> int:
+def replace(
+    context: click.Context, files: tuple[str, ...], namespace: str, *, is_dry_run: bool, output: str | None
+) -> int:
     """Change the labels, annotations and specs of stored resources to those of some files; create none."""
     session = session_of(context, is_dry_run=is_dry_run)
 
     def operation(store: Datastore, manifest: Manifest, run: PoolNeighbours) -> Outcome:
         return replace_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid, run=run)
 
-    return _run_on_files(session, ChangeReport(Verb.REPLACE, session.is_dry_run, output), files, operation)
+    report = ChangeReport(Verb.REPLACE, session.is_dry_run, output)
+    return _run_on_files(session, report, _Files(files, namespace), operation)
 
 
 @click.command()
@@ -345,11 +357,12 @@ def delete(context: click.Context, words: tuple[str, ...], **options: Unpack[_De
     report.is_absence_ignored = options["is_absence_ignored"]
 
     def operation(store: Datastore, manifest: Manifest, _run: PoolNeighbours) -> Outcome:
-        key = key_of_document(manifest.resource, options["namespace"])
-        return delete_resource(store, key, revision=manifest.revision, risk=risk, pace=session.pace())
+        return delete_resource(
+            store, key_of(manifest.resource), revision=manifest.revision, risk=risk, pace=session.pace()
+        )
 
     if files:
-        return _run_on_files(session, report, files, operation)
+        return _run_on_files(session, report, _Files(files, options["namespace"]), operation)
     named = Named.of(words, "delete", options["namespace"], selected, is_all=options["is_all"])
     with session.open_datastore() as store:
         report.explain = partial(session.explain, store)
@@ -361,12 +374,13 @@ def delete(context: click.Context, words: tuple[str, ...], **options: Unpack[_De
 
 @click.command()
 @FILES
+@NAMESPACE
 @click.option("--skip-empty", "may_be_empty", is_flag=True, help="Accept files without resources.")
-def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
+def validate(files: tuple[str, ...], namespace: str, *, may_be_empty: bool) -> int:
     """Check the resources of some files, together, against every rule that needs no datastore."""
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
-    manifests = require_manifests(files, may_be_empty=may_be_empty)
+    manifests = [one.within(namespace) for one in require_manifests(files, may_be_empty=may_be_empty)]
     if not manifests:
         click.echo("No resources specified")
         return 0
@@ -378,15 +392,26 @@ def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
     return report.print_summary()
 
 
+@frozen
+class _Files:
+    """The files of a command line, and the namespace of the resources in them that name none."""
+
+    names: tuple[str, ...]
+    namespace: str
+
+    def read(self) -> list[Manifest]:
+        if not self.names:
+            raise click.UsageError("Give at least one file: -f FILE.")
+        return [manifest.within(self.namespace) for manifest in require_manifests(self.names)]
+
+
 def _run_on_files(
     session: Session,
     report: ChangeReport,
-    files: Sequence[str],
+    files: _Files,
     operation: Callable[[Datastore, Manifest, PoolNeighbours], Outcome],
 ) -> int:
-    if not files:
-        raise click.UsageError("Give at least one file: -f FILE.")
-    manifests = require_manifests(files)
+    manifests = files.read()
     makes_file = report.verb in (Verb.CREATE, Verb.APPLY)
     with (session.for_creation() if makes_file else session).open_datastore() as store:
         if makes_file:
@@ -457,9 +482,10 @@ _DIFF_COLUMNS = (
 
 @click.command()
 @FILES
+@NAMESPACE
 @REPORT_OUTPUT
 @click.pass_context
-def diff(context: click.Context, files: tuple[str, ...], output: str) -> int:
+def diff(context: click.Context, files: tuple[str, ...], namespace: str, output: str) -> int:
     """Show what apply would change, as a unified diff of the YAML. Each document is compared with what is stored now.
 
     The exit status is 0 if nothing would change, 1 if something would, and 2 after an error.
@@ -467,14 +493,14 @@ def diff(context: click.Context, files: tuple[str, ...], output: str) -> int:
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     try:
-        return _diff(session_of(context), files, output)
+        return _diff(session_of(context), _Files(files, namespace), output)
     except NetplugError as error:
         print_error(str(error))
         return _FAILED
 
 
-def _diff(session: Session, files: Sequence[str], output: str) -> int:
-    manifests = require_manifests(files)
+def _diff(session: Session, files: _Files, output: str) -> int:
+    manifests = files.read()
     status, neighbours = 0, PoolNeighbours()
     rows, lines = list[tuple[Cell, ...]](), list[str]()
     with session.open_datastore() as store:

@@ -14,7 +14,7 @@ from netplug_core.flows.resources.cluster import delete_node_objects
 from netplug_core.flows.resources.damaged import Risk, delete_damaged, find_damage
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
-from netplug_core.flows.resources.write import require_writable
+from netplug_core.flows.resources.write import require_interfaces_kept, require_writable
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.records import Decision, Delete, Get, Key, Record, Snapshot
 from netplug_core.resources.ippool import IPPool
@@ -72,6 +72,7 @@ def _require_deletable(store: Datastore, key: Key[Resource], revision: str, pace
         raise ResourceMissing.of(key)
     if revision and revision != first.revision:
         raise ResourceOutdated(str(key), revision, first.revision)
+    require_interfaces_kept(store, key, None, pace)
     _ask_store(store, Delete(key, first.revision))
     return first
 

@@ -15,7 +15,8 @@ from attrs import evolve, frozen
 from netplug_core.addressing import PrefixIndex
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
-from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.transaction import Transaction, read_pages
+from netplug_core.decoding.tables import carried_json
 from netplug_core.errors import ConfigurationError, NetplugError, excerpt, quote
 from netplug_core.flows.resources.outcome import (
     Effect,
@@ -28,21 +29,36 @@ from netplug_core.flows.resources.outcome import (
 )
 from netplug_core.flows.resources.pools import PoolNeighbours
 from netplug_core.flows.resources.read import find
-from netplug_core.records import ABSENT, Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update, Write
+from netplug_core.records import (
+    ABSENT,
+    Create,
+    Decision,
+    Get,
+    Key,
+    Malformed,
+    NeedMore,
+    Query,
+    Record,
+    Snapshot,
+    Update,
+    Write,
+)
 from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
-from netplug_core.resources.kinds import NetworkResource, Resource, key_of
+from netplug_core.resources.kinds import NetworkResource, PolicyResource, Resource, key_of
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION,
     KubeControllersConfiguration,
 )
 from netplug_core.resources.manifest import Manifest
+from netplug_core.resources.networkpolicy import GLOBAL_NETWORK_POLICY, NETWORK_POLICY
+from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET
 from netplug_core.resources.node import NODE, Node
-from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, interface_prefixes
 from netplug_core.resources.patch import Mark, marks_of, with_marks
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
 from netplug_core.resources.validation import (
@@ -53,11 +69,12 @@ from netplug_core.resources.validation import (
     validate_pool_update,
     validate_resource,
 )
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
     "MarkEffect", "MarkPresent", "Overwriting", "Preview", "ResourceChange", "Writable", "apply", "change_marks",
-    "commit_change", "create", "decide_creation", "decide_repair", "decide_replacement", "edit", "preview",
-    "replace", "require_writable", "validate",
+    "commit_change", "create", "decide_creation", "decide_repair", "decide_replacement", "edit", "preview", "replace",
+    "require_interfaces_kept", "require_writable", "validate",
 ]  # fmt: skip
 
 
@@ -65,7 +82,14 @@ __all__ = [
 
 
 Writable: TypeAlias = (
-    IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration | NetworkResource
+    IPPool
+    | IPReservation
+    | IPAMConfiguration
+    | Node
+    | Profile
+    | KubeControllersConfiguration
+    | NetworkResource
+    | PolicyResource
 )
 """The resources that people may write."""
 
@@ -81,6 +105,10 @@ _WRITABLE_KINDS = (
     BGP_PEER,
     BGP_FILTER,
     NODE_CONFIGURATION,
+    NETWORK_POLICY,
+    GLOBAL_NETWORK_POLICY,
+    NETWORK_SET,
+    GLOBAL_NETWORK_SET,
 )
 
 
@@ -158,6 +186,7 @@ def commit_change(
     ``run`` has what was read for the changes before, and confirms new pools in the end; None: this is the only change.
     """
     query = Get(change.key)  # by itself, so that damage to others is not taken for its own
+    require_interfaces_kept(store, change.key, change.wanted, pace)
     neighbours, pool = PoolNeighbours() if run is None else run, change.created
     warnings: tuple[str, ...] = ()
     if isinstance(pool, IPPool):
@@ -171,6 +200,48 @@ def commit_change(
         if run is None:
             neighbours.require_confirmed(store, pace=pace)
     return Outcome(key=change.key, effect=effect, warnings=(*resource_warnings(change.created), *warnings))
+
+
+def require_interfaces_kept(store: Datastore, key: Key[Resource], wanted: Resource | None, pace: Pace) -> None:
+    """Refuse a configuration of nodes under which interfaces of workloads would not be known as such any more.
+
+    ``wanted`` None: the configuration is deleted.
+
+    Raises:
+        InvalidResource: workloads have interfaces whose names begin as configured now, and not as they would be.
+    """
+    if key.kind != NODE_CONFIGURATION:
+        return
+    damaged: list[Malformed] = []  # what cannot be read says nothing of prefixes
+    stored = read_pages(store, NODE_CONFIGURATION, deadline=pace.deadline, malformed=damaged)
+    before = {record.key.name: record.value for record in stored}
+    after = {name: one for name, one in before.items() if name != key.name}
+    if isinstance(wanted, NodeConfiguration):
+        after[key.name] = wanted
+    if _prefixes(before) == _prefixes(after):
+        return
+    endpoints = read_pages(store, WORKLOAD_ENDPOINT, deadline=pace.deadline, malformed=damaged)
+    lost = [record.value for record in endpoints if _is_lost(record.value, before.values(), after.values())]
+    if lost:
+        rule = (
+            f"{len(lost)} interfaces of workloads have names that would not begin so any more, such as "
+            f"{lost[0].spec.interface_name} of {key_of(lost[0])}: keep their prefix too, or remove the workloads first"
+        )
+        prefix = _prefixes(after).get(key.name, "")
+        raise InvalidResource.from_field_errors(str(key), [FieldError("spec.interfacePrefix", prefix, rule)])
+
+
+def _is_lost(
+    endpoint: WorkloadEndpoint, before: Iterable[NodeConfiguration], after: Iterable[NodeConfiguration]
+) -> bool:
+    name, node = endpoint.spec.interface_name, endpoint.spec.node
+    return name.startswith(interface_prefixes(before, node)) and not name.startswith(interface_prefixes(after, node))
+
+
+def _prefixes(configurations: Mapping[str, NodeConfiguration]) -> Mapping[str, str]:
+    """The prefixes that are given, by the name of the configuration that gives them."""
+    given = {name: one.spec.interface_prefix for name, one in configurations.items()}
+    return {name: prefix for name, prefix in given.items() if prefix}
 
 
 def decide_creation(
@@ -216,7 +287,7 @@ def decide_replacement(stored: Record[Resource], wanted: Writable, revision: str
     if isinstance(wanted, IPPool) and isinstance(before, IPPool):
         validate_pool_update(before, wanted)
     metadata = evolve(before.metadata, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations)
-    spec = evolve(wanted.spec, unknown_json=before.spec.unknown_json)
+    spec = evolve(wanted.spec, unknown_json=carried_json(before.spec, wanted.spec))
     # Every kind has these members, but a type checker cannot see that in a union. So a pool stands for all of them.
     after = evolve(cast("IPPool", before), metadata=metadata, spec=cast("IPPoolSpec", spec))
     if after == before:
@@ -331,6 +402,7 @@ def edit(store: Datastore, key: Key[Resource], change: Callable[[Resource], Reso
             return Decision((), ResourceMissing.of(key))
         wanted = cast("Writable", change(stored.value))
         validate_resource(wanted)
+        require_interfaces_kept(store, key, wanted, pace)
         kept = dict(wanted.metadata.labels)
         removed[:] = [name for name, _ in stored.value.metadata.labels if name not in kept]
         return decide_replacement(stored, wanted, revision="")

@@ -18,7 +18,7 @@ from netplug_backends.kubernetes.installing.manifests import (
     operator_definitions,
     plugin_role,
 )
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, KindMapping
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock
@@ -141,12 +141,22 @@ def without_definition(server: ApiServer, mode: CrdMode, plural: str) -> Iterato
 def delete_custom_objects(server: ApiServer, mode: CrdMode) -> None:
     """Delete every custom object of a group, and every pod: no block would hold the addresses of one any more."""
     for sort in KIND_MAPPINGS.values():
-        server.delete_collection(f"/apis/{mode.value}/{sort.plural[mode]}")
+        for namespace in _namespaces_of(server, mode, sort):
+            server.delete_collection(f"/apis/{mode.value}{namespace}/{sort.plural[mode]}")
     pods = server.get("/api/v1/pods")["items"]
     assert isinstance(pods, list)
     for metadata in (pod["metadata"] for pod in pods):
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         server.request("DELETE", f"{path}?gracePeriodSeconds=0")
+
+
+def _namespaces_of(server: ApiServer, mode: CrdMode, sort: KindMapping) -> list[str]:
+    """The paths of the namespaces that have objects of a kind; an empty one of a kind without namespaces."""
+    if not sort.is_namespaced:
+        return [""]
+    items = server.get(f"/apis/{mode.value}/{sort.plural[mode]}")["items"]
+    assert isinstance(items, list)
+    return sorted({f"/namespaces/{item['metadata']['namespace']}" for item in items})
 
 
 def apply_object(server: ApiServer, body: Mapping[str, object]) -> str:

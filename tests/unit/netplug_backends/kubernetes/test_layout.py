@@ -19,6 +19,8 @@ from netplug_core.records import Key, Kind, Malformed
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, ipreservation_key
+from netplug_core.resources.kinds import key_of
+from tests.harness.resources import NETWORK_POLICY
 
 PREFIX = Prefix.parse("10.0.0.0/30")
 STORED_BLOCK = Block(
@@ -270,3 +272,19 @@ def test_the_attempt_that_created_a_resource_is_kept_in_an_annotation_that_users
     _, value = KIND_MAPPINGS["IPPool"].decode(mode, IPPOOL, {**body, "metadata": {**metadata, "name": "main"}})
     assert isinstance(value, IPPool)
     assert (value.metadata.annotations, value.metadata.attempt) == ((("a", "b"),), "4f2a")
+
+
+@pytest.mark.parametrize("mode", CrdMode)
+def test_a_resource_of_a_namespace_is_in_it_by_its_object(mode: CrdMode) -> None:
+    mapping, key = KIND_MAPPINGS["NetworkPolicy"], key_of(NETWORK_POLICY)
+    assert (mapping.is_namespaced, mapping.plural[mode]) == (True, "networkpolicies")
+    encoded = json.loads(json.dumps(mapping.encode(mode, key, NETWORK_POLICY)))
+    assert encoded["metadata"]["namespace"] == "default"
+    assert mapping.decode(mode, key.kind, encoded) == (key, NETWORK_POLICY)
+    assert mapping.list_parameters(()) == mapping.list_parameters(("default",)) == {}
+    assert mapping.list_parameters(key.path) == {"fieldSelector": "metadata.name=web"}
+    broken = {**encoded, "metadata": {**encoded["metadata"], "finalizers": 1}}
+    with pytest.raises(Malformed, match=r"NetworkPolicy default/web") as caught:
+        mapping.decode(mode, key.kind, broken)
+    assert caught.value.subject == key
+    assert [name for name, one in KIND_MAPPINGS.items() if one.is_namespaced] == ["NetworkPolicy", "NetworkSet"]

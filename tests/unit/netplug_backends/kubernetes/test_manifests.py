@@ -66,6 +66,19 @@ def test_the_node_process_may_do_what_its_node_and_its_network_need_and_nothing_
         },
         {
             "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
+            "resources": [
+                "globalnetworkpolicies",
+                "globalnetworksets",
+                "hostendpoints",
+                "networkpolicies",
+                "networksets",
+            ],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": [""], "resources": ["namespaces", "serviceaccounts"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": ["crd.projectnetplug.org", "projectnetplug.org"],
             "resources": ["blockaffinities", "ipamblocks"],
             "verbs": ["create", "delete", "get", "list", "update", "watch"],
         },

@@ -23,7 +23,7 @@ from netplug_core.resources.kinds import KINDS, Resource, key_of
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.ctl import ToolHarness
-from tests.harness.resources import CONFIGURATION, NETWORK_KINDS, NODE, PROFILE, RESERVATION
+from tests.harness.resources import CONFIGURATION, NETWORK_KINDS, NODE, POLICY_KINDS, PROFILE, RESERVATION
 
 TESTS = Path(__file__).parents[3]
 OUTPUTS = TESTS / "outputs"
@@ -74,6 +74,10 @@ READ = {
     "get-ipamconfigurations": "get ipamconfigurations -o wide",
     "get-profiles": "get profiles -o wide",
     "get-hostendpoints": "get hostendpoints -o wide",
+    "get-networkpolicies": "get networkpolicies -A -o wide",
+    "get-globalnetworkpolicies": "get gnp -o wide",
+    "get-networksets": "get networksets -o wide",
+    "get-globalnetworksets": "get globalnetworksets",
     "get-bgppeers": "get bgppeers -o wide",
     "get-bgpfilters": "get bgpfilters -o wide",
     "get-bgpconfigurations": "get bgpconfigurations -o wide",
@@ -201,7 +205,7 @@ def tool(harness: ToolHarness) -> ToolHarness:
     cni = CNINodeHarness(clock=harness.clock, memory=harness.store)
     cni.set_ready(is_ready=True)
     assert harness.run_command("create", "-f", harness.write_file(POOLS, "pools.yaml")) == 0
-    resources: tuple[Resource, ...] = (CONFIGURATION, NODE, PROFILE, RESERVATION, *NETWORK_KINDS)
+    resources: tuple[Resource, ...] = (CONFIGURATION, NODE, PROFILE, RESERVATION, *NETWORK_KINDS, *POLICY_KINDS)
     harness.store_records(*(Create(key_of(one), one) for one in resources))
     cni.config["name"] = "pods"
     for number in range(10):

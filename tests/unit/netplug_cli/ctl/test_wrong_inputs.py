@@ -1,4 +1,4 @@
-"""Fifty wrong inputs, and what the tool says of each: the files of ``tests/wrong_inputs``.
+"""Sixty wrong inputs, and what the tool says of each: the files of ``tests/wrong_inputs``.
 
 Each text is for somebody who does not know netplug yet: it says where the mistake is, and what to do.
 ``NETPLUG_RECORD=1`` writes the files anew; the tests fail then, so that somebody reads the difference.
@@ -23,6 +23,8 @@ FOLDER = Path(__file__).parents[3] / "wrong_inputs"
 RECORDS = os.environ.get("NETPLUG_RECORD") == "1"
 
 HEAD = "apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata:\n  name: red\n"
+
+POLICY = "apiVersion: projectnetplug.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: red}\nspec:\n"
 
 
 @frozen(kw_only=True)
@@ -72,6 +74,19 @@ INPUTS = {
     "cidr-with-host-bits": applied(HEAD + "spec:\n  cidr: 10.9.0.1/16\n"),
     "cidr-that-is-none": applied(HEAD + "spec:\n  cidr: 10.9.0.0/33\n"),
     "block-larger-than-pool": applied(HEAD + "spec:\n  cidr: 10.9.0.0/26\n  blockSize: 24\n"),
+    "policy-of-a-tier": applied(POLICY + "  tier: security\n"),
+    "policy-of-another-hook": applied(POLICY + "  preDNAT: true\n"),
+    "policy-that-passes": applied(POLICY + "  ingress:\n    - action: Pass\n"),
+    "policy-for-a-service": applied(
+        POLICY + "  egress:\n    - action: Allow\n      destination: {services: {name: web, namespace: shop}}\n"
+    ),
+    "policy-about-http": applied(POLICY + "  ingress:\n    - action: Allow\n      http: {methods: [GET]}\n"),
+    "policy-with-ports-alone": applied(POLICY + "  ingress:\n    - action: Allow\n      destination: {ports: [80]}\n"),
+    "policy-with-a-mistyped-selector": applied(POLICY + "  selector: app = 'web'\n"),
+    "policy-that-is-staged": applied(POLICY.replace("Global", "StagedGlobal") + "  order: 1\n"),
+    "policy-of-kubernetes": applied(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: red}\nspec: {podSelector: {}}\n"
+    ),
     "pool-overlaps": applied(HEAD + "spec:\n  cidr: 10.65.0.0/24\n"),
     "selector-mistyped": applied(HEAD + "spec:\n  cidr: 10.9.0.0/16\n  nodeSelector: zone = a\n"),
     "name-with-capitals": applied(HEAD.replace("red", "Red") + "spec: {cidr: 10.9.0.0/16}\n"),

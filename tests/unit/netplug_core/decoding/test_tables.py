@@ -16,6 +16,7 @@ from netplug_core.decoding.tables import (
     MalformedField,
     Table,
     UnknownField,
+    carried_json,
     cni_error,
     collect_members,
     collect_unknown,
@@ -27,6 +28,7 @@ from netplug_core.decoding.tables import (
     member,
     object_schema,
     split_path,
+    unreadable_json,
 )
 from netplug_core.errors import ConfigurationError, DecodeError, redact_url_credentials
 
@@ -175,6 +177,9 @@ def test_what_cannot_be_read_of_a_stored_object_is_kept_as_unknown() -> None:
     assert collect_unknown(shed) == ("colour", "door", "roof", "windows[0].x")
     assert STORE.decode({}, Shed, "s") == Shed()
     assert collect_unknown(Shed()) == ()
+    assert unreadable_json(shed) == '{"colour":"green","door":{"locks":1}}'
+    assert unreadable_json(Shed()) == ""
+    assert carried_json(shed, Shed(unknown_json='{"colour":1,"new":2}')) == '{"colour":1,"roof":null}'
     for broken in (members, {}):
         with pytest.raises(MalformedField, match="expected one of red, blue @ f"):
             USER.decode({name: one for name, one in broken.items() if name != "roof"}, Shed, "f")

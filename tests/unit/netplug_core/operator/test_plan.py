@@ -325,8 +325,9 @@ def test_definitions_of_others_are_left_to_them() -> None:
         "ResourceNotFound",
         (
             "the cluster does not serve bgpconfigurations, bgpfilters, bgppeers, blockaffinities, "
-            "clusterinformations, hostendpoints, ipamblocks, ipamconfigs, ipamhandles, ippools, ipreservations, "
-            "kubecontrollersconfigurations, nodeconfigurations; apply the definitions v1, or run the operator with "
+            "clusterinformations, globalnetworkpolicies, globalnetworksets, hostendpoints, ipamblocks, ipamconfigs, "
+            "ipamhandles, ippools, ipreservations, kubecontrollersconfigurations, networkpolicies, networksets, "
+            "nodeconfigurations; apply the definitions v1, or run the operator with "
             "--manage-crds=true"
         ),
     )

@@ -34,3 +34,12 @@ def test_a_member_has_the_place_of_the_document_unless_its_own_is_known() -> Non
     manifest = manifest_from_mapping(POOL, source="pool.yaml#1")
     assert manifest.place_of("spec.cidr") == "pool.yaml#1"
     assert evolve(manifest, find_place=lambda path: f"pool.yaml:6:9 {path}").place_of("spec") == "pool.yaml:6:9 spec"
+
+
+def test_a_document_without_a_namespace_is_in_that_of_the_command_line() -> None:
+    policy: dict[str, object] = {**POOL, "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {}}
+    assert manifest_from_mapping(policy, source="x").within("shop").resource.metadata.namespace == "shop"
+    own = manifest_from_mapping({**policy, "metadata": {"name": "p", "namespace": "y"}}, source="x")
+    assert own.within("shop") == own
+    pool = manifest_from_mapping(POOL, source="x")
+    assert pool.within("shop") == pool

@@ -121,7 +121,7 @@ GLOBAL = "global() can only be used in the namespaceSelector of a rule"
             policy({"ingress": [ALLOW, {**ALLOW, "icmp": {}}], "egress": [{**ALLOW, "source": {"ports": [1]}}]}),
             [
                 "spec.ingress[1].icmp = '' (needs protocol ICMP or ICMPv6)",
-                "spec.egress[0].source.ports = '1:1' (needs protocol TCP, UDP or SCTP)",
+                "spec.egress[0].source.ports = '1' (needs protocol TCP, UDP or SCTP)",
             ],
         ),
     ],

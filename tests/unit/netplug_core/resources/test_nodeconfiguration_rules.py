@@ -15,6 +15,8 @@ from tests.harness.resources import resource_of
 PREFIXES = "must be 1 to 15 letters, digits, '_' and '-', or several such prefixes with ',' between"
 PORTS = "two ports up to 65535 with ':' between, such as 32768:65535, or one port"
 INTERFACES = "must be the name of an interface, or the beginning of names and '+' or '*'"
+LOG_PREFIXES = "must be at most 64 printable ASCII characters, with '%' only in %k, %n, %p, %t and %%"
+LOG_RATES = "must be a number from 1 to 9999 and '/second', '/minute', '/hour' or '/day'"
 HOSTS = "must be an IP address, or the name of a host"
 
 
@@ -30,6 +32,13 @@ HOSTS = "must be an IP address, or the name of a host"
         ("default", {"natOutgoingInterfaceFilter": "eth0.7", "externalNodesCIDRList": ["192.0.2.0/24", "fd00::/8"]}),
         ("default", {"healthHost": "localhost", "prometheusMetricsHost": "::1"}),
         ("default", {"healthHost": "0.0.0.0", "reportingInterval": "2h45m10s"}),
+        ("default", {"workloadSourceSpoofing": "Any", "denyAction": "Reject", "disableConntrackInvalidCheck": True}),
+        ("default", {"allowVXLANPacketsFromWorkloads": True, "allowIPIPPacketsFromWorkloads": False}),
+        (
+            "default",
+            {"logPrefix": "np %k %n %p %t %%", "logActionRateLimit": "10/minute", "logActionRateLimitBurst": 1},
+        ),
+        ("default", {"policyRefreshInterval": "0"}),
     ],
 )
 def test_what_may_be_wanted(name: str, spec: Mapping[str, object]) -> None:
@@ -51,6 +60,11 @@ def test_what_may_be_wanted(name: str, spec: Mapping[str, object]) -> None:
         ("deviceRouteSourceAddress", "fd00::1", "must be an address of IPv4"),
         ("deviceRouteSourceAddressIPv6", "10.0.0.1", "must be an address of IPv6"),
         ("healthHost", "a host", HOSTS),
+        ("logPrefix", "a %x", LOG_PREFIXES),
+        ("logPrefix", "ä", LOG_PREFIXES),
+        ("logPrefix", "a" * 65, LOG_PREFIXES),
+        ("logActionRateLimit", "0/second", LOG_RATES),
+        ("logActionRateLimit", "10", LOG_RATES),
         ("prometheusMetricsHost", "10.0.0.0/8", HOSTS),
     ],
 )
@@ -97,6 +111,10 @@ def test_all_that_is_wrong_is_said() -> None:
             {"failsafeInboundHostPorts": [{"protocol": "TCP", "port": 22, "net": "10.0.0.1/8"}]},
             "a CIDR without host bits (10.0.0.0/8) @ f#1 $.spec.failsafeInboundHostPorts[0].net, found '10.0.0.1/8'",
         ),
+        ({"workloadSourceSpoofing": "Enabled"}, "one of Disabled, Any @ f#1 $.spec.workloadSourceSpoofing, found"),
+        ({"denyAction": "Accept"}, "one of Drop, Reject @ f#1 $.spec.denyAction, found 'Accept'"),
+        ({"logActionRateLimitBurst": 0}, "a whole number from 1 to 9999 @ f#1 $.spec.logActionRateLimitBurst, found 0"),
+        ({"policyRefreshInterval": "often"}, "a duration such as 90s or 15m0s, or 0 @ f#1 $.spec.policyRefreshInterv"),
         ({"defaultEndpointToHostAction": "Reject"}, "one of Drop, Return, Accept @ f#1 $.spec.defaultEndpointToHostA"),
     ],
 )
@@ -107,7 +125,7 @@ def test_what_cannot_be_read(spec: Mapping[str, object], problem: str) -> None:
 
 
 def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(UnknownField, match=r"bpfEnabled @ f#1 \$\.spec; there are defaultEndpointToHostAction, "):
+    with pytest.raises(UnknownField, match=r"bpfEnabled @ f#1 \$\.spec; there are allowIPIPPacketsFromWorkloads, "):
         resource_of("NodeConfiguration", "default", {"bpfEnabled": True})
 
 

@@ -9,6 +9,7 @@ from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.ippool import IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.patch import Mark, apply_merge_patch, strip_cluster_fields, with_marks
+from tests.harness.resources import NETWORK_POLICY
 
 POOL = IPPool(
     metadata=Metadata(
@@ -78,3 +79,10 @@ def test_a_copy_for_elsewhere_has_nothing_that_is_its_own_here() -> None:
         "finalizers": ["f"],
         "later": 1,
     }
+
+
+def test_a_field_that_could_not_be_read_has_to_be_given_anew() -> None:
+    broken = evolve(NETWORK_POLICY, spec=evolve(NETWORK_POLICY.spec, selector="", unknown_json='{"a":1,"selector":2}'))
+    with pytest.raises(ConfigurationError, match=r"expected a text @ patch \$\.spec\.selector, found 2"):
+        apply_merge_patch(broken, {"spec": {"order": 10.5}})
+    assert apply_merge_patch(broken, {"spec": {"selector": NETWORK_POLICY.spec.selector}}) == NETWORK_POLICY

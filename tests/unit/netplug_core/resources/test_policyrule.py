@@ -200,7 +200,7 @@ NEEDS = "needs protocol TCP, UDP or SCTP"
             {"source": {"nets": ["10.0.0.0/8"]}, "destination": {"notNets": ["fd00::/8"]}},
             [f"spec.ingress[0].destination.notNets[0] = 'fd00::/8' (must be a prefix of IPv4, {BOTH})"],
         ),
-        ({"source": {"ports": [1, "b"]}}, [f"spec.ingress[0].source.ports = '1:1, b' ({NEEDS})"]),
+        ({"source": {"ports": [1, "b"]}}, [f"spec.ingress[0].source.ports = '1, b' ({NEEDS})"]),
         ({"protocol": 132, "source": {"notPorts": [1]}}, []),
         ({"protocol": "UDPLite", "source": {"notPorts": ["b"]}}, [f"spec.ingress[0].source.notPorts = 'b' ({NEEDS})"]),
         (

@@ -21,8 +21,9 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     NodeController,
 )
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy, NetworkPolicySpec
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
-from netplug_core.resources.policyrule import PolicyRule, RuleAction
+from netplug_core.resources.policyrule import ICMPMatch, PolicyRule, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.validation import (
     InvalidResource,
@@ -390,6 +391,33 @@ def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
         (
             node("k8s", ""),
             ["error with field spec.orchRefs[1].orchestrator = '' (must name an orchestrator, such as k8s)"],
+        ),
+        (
+            Profile(
+                metadata=Metadata(name="p"),
+                spec=ProfileSpec(
+                    labels_to_apply=(("a b", "c"),),
+                    ingress=(PolicyRule(action=RuleAction.ALLOW, icmp=ICMPMatch()),),
+                    egress=(PolicyRule(action=RuleAction.ALLOW, not_icmp=ICMPMatch(code=1)),),
+                ),
+            ),
+            [
+                "error with field spec.labelsToApply = 'a b' (a name is",
+                "error with field spec.ingress[0].icmp = '' (needs protocol ICMP or ICMPv6)",
+                "error with field spec.egress[0].notICMP = '' (needs protocol ICMP or ICMPv6)",
+                "error with field spec.egress[0].notICMP.code = '1' (needs type)",
+            ],
+        ),
+        (
+            NetworkPolicy(metadata=Metadata(name="p"), spec=NetworkPolicySpec(selector="a =")),
+            [
+                "error with field metadata.namespace = '' (NetworkPolicy needs the name of a namespace)",
+                "error with field spec.selector = 'a =' (position 3",
+            ],
+        ),
+        (
+            GlobalNetworkPolicy(metadata=Metadata(name="p", namespace="x")),
+            ["error with field metadata.namespace = 'x' (GlobalNetworkPolicy is not namespaced)"],
         ),
         (
             profile("kns.shop"),

@@ -17,6 +17,7 @@ from tests.harness.resources import (
     ENDPOINT,
     NETWORK_KINDS,
     NODE,
+    POLICY_KINDS,
     PROFILE,
     RESERVATION,
     make_pool,
@@ -33,6 +34,7 @@ EACH_KIND: tuple[Resource, ...] = (
     CLUSTER,
     CONTROLLERS,
     *NETWORK_KINDS,
+    *POLICY_KINDS,
     ENDPOINT,
 )
 

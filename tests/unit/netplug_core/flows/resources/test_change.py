@@ -12,19 +12,31 @@ from netplug_core.flows.resources.outcome import (
     ResourceMissing,
     ResourceOutdated,
 )
+from netplug_core.flows.resources.write import edit
 from netplug_core.records import Create
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservationSpec
 from netplug_core.resources.kinds import Resource, key_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, node_key
+from netplug_core.resources.nodeconfiguration import NodeConfiguration, NodeConfigurationSpec
+from netplug_core.resources.patch import Mark, with_marks
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     ProfileSpec,
 )
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.testing.faults import RunBefore
-from tests.harness.resources import CLUSTER, CONFIGURATION, ENDPOINT, NODE, PROFILE, RESERVATION, ResourceHarness
+from tests.harness.resources import (
+    CLUSTER,
+    CONFIGURATION,
+    ENDPOINT,
+    NETWORK_POLICY,
+    NODE,
+    PROFILE,
+    RESERVATION,
+    ResourceHarness,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +73,53 @@ def test_nodes_reservations_and_the_configuration_are_written_as_pools_are(
 def test_a_rewrite_keeps_what_nobody_here_can_read(harness: ResourceHarness) -> None:
     """D6 of the catalogue."""
     metadata = Metadata(name="node-a", uid="theirs", creation_time_ns=7, finalizers=("f",), unknown_json='{"new":1}')
-    stored = Node(metadata=metadata, spec=NodeSpec(unknown_json='{"bgp":{}}'), unknown_json='{"status":{}}')
+    stored = Node(metadata=metadata, spec=NodeSpec(unknown_json='{"newer":{}}'), unknown_json='{"status":{}}')
     harness.put(Create(node_key("node-a"), stored))
     harness.apply(NODE)
     found = harness.find(node_key("node-a"))
     assert found is not None
     assert found.value == evolve(stored, metadata=evolve(metadata, labels=NODE.metadata.labels))
+
+
+def test_a_rewrite_replaces_what_could_not_be_read_of_a_field(harness: ResourceHarness) -> None:
+    spec = evolve(NETWORK_POLICY.spec, selector="", unknown_json='{"newer":1,"selector":2}')
+    key, stored = key_of(NETWORK_POLICY), evolve(NETWORK_POLICY, spec=spec)
+    harness.put(Create(key, stored))
+    edit(harness.store, key, lambda found: with_marks(found, Mark.LABEL, {"a": "b"}), pace=harness.pace)
+    labelled = harness.find(key)
+    assert labelled is not None
+    assert (labelled.value.spec, labelled.value.metadata.labels) == (spec, (("a", "b"),))
+    harness.apply(NETWORK_POLICY)
+    applied = harness.find(key)
+    assert applied is not None
+    assert applied.value.spec == evolve(NETWORK_POLICY.spec, unknown_json='{"newer":1}')
+
+
+def configuration_of_nodes(name: str, prefix: str) -> NodeConfiguration:
+    return NodeConfiguration(metadata=Metadata(name=name), spec=NodeConfigurationSpec(interface_prefix=prefix))
+
+
+def test_the_prefix_of_interfaces_in_use_stays(harness: ResourceHarness) -> None:
+    endpoint = evolve(ENDPOINT, spec=evolve(ENDPOINT.spec, interface_name="netp0123456789a"))
+    harness.put(Create(key_of(endpoint), endpoint))
+    harness.apply(configuration_of_nodes("default", "netp,tap"))
+    harness.apply(configuration_of_nodes("node.b", "tap"))  # it has no workloads
+    rule = (
+        "1 interfaces of workloads have names that would not begin so any more, such as netp0123456789a of "
+        "WorkloadEndpoint(default/w): keep their prefix too, or remove the workloads first"
+    )
+    for bad in (configuration_of_nodes("default", "tap"), configuration_of_nodes("node.a", "tap")):
+        with pytest.raises(InvalidResource) as caught:
+            harness.apply(bad)
+        assert str(caught.value).endswith(f"error with field spec.interfacePrefix = 'tap' ({rule})")
+    key = key_of(configuration_of_nodes("default", ""))
+    with pytest.raises(InvalidResource, match=r"spec\.interfacePrefix = 'tap'"):
+        edit(harness.store, key, lambda _: configuration_of_nodes("default", "tap"), pace=harness.pace)
+    harness.apply(configuration_of_nodes("node.a", "netp"))
+    harness.apply(configuration_of_nodes("default", "tap"))
+    with pytest.raises(InvalidResource, match=r"spec\.interfacePrefix = ''"):
+        delete(harness.store, key_of(configuration_of_nodes("node.a", "")), pace=harness.pace)
+    delete(harness.store, key, pace=harness.pace)
 
 
 def test_rules_of_other_kinds_are_kept_too(harness: ResourceHarness) -> None:
