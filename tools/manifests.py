@@ -15,6 +15,7 @@ from pathlib import Path
 from netplug_backends.host.services import DEFAULT_PROGRAM, render_units
 from netplug_backends.kubernetes.installing.manifests import (
     admission_objects,
+    controllers_manifest,
     definitions,
     node_role,
     operator_definitions,
@@ -26,6 +27,7 @@ from netplug_backends.kubernetes.installing.manifests import (
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.ctl.yaml_documents import (
     ADMISSION_MANIFEST,
+    CONTROLLERS_MANIFEST,
     CRD_BUNDLES,
     OPERATOR_MANIFEST,
     PROTECTION_MANIFEST,
@@ -60,6 +62,7 @@ def render_manifests() -> Iterator[tuple[str, str]]:
     for method in Method:
         yield f"{STATIC_FOLDER}/{method.value}.yaml", render_documents(*static_manifest(method, version=__version__))
     yield OPERATOR_MANIFEST, render_documents(*render_operator(shipped_objects(), image=default_image(__version__)))
+    yield CONTROLLERS_MANIFEST, render_documents(*controllers_manifest(version=__version__))
     for name, content in chart_files(__version__):
         yield f"charts/{name}", TEMPLATE_HEAD + content if isinstance(content, str) else _render_part(name, content)
     yield ADMISSION_MANIFEST, render_documents(*admission_objects())

@@ -24,18 +24,16 @@ from prometheus_client.registry import Collector
 from netplug_cli.controllers.collection import CollectionCounts
 from netplug_cli.http_server import Page, Pages
 from netplug_cli.runtime.controllers import Runtime
+from netplug_core.installation.controllers import CONTROLLERS_NAME, CONTROLLERS_PORT, LEASE_NAMESPACE
 from netplug_core.operator.state import ObjectRef
 
 __all__ = [
-    "CONTROLLERS_LEASE", "CONTROLLERS_PORT", "ControllersArguments", "ControllersMetrics", "Election",
+    "CONTROLLERS_LEASE", "ControllersArguments", "ControllersMetrics", "Election",
     "controllers_pages", "parse_arguments",
 ]  # fmt: skip
 
-CONTROLLERS_PORT: Final = 9094
-"""Where probes and metrics are answered if nothing else is said."""
-
-CONTROLLERS_LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-kube-controllers", "kube-system")
-"""Whose holder acts, one for the whole cluster, in a namespace that every cluster has."""
+CONTROLLERS_LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", CONTROLLERS_NAME, LEASE_NAMESPACE)
+"""Whose holder acts, one for the whole cluster."""
 
 _MAX_PORT = 65_535
 

@@ -10,6 +10,7 @@ from attrs import evolve
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.installing.manifests import controllers_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.records import Create, Get, List, Update
 from netplug_core.resources.fields import Switch
@@ -22,16 +23,21 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     NodeController,
 )
 from netplug_core.resources.node import NODE, node_key
+from tests.harness.collector import CollectorHarness
 from tests.harness.controllers_process import CONTROLLERS_LEASE_PATH, ControllersProcesses, open_controllers
 from tests.harness.controllers_scene import machine_node
 from tests.harness.operator_process import text_at
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
+    apply_object,
     delete_custom_objects,
     install_definitions,
+    install_role,
     make_namespace,
     make_node,
+    make_pod,
+    open_store,
 )
 from tests.harness.waiting import deadline_in, wait_until
 
@@ -39,6 +45,11 @@ pytestmark = pytest.mark.apiserver
 
 GROUP = "/apis/crd.projectnetplug.org/v1"
 ENDPOINTS, SETTINGS = f"{GROUP}/hostendpoints", f"{GROUP}/kubecontrollersconfigurations"
+SHORT_GRACE = {
+    "apiVersion": "crd.projectnetplug.org/v1",
+    "kind": "KubeControllersConfiguration",
+    "spec": {"controllers": {"node": {"leakGracePeriod": "1s"}}},
+}
 ENABLED = {"spec": {"controllers": {"node": {"hostEndpoint": {"autoCreate": "Enabled"}}}}}
 
 
@@ -55,8 +66,13 @@ def server(api_server: ApiServer) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def controllers(server: ApiServer, tmp_path: Path) -> Iterator[ControllersProcesses]:
-    """Processes for the Kubernetes datastore."""
-    environ = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": server.write_kubeconfig()}
+    """Processes for the Kubernetes datastore, with the rights of their account alone."""
+    account, role, binding, *lease = controllers_role()
+    for one in lease:
+        apply_object(server, one)
+    token = install_role(server, objects=(account, role, binding))
+    kubeconfig = server.write_kubeconfig(token, name="controllers")
+    environ = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": kubeconfig}
     with open_controllers(tmp_path, environ, server) as opened:
         yield opened
 
@@ -122,6 +138,26 @@ def test_one_of_two_acts_and_the_other_takes_over(server: ApiServer, controllers
     wait_until(lambda: leader(server).startswith("controllers-2_"), "the Lease of a killed one ends by itself")
     wait_until(lambda: names(server, ENDPOINTS) == [], "without the variable the stored setting counts")
     assert third.ask("/livez") == (200, "ok\n")
+
+
+def test_addresses_of_a_pod_that_is_gone_are_freed_and_those_of_a_pod_that_runs_stay(
+    server: ApiServer, controllers: ControllersProcesses
+) -> None:
+    make_node(server, "node-a")
+    make_namespace(server, "default")
+    server.request("DELETE", "/api/v1/namespaces/default/pods")
+    make_pod(server, "default", "web", node="node-a")
+    with open_store(server, CrdMode.V1) as store:
+        records = CollectorHarness(inner=store, clock=SystemClock())  # type: ignore[arg-type]  # it writes like any store
+        records.add_pool("four", "10.0.0.0/24")
+        records.assign_to_pod("10.0.0.1", "web")
+        records.assign_to_pod("10.0.0.2", "gone")
+        server.create(SETTINGS, {**SHORT_GRACE, "metadata": {"name": "default"}})
+        process = controllers.start()
+        freed = "netplug_controllers_collection_freed_addresses 1.0"
+        wait_until(lambda: freed in process.ask("/metrics")[1], "the address is freed after the grace period")
+        assert records.held() == {"10.0.0.1": "h-web"}
+    assert "could not be collected" not in process.lines
 
 
 @pytest.mark.etcd

@@ -11,9 +11,11 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
 from netplug_core.installation.components import ComponentKind, component_schema
+from netplug_core.installation.controllers import CONTROLLERS_NAME, LEASE_NAMESPACE, render_controllers
 from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
 from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static import STATIC_NAMESPACE, Method, render_static
+from netplug_core.operator.deployment import default_image
 from netplug_core.operator.report import CONDITIONS
 from netplug_core.operator.state import ClusterMode, Shipped
 from netplug_core.operator.status import STATUS_CONDITIONS, STATUS_KIND, component_status_schema
@@ -35,6 +37,7 @@ __all__ = [
 
 
 _PLUGIN_ACCOUNT = "netplug-cni-plugin"
+_COLLECTED = ("BlockAffinity", "IPAMBlock", "IPAMHandle")
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -200,6 +203,40 @@ def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True)
         },
         *_cluster_role(NODE_ACCOUNT, NODE_ACCOUNT, namespace, rules),
     )
+
+
+def controllers_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:
+    """The account of the controllers with the rights that they need on the Kubernetes datastore."""
+    rules = [
+        _rule([""], ["nodes"], ["get", "list", "watch"]),
+        _rule([""], ["pods"], ["get", "list"]),
+        _rule(_groups(), _plurals("HostEndpoint"), ["create", "delete", "list", "update", "watch"]),
+        _rule(_groups(), _plurals("KubeControllersConfiguration"), ["create", "list", "update", "watch"]),
+        _rule(_groups(), _plurals(*_COLLECTED), ["create", "delete", "get", "list", "update"]),
+        _rule(_groups(), _plurals("IPPool"), ["list"]),
+        _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get"]),
+    ]
+    group, name = "coordination.k8s.io", CONTROLLERS_NAME
+    own = {**_rule([group], ["leases"], ["get", "update"]), "resourceNames": [name]}
+    lease = [_rule([group], ["leases"], ["create"]), own]
+    metadata, api = {"name": name, "namespace": LEASE_NAMESPACE}, f"{_RBAC}/v1"
+    return (
+        _account(name, namespace),
+        *_cluster_role(name, name, namespace, rules),
+        {"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": lease},
+        {
+            "apiVersion": api,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+            "subjects": [_subject(name, namespace)],
+        },
+    )
+
+
+def controllers_manifest(*, version: str) -> tuple[Json, ...]:
+    """The controllers, beside an Installation: their account, and their Deployment."""
+    return (*controllers_role(), render_controllers(default_image(version)))
 
 
 def flannel_role(namespace: str) -> tuple[Json, ...]:
