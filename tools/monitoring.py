@@ -18,6 +18,7 @@ Json = Mapping[str, object]
 _FOLDER: Final = "monitoring"
 _UP_NODE = "netplug_node_build_info"
 _UP_OPERATOR = "netplug_operator_build_info"
+_UP_CONTROLLERS = "netplug_controllers_build_info"
 _ADDS = 'netplug_node_calls_total{command="ADD"}'
 _FAILED_ADDS = 'netplug_node_calls_total{command="ADD",code!="0"}'
 
@@ -232,11 +233,39 @@ _OPERATOR_ALERTS: Final = (
     ),
 )
 
+_CONTROLLERS_ALERTS: Final = (
+    _warning(
+        "NetplugControllersGone",
+        f"max(max_over_time({_UP_CONTROLLERS}[1h])) unless max({_UP_CONTROLLERS})",
+        "10m",
+        "No metrics of the controllers come any more.",
+    ),
+    _warning(
+        "NetplugControllersDoNotAct",
+        "max(netplug_controllers_leader) == 0",
+        "5m",
+        "Controllers run, but none has the Lease.",
+    ),
+    _warning(
+        "NetplugControllerFails",
+        "netplug_controllers_failures_in_a_row >= 5",
+        "10m",
+        "The controller {{ $labels.controller }} has failed {{ $value }} times in a row.",
+    ),
+    _warning(
+        "NetplugAddressesLeak",
+        "sum(increase(netplug_controllers_collection_freed_addresses_total[1h])) > 50",
+        "5m",
+        "{{ $value }} addresses were freed in an hour whose pods had ended without giving them back.",
+    ),
+)
+
 _GROUPS: Final = (
     ("netplug-node", _NODE_ALERTS),
     ("netplug-addresses", _ADDRESS_ALERTS),
     ("netplug-datastores-and-tasks", _STORE_ALERTS),
     ("netplug-operator", _OPERATOR_ALERTS),
+    ("netplug-controllers", _CONTROLLERS_ALERTS),
 )
 
 ALERTS: Final = tuple(alert for _group, alerts in _GROUPS for alert in alerts)

@@ -18,7 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from netplug_cli.controllers.collection import CollectionCounts
@@ -167,9 +167,8 @@ class _Controllers(Collector):
     counts: Callable[[], CollectionCounts]
 
     def collect(self) -> Iterator[Metric]:
-        leader = GaugeMetricFamily("netplug_controllers_leader", "1 if this process acts; otherwise 0.")
-        leader.add_metric([], float(self.election.is_leading))
-        yield leader
+        is_leading = float(self.election.is_leading)
+        yield GaugeMetricFamily("netplug_controllers_leader", "1 if this process acts; otherwise 0.", is_leading)
         yield from self._healths()
         yield from self._collection()
 
@@ -203,15 +202,12 @@ class _Controllers(Collector):
             ("netplug_controllers_collection_freed_addresses", "Leaked addresses that were freed.", counts.freed),
             ("netplug_controllers_collection_actions", "Everything that was freed, deleted or repaired.", counts.done),
             ("netplug_controllers_collection_failures", "Actions that failed.", counts.failed),
-            ("netplug_controllers_collection_candidates", "Addresses that look leaked now.", counts.candidates),
-            (
-                "netplug_controllers_collection_undetermined",
-                "Addresses that cannot be judged.",
-                counts.undetermined,
-            ),
-            ("netplug_controllers_collection_unreadable", "Records that cannot be read now.", counts.unreadable),
-            ("netplug_controllers_collection_idle", "1 while the datastore is locked.", float(bool(counts.idle))),
         ):
-            family = GaugeMetricFamily(name, text)
-            family.add_metric([], value)
-            yield family
+            yield CounterMetricFamily(name, text, value)
+        for name, text, value in (
+            ("netplug_controllers_collection_candidates", "Addresses that look leaked now.", counts.candidates),
+            ("netplug_controllers_collection_undetermined", "Addresses that cannot be judged.", counts.undetermined),
+            ("netplug_controllers_collection_unreadable", "Records that cannot be read now.", counts.unreadable),
+            ("netplug_controllers_collection_idle", "1 while the datastore is locked.", int(bool(counts.idle))),
+        ):
+            yield GaugeMetricFamily(name, text, value)

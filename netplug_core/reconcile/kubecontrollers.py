@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from attrs import evolve, field, frozen
@@ -33,16 +33,15 @@ CONTROLLER_VARIABLES: Final = (
 """The variables that stand above the stored configuration."""
 
 _PERIOD, _COMPACTION_PERIOD = "5m", "10m"
-_NODE, _LOAD_BALANCER = "node", "loadbalancer"
 _TRUTHS: Final = {"true": Switch.ENABLED, "false": Switch.DISABLED}
 _BLOCKS: Final = {
-    _NODE: "node",
+    "node": "node",
     "policy": "policy",
     "workloadendpoint": "workload_endpoint",
     "serviceaccount": "service_account",
     "namespace": "namespace",
     "profile": "namespace",  # its name in earlier releases
-    _LOAD_BALANCER: "load_balancer",
+    "loadbalancer": "load_balancer",
 }
 """The attributes of ``Controllers`` by the names in ``ENABLED_CONTROLLERS``."""
 
@@ -53,7 +52,7 @@ T = TypeVar("T")
 class RunningControllers:
     """The settings in force, every one of them set, and the variables of the environment that count among them.
 
-    ``ignored`` names controllers that are asked for and that this product does not have.
+    ``ignored`` names controllers that are asked for and that this release does not have.
     """
 
     spec: KubeControllersSpec
@@ -72,14 +71,9 @@ class RunningControllers:
 
 
 def default_configuration() -> KubeControllersConfiguration:
-    """The configuration of a cluster whose administrator has stored none: all controllers run."""
-    block = ControllerSettings()
-    controllers = Controllers(
-        node=NodeController(), policy=block, workload_endpoint=block, service_account=block, namespace=block
-    )
-    return KubeControllersConfiguration(
-        metadata=Metadata(name="default"), spec=KubeControllersSpec(controllers=controllers)
-    )
+    """The configuration of a cluster whose administrator has stored none: the controllers of nodes run."""
+    spec = KubeControllersSpec(controllers=Controllers(node=NodeController()))
+    return KubeControllersConfiguration(metadata=Metadata(name="default"), spec=spec)
 
 
 def duration_s(text: str) -> float | None:
@@ -100,21 +94,14 @@ def find_running_controllers(spec: KubeControllersSpec, environ: Mapping[str, st
     used = _Variables(environ)
     controllers = used.read("ENABLED_CONTROLLERS", spec.controllers, lambda text: _chosen(text, spec.controllers))
     period = used.read("RECONCILER_PERIOD", "", _duration)
-    ignored = () if controllers.load_balancer is None else (_LOAD_BALANCER,)
     running = KubeControllersSpec(
         log_severity=used.read("LOG_LEVEL", spec.log_severity or LogSeverity.INFO, _severity),
         health_checks=used.read("HEALTH_ENABLED", spec.health_checks or Switch.ENABLED, _truth),
         metrics_port=spec.metrics_port,
         compaction_period=used.read("COMPACTION_PERIOD", spec.compaction_period or _COMPACTION_PERIOD, _duration),
-        controllers=Controllers(
-            node=_running_node(controllers.node, period, used),
-            policy=_with_period(controllers.policy, period),
-            workload_endpoint=_with_period(controllers.workload_endpoint, period),
-            service_account=_with_period(controllers.service_account, period),
-            namespace=_with_period(controllers.namespace, period),
-        ),
+        controllers=Controllers(node=_running_node(controllers.node, period, used)),
     )
-    return RunningControllers(spec=running, environment=used.taken(), ignored=ignored)
+    return RunningControllers(spec=running, environment=used.taken(), ignored=tuple(_find_ignored(controllers)))
 
 
 def with_status(stored: KubeControllersConfiguration, running: RunningControllers) -> KubeControllersConfiguration:
@@ -160,7 +147,7 @@ def _chosen(text: str, stored: Controllers) -> Controllers:
         return (block or ControllerSettings()) if attribute in chosen else None
 
     return Controllers(
-        node=(stored.node or NodeController()) if _NODE in chosen else None,
+        node=(stored.node or NodeController()) if "node" in chosen else None,
         load_balancer=(stored.load_balancer or LoadBalancerController()) if "load_balancer" in chosen else None,
         policy=settings("policy", stored.policy),
         workload_endpoint=settings("workload_endpoint", stored.workload_endpoint),
@@ -183,8 +170,16 @@ def _running_node(stored: NodeController | None, period: str, used: _Variables) 
     return None if stored is None else running
 
 
-def _with_period(stored: ControllerSettings | None, period: str) -> ControllerSettings | None:
-    return None if stored is None else evolve(stored, reconciler_period=period or stored.reconciler_period or _PERIOD)
+def _find_ignored(controllers: Controllers) -> Iterator[str]:
+    """The names of the controllers that are asked for, and that this release does not have."""
+    asked = {
+        "policy": controllers.policy,
+        "namespace": controllers.namespace,
+        "serviceaccount": controllers.service_account,
+        "workloadendpoint": controllers.workload_endpoint,
+        "loadbalancer": controllers.load_balancer,
+    }
+    return (name for name, block in asked.items() if block is not None)
 
 
 def _duration(text: str) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import socket
 
+from attrs import frozen
+
+from netplug_cli.controllers.collection import CollectionCounts
+from netplug_cli.controllers.process import ControllersMetrics
 from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.process import NodeIdentity, NodeOperations, NodeParts, ServiceManager
@@ -15,11 +19,15 @@ from netplug_cli.runtime.election import LeaderElection
 from netplug_core.clock import SECOND_NS, Clock
 from netplug_core.flows.world import RecordCounts
 from netplug_core.operator.lease import LEASE
+from netplug_core.reconcile.controller import Controller, Plan
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import REPLY, Lines, busy_reply
 from tests.harness.operator_cluster import MemoryCluster, MemoryPools, make_loop
+from tests.harness.waiting import wait_until
 
-__all__ = ["node_operations", "node_parts", "published_by_node", "published_by_operator"]
+__all__ = [
+    "node_operations", "node_parts", "published_by_controllers", "published_by_node", "published_by_operator",
+]  # fmt: skip
 
 
 def node_parts(listening: socket.socket) -> NodeParts:
@@ -72,3 +80,27 @@ def published_by_operator() -> bytes:
     )
     add_values(operator, election)
     return operator.metrics.render()
+
+
+def published_by_controllers() -> bytes:
+    """The metrics of controllers of which one acts and has looked once."""
+    metrics = ControllersMetrics("1.2.3")
+    controller: Controller[None, None] = Controller(
+        name="one", observe=lambda _deadline: None, plan=lambda _seen: Plan(), act=lambda *_: None, failure="it fails"
+    )
+    runtime = Runtime((controller,), clock=ManualClock(), log=Lines(), note_pass=metrics.note_pass)
+    runtime.start()
+    try:
+        wait_until(lambda: runtime.healths[0].succeeded_s is not None, "a pass has ended")
+    finally:
+        runtime.stop()
+    metrics.watch(runtime, Leading(), lambda: CollectionCounts(ticks=1))
+    return metrics.render()
+
+
+@frozen
+class Leading:
+    """An election that this process has won."""
+
+    is_leading: bool = True
+    problem: str = ""

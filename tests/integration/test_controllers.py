@@ -154,7 +154,7 @@ def test_addresses_of_a_pod_that_is_gone_are_freed_and_those_of_a_pod_that_runs_
         records.assign_to_pod("10.0.0.2", "gone")
         server.create(SETTINGS, {**SHORT_GRACE, "metadata": {"name": "default"}})
         process = controllers.start()
-        freed = "netplug_controllers_collection_freed_addresses 1.0"
+        freed = "netplug_controllers_collection_freed_addresses_total 1.0"
         wait_until(lambda: freed in process.ask("/metrics")[1], "the address is freed after the grace period")
         assert records.held() == {"10.0.0.1": "h-web"}
     assert "could not be collected" not in process.lines

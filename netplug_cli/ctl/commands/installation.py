@@ -18,7 +18,13 @@ from netplug_cli.ctl.commands.resources import FILES
 from netplug_cli.ctl.documents import Document, read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import session_of
-from netplug_cli.ctl.yaml_documents import OPERATOR_MANIFEST, STATIC_FOLDER, read_shipped, render_manifest
+from netplug_cli.ctl.yaml_documents import (
+    CONTROLLERS_MANIFEST,
+    OPERATOR_MANIFEST,
+    STATIC_FOLDER,
+    read_shipped,
+    render_manifest,
+)
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized
@@ -131,6 +137,8 @@ API_GROUPS = {"v1": "", "v3": API_VERSION}
 
 _NO_DEFINITIONS = "none"
 _OPERATOR = "operator"
+_CONTROLLERS = "controllers"
+_PUBLISHED = {_OPERATOR: OPERATOR_MANIFEST, _CONTROLLERS: CONTROLLERS_MANIFEST}
 
 
 @click.command()
@@ -179,7 +187,7 @@ def validate(context: click.Context, files: tuple[str, ...], *, is_strict: bool,
 @click.option(
     "--method",
     "method_name",
-    type=click.Choice([*(method.value for method in Method), _OPERATOR]),
+    type=click.Choice([*(method.value for method in Method), *_PUBLISHED]),
     help="Print a static manifest, for a cluster without an operator, or that of the operator; and no Installation.",
 )
 @click.option(
@@ -195,10 +203,11 @@ def render(
     which it applies itself, nor settings. The exit status is 2 if a rule is broken or a setting is refused; nothing is
     printed then.
     """
-    if method_name == _OPERATOR:
+    if method_name in _PUBLISHED:
         if files or part or changes or mode == "v3":
-            raise click.UsageError("--method operator goes with no other option.")
-        return _render_operator()
+            raise click.UsageError(f"--method {method_name} goes with no other option.")
+        click.echo(render_manifest(read_shipped(_PUBLISHED[method_name])), nl=False)
+        return 0
     if method_name is not None:
         if files or part or mode == "v3":
             raise click.UsageError("--method goes with --set and --crds none only.")
@@ -213,12 +222,6 @@ def render(
     if rendered.no_conflist_reason and part in (None, "conflist", "daemonset"):
         print_error(f"nothing is installed on the nodes: {rendered.no_conflist_reason}")
     click.echo(_format(rendered, part), nl=False)
-    return 0
-
-
-def _render_operator() -> int:
-    """Print the published manifest of the operator."""
-    click.echo(render_manifest(read_shipped(OPERATOR_MANIFEST)), nl=False)
     return 0
 
 

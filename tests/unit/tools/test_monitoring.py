@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.metrics import series_names
-from tests.harness.published_metrics import published_by_node, published_by_operator
+from tests.harness.published_metrics import published_by_controllers, published_by_node, published_by_operator
 from tools.monitoring import ALERTS, PANELS, POOL_USAGE, monitoring_files
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -19,6 +19,11 @@ QUERIES = {
     **{alert.name: alert.expression for alert in ALERTS},
     **{f"{panel.title} ({at})": query for panel in PANELS for at, (query, _legend) in enumerate(panel.queries)},
 }
+PUBLISHED = {
+    "node.md": published_by_node(),
+    "operator.md": published_by_operator(),
+    "controllers.md": published_by_controllers(),
+}
 _OF_ALL_PROCESSES = ("process_", "python_")
 _OF_EACH_TARGET = {"instance", "job"}  # labels that Prometheus adds
 _MEMBERS_OF_HISTOGRAMS = re.compile(r"_(bucket|count|sum)$")
@@ -26,14 +31,14 @@ _MEMBERS_OF_HISTOGRAMS = re.compile(r"_(bucket|count|sum)$")
 
 @cache
 def published() -> frozenset[str]:
-    return series_names(published_by_node()) | series_names(published_by_operator())
+    return frozenset().union(*(series_names(text) for text in PUBLISHED.values()))
 
 
 def tables(page: str) -> dict[str, frozenset[str]]:
     """The metrics that the tables of a page list, with their labels."""
     found, labels = dict[str, frozenset[str]](), frozenset[str]()
     for names, with_labels in re.findall(
-        r"^\| (`netplug_(?:node|operator)_[^|]+?) \|([^|]*)\|", (DOCS / page).read_text(), re.MULTILINE
+        r"^\| (`netplug_(?:node|operator|controllers)_[^|]+?) \|([^|]*)\|", (DOCS / page).read_text(), re.MULTILINE
     ):
         if with_labels.strip() != "the same":
             labels = frozenset(re.findall(r"`(\w+)`", with_labels))
@@ -41,22 +46,25 @@ def tables(page: str) -> dict[str, frozenset[str]]:
     return found
 
 
+def all_tables() -> dict[str, frozenset[str]]:
+    """The same of all pages."""
+    return {name: labels for page in PUBLISHED for name, labels in tables(page).items()}
+
+
 def metric_of(series: str) -> str:
     """As tables have it: a histogram is one metric."""
     return _MEMBERS_OF_HISTOGRAMS.sub("", series)
 
 
-@pytest.mark.parametrize(
-    "page, text", [("node.md", published_by_node()), ("operator.md", published_by_operator())], ids=["node", "operator"]
-)
+@pytest.mark.parametrize("page, text", PUBLISHED.items(), ids=PUBLISHED)
 def test_a_page_lists_every_metric_of_its_process_and_no_other(page: str, text: bytes) -> None:
     of_the_process = {name for name in series_names(text) if not name.startswith(_OF_ALL_PROCESSES)}
     assert set(tables(page)) == {metric_of(name) for name in of_the_process}
 
 
 def test_the_labels_of_a_page_are_those_of_the_series_that_have_a_value() -> None:
-    listed = tables("node.md") | tables("operator.md")
-    for line in (published_by_node() + published_by_operator()).decode().splitlines():
+    listed = all_tables()
+    for line in b"".join(PUBLISHED.values()).decode().splitlines():
         if line.startswith("netplug_"):
             name, _brace, labels = line.partition(" ")[0].partition("{")
             assert set(re.findall(r'(\w+)="', labels)) - {"le"} == listed[metric_of(name)], line
@@ -65,7 +73,7 @@ def test_the_labels_of_a_page_are_those_of_the_series_that_have_a_value() -> Non
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_asks_for_series_and_labels_that_exist(name: str) -> None:
     query = QUERIES[name].replace(POOL_USAGE, "netplug_node_pool_addresses")
-    listed = tables("node.md") | tables("operator.md")
+    listed = all_tables()
     asked = set(re.findall(r"\b(?:netplug|process)_\w+", query))
     assert asked
     assert asked <= published()
@@ -80,7 +88,7 @@ def test_a_query_asks_for_series_and_labels_that_exist(name: str) -> None:
 def test_a_message_names_only_labels_that_its_query_leaves(alert: object) -> None:
     assert isinstance(alert, type(ALERTS[0]))
     named = set(re.findall(r"\$labels\.(\w+)", alert.summary))
-    listed = tables("node.md") | tables("operator.md")
+    listed = all_tables()
     grouped = re.findall(r"\b(?:sum|max|min|count) ?by \(([^)]*)\)", alert.expression)
     if alert.expression.startswith(("sum(", "max(", "count(")):
         left = set[str]()

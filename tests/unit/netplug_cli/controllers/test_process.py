@@ -104,7 +104,7 @@ def test_the_metrics_of_each_controller_and_of_the_collection() -> None:
         assert not [name for name in values if "collection" in name]
         scene.counts = CollectionCounts(ticks=3, freed=2, candidates=5, idle="locked")
         values = scene.values()
-        assert values["netplug_controllers_collection_freed_addresses"] == 2
+        assert values["netplug_controllers_collection_freed_addresses_total"] == 2
         assert values["netplug_controllers_collection_candidates"] == 5
         assert values["netplug_controllers_collection_idle"] == 1
         scene.vote.is_leading = False

@@ -24,7 +24,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 )
 
 DEFAULT = default_configuration().spec
-FIVE = ControllerSettings(reconciler_period="5m")
 
 
 def test_without_settings_everything_runs_with_its_defaults() -> None:
@@ -37,10 +36,6 @@ def test_without_settings_everything_runs_with_its_defaults() -> None:
         compaction_period="10m",
         controllers=Controllers(
             node=NodeController(reconciler_period="5m", sync_labels=Switch.ENABLED),
-            policy=FIVE,
-            workload_endpoint=FIVE,
-            service_account=FIVE,
-            namespace=FIVE,
         ),
     )
     assert found.node == found.spec.controllers.node
@@ -90,27 +85,20 @@ def test_variables_win_and_are_named() -> None:
                 reconciler_period="30s",
                 sync_labels=Switch.DISABLED,
                 host_endpoint=HostEndpointSettings(auto_create=Switch.ENABLED),
-            ),
-            namespace=ControllerSettings(reconciler_period="30s"),
+            )
         ),
     )
-    assert found.ignored == ("loadbalancer",)
+    assert found.ignored == ("namespace", "loadbalancer")
     assert dict(found.environment) == {**environ, "ENABLED_CONTROLLERS": "node, Profile,loadbalancer,"}
     assert set(dict(found.environment)) == set(CONTROLLER_VARIABLES)
 
 
-def test_a_list_keeps_the_stored_settings_of_those_that_it_names() -> None:
-    stored = KubeControllersSpec(
-        controllers=Controllers(
-            policy=ControllerSettings(reconciler_period="7s"), load_balancer=LoadBalancerController()
-        )
-    )
-    controllers = find_running_controllers(
-        stored, {"ENABLED_CONTROLLERS": "policy,serviceaccount,workloadendpoint"}
-    ).spec.controllers
-    assert controllers == Controllers(
-        policy=ControllerSettings(reconciler_period="7s"), service_account=FIVE, workload_endpoint=FIVE
-    )
+def test_controllers_that_are_not_there_are_named_and_not_shown_as_running() -> None:
+    stored = KubeControllersSpec(controllers=Controllers(policy=ControllerSettings(reconciler_period="7s")))
+    found = find_running_controllers(stored, {"ENABLED_CONTROLLERS": "policy,serviceaccount,workloadendpoint"})
+    assert found.spec.controllers == Controllers()
+    assert found.ignored == ("policy", "serviceaccount", "workloadendpoint")
+    assert find_running_controllers(stored, {}).ignored == ("policy",)
 
 
 @pytest.mark.parametrize(
