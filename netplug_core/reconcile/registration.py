@@ -27,7 +27,8 @@ __all__ = [
     "METHODS", "AddressConflict", "AddressMode", "AddressSetting", "ByInterface", "ByPrefix", "CanReach", "Choice",
     "ConfiguredAddress", "DetectionMethod", "FamilyAddress", "FamilySettings", "FirstFound", "FoundOnHost",
     "InternalAddress", "Origin", "RegistrationSettings", "SkipInterface", "TraceStep", "choose_address",
-    "find_conflicts", "find_lack", "find_new_addresses", "find_node_interfaces", "find_relevant_interfaces",
+    "describe_registered", "find_conflicts", "find_lack", "find_new_addresses", "find_node_interfaces",
+    "find_relevant_interfaces",
     "is_contested", "is_own_device", "parse_address_setting", "parse_method", "register_addresses", "settle_address",
     "without_conflicts",
 ]  # fmt: skip
@@ -707,3 +708,41 @@ def without_conflicts(
         trace = (*each.trace, TraceStep(str(each.address), f"not registered: {conflict}"))
         kept.append(evolve(each, address=stored, origin=None if stored is None else Origin.STORED, trace=trace))
     return tuple(kept)
+
+
+# --- another node -----------------------------------------------------------------------------------------------------
+
+
+def describe_registered(node: Node, nodes: Iterable[Node]) -> tuple[tuple[FamilyAddress, ...], tuple[Problem, ...]]:
+    """The addresses that a node has registered, by what is stored of it alone, and what is wrong with them.
+
+    How they were chosen is known on the node; the trace has what it has registered of its interfaces.
+    """
+    addresses = tuple(_describe_address(node, family) for family in Family)
+    problems = [] if any(each.address is not None for each in addresses) else [_NOTHING_REGISTERED]
+    for other in sorted(nodes, key=lambda each: each.metadata.name):
+        for each in addresses if other.metadata.name != node.metadata.name else ():
+            held = other.find_address(each.family)
+            if held is not None and each.address is not None and held.address == each.address.address:
+                cause = f"the node {other.metadata.name} has the address {held.address}"
+                problems.append(Problem(message="two nodes have the same address", cause=cause, level=Level.ERROR))
+    return addresses, tuple(problems)
+
+
+_NOTHING_REGISTERED: Final = Problem(
+    message=_NO_ADDRESS, cause="its node process has registered none: see what it logs", level=Level.ERROR
+)
+
+
+def _describe_address(node: Node, family: Family) -> FamilyAddress:
+    held = node.find_address(family)
+    trace = tuple(
+        TraceStep(f"{interface.name} {address}", "registered" if is_chosen else "not chosen")
+        for interface in node.spec.interfaces
+        for address in interface.addresses
+        if address.family is family
+        for is_chosen in (held is not None and address == held.address,)
+    )
+    if held is not None and not any(step.outcome == "registered" for step in trace):
+        trace = (*trace, TraceStep(str(held), "on no interface that the node has registered"))
+    return FamilyAddress(family=family, address=held, trace=trace)

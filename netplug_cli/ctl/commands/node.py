@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 from attrs import evolve, frozen
@@ -32,6 +32,12 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS, format_time
 from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
 from netplug_core.errors import ConfigurationError, NetplugError
+from netplug_core.reconcile.registration import describe_registered
+from netplug_core.records import Get, List
+from netplug_core.resources.node import NODE, node_key
+
+if TYPE_CHECKING:
+    from netplug_cli.ctl.session import Session
 
 __all__ = [
     "ANSWER_S", "NoNodeProcess", "NoRoutes", "NotRegistered", "OddNodeProcess", "ask_node", "node",
@@ -173,15 +179,21 @@ def show_status(context: click.Context, socket: str | None, output: str) -> int:
 
 
 @node.command("address")
+@click.argument("name", metavar="[NODE]", required=False)
 @_SOCKET
 @REPORT_OUTPUT
 @click.pass_context
-def show_address(context: click.Context, socket: str | None, output: str) -> int:
+def show_address(context: click.Context, name: str | None, socket: str | None, output: str) -> int:
     """Show which addresses this node has registered, and how they were chosen.
+
+    With NODE, show what that node has registered, as the datastore has it: its addresses, those of its interfaces, and
+    other nodes with the same ones. How they were chosen is known on that node alone.
 
     The exit status is 1 if the node is not registered, or if something is wrong with its addresses.
     """
     session = session_of(context)
+    if name is not None:
+        return _show_registered(session, name, output)
     path = socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
     status = ask_node(path)
     if status.registration is None:
@@ -190,6 +202,32 @@ def show_address(context: click.Context, socket: str | None, output: str) -> int
     rows = [(address.family, _address_text(address)) for address in found.addresses]
     print_report(_report_of(_member(status, "registration"), rows, tuple(_address_lines(found))), output)
     return 1 if status.registration.problems else 0
+
+
+def _show_registered(session: Session, name: str, output: str) -> int:
+    """What the datastore has of a node."""
+    everything = List(NODE)
+    with session.open_datastore() as store:
+        snapshot = store.read([Get(node_key(name)), everything], deadline=session.deadline())
+    stored = snapshot.find(node_key(name))
+    if stored is None:
+        raise click.ClickException(f"no node {name!r} is registered in the datastore")
+    addresses, problems = describe_registered(stored.value, (one.value for one in snapshot.readable(everything)))
+    texts = tuple(f"{each.message}: {each.cause}" for each in problems)
+    rows = [("Node", name), *(("Problem", each) for each in texts)]
+    lines = [f"{row + ':':12} {value}" for row, value in rows]
+    for each in addresses:
+        held = "none" if each.address is None else str(each.address)
+        rows.append((str(each.family), held))
+        lines += (f"{each.family}:".ljust(12) + f" {held}", *(f"  {step}" for step in each.trace))
+    lines.append(f"How they were chosen is known on {name}: netplugctl node address shows it there.")
+    found = [
+        {"family": str(each.family), "address": str(each.address or ""), "trace": list(map(str, each.trace))}
+        for each in addresses
+    ]
+    facts = {"node": name, "addresses": found, "problems": list(texts)}
+    print_report(_report_of(facts, rows, tuple(lines)), output)
+    return 1 if problems else 0
 
 
 @node.command("routes")

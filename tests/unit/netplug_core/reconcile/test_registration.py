@@ -29,6 +29,7 @@ from netplug_core.reconcile.registration import (
     RegistrationSettings,
     SkipInterface,
     choose_address,
+    describe_registered,
     find_conflicts,
     find_lack,
     find_node_interfaces,
@@ -578,3 +579,28 @@ def test_a_detected_address_in_conflict_is_cleared_and_a_configured_one_not_take
             "10.0.0.2/24: not registered: the node n2 has the address 10.0.0.2"
         ]
         assert second == addresses[1]
+
+
+# --- another node -----------------------------------------------------------------------------------------------------
+
+
+def test_what_another_node_has_registered_is_described_by_what_is_stored() -> None:
+    interfaces = (
+        NodeInterface(name="eth0", addresses=(Address.parse("10.0.0.1"), Address.parse("10.0.0.9"))),
+        NodeInterface(name="eth1", addresses=(Address.parse("fd00::1"),)),
+    )
+    found = node(v4="10.0.0.1/24", v6="fd00::7/64")
+    found = evolve(found, spec=evolve(found.spec, interfaces=interfaces))
+    twins = (node("n3", "10.0.0.1/16"), found, node("n2", "10.0.0.1/24", "fd00::8/64"))
+    addresses, problems = describe_registered(found, twins)
+    assert [(str(each.address), [str(step) for step in each.trace]) for each in addresses] == [
+        ("10.0.0.1/24", ["eth0 10.0.0.1: registered", "eth0 10.0.0.9: not chosen"]),
+        ("fd00::7/64", ["eth1 fd00::1: not chosen", "fd00::7/64: on no interface that the node has registered"]),
+    ]
+    assert [each.cause for each in problems] == [f"the node {name} has the address 10.0.0.1" for name in ("n2", "n3")]
+
+
+def test_a_node_that_has_registered_no_address_is_a_problem() -> None:
+    addresses, problems = describe_registered(node(), (node(), node("n2", "10.0.0.2/24")))
+    assert [(each.address, each.trace) for each in addresses] == [(None, ()), (None, ())]
+    assert [each.message for each in problems] == ["the node has no address: other nodes do not reach its pods"]

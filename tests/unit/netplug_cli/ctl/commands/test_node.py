@@ -7,6 +7,11 @@ import yaml
 from attrs import evolve
 
 from netplug_cli.node_status import NetworkStatus, NodeDatastore, PeerStatus, RouteStatus, encode_status
+from netplug_core.addressing import Address, InterfaceAddress
+from netplug_core.clock import Deadline
+from netplug_core.records import Create
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, node_key
 from tests.harness.ctl import ToolHarness
 from tests.harness.node_status import NODE_STATUS, REGISTRATION, node_process_with_status
 
@@ -91,6 +96,37 @@ def test_the_addresses_of_the_node_are_shown_with_how_they_were_chosen(harness: 
         assert json.loads(harness.out) == encode_status(status)["registration"]
         assert harness.run_command("node", "address", "--socket", path, "-o", "yaml") == 0
         assert yaml.safe_load(harness.out) == encode_status(status)["registration"]
+
+
+def test_what_another_node_has_registered_is_read_from_the_datastore(harness: ToolHarness) -> None:
+    bgp = NodeBGP(ipv4_address=InterfaceAddress.parse("10.240.0.12/24"))
+    interfaces = (NodeInterface(name="eth0", addresses=(Address.parse("10.240.0.12"),)),)
+    node = Node(metadata=Metadata(name="worker-2"), spec=NodeSpec(bgp=bgp, interfaces=interfaces))
+    harness.store.commit([Create(node_key("worker-2"), node)], deadline=Deadline.after(harness.clock, 1))
+    assert harness.run_command("node", "address", "worker-2") == 0
+    assert harness.out.splitlines() == [
+        "Node:        worker-2",
+        "IPv4:        10.240.0.12/24",
+        "  eth0 10.240.0.12: registered",
+        "IPv6:        none",
+        "How they were chosen is known on worker-2: netplugctl node address shows it there.",
+    ]
+    assert harness.run_command("node", "address", "worker-2", "-o", "json") == 0
+    assert json.loads(harness.out) == {
+        "node": "worker-2",
+        "addresses": [
+            {"family": "IPv4", "address": "10.240.0.12/24", "trace": ["eth0 10.240.0.12: registered"]},
+            {"family": "IPv6", "address": "", "trace": []},
+        ],
+        "problems": [],
+    }
+    twin = evolve(node, metadata=Metadata(name="worker-3"))
+    harness.store.commit([Create(node_key("worker-3"), twin)], deadline=Deadline.after(harness.clock, 1))
+    assert harness.run_command("node", "address", "worker-2") == 1
+    problem = "Problem:     two nodes have the same address: the node worker-3 has the address 10.240.0.12"
+    assert problem in harness.out.splitlines()
+    assert harness.run_command("node", "address", "worker-9") == 1
+    assert harness.err == "netplugctl: no node 'worker-9' is registered in the datastore\n"
 
 
 def test_a_problem_with_the_addresses_is_a_failure(harness: ToolHarness, tmp_path: Path) -> None:
