@@ -40,6 +40,7 @@ from netplug_core.dataplane.plan import HOST_ROUTE_METRIC
 from netplug_core.dataplane.protocol import KernelError, RouteProtocol
 from netplug_core.dataplane.routing import (
     ADVERTISED_TABLE,
+    CLUSTER_METRIC,
     LINK_MARK,
     MAIN_TABLE,
     TUNNEL_DEVICES,
@@ -180,6 +181,18 @@ class LinuxRouting:
                 decoded.former = {}  # an interface has another name, which is in the entries
         self._names = names
         tunnels = (self._read_tunnel(device, names) for device in ours if device.local is not None)
+        routes = [
+            route
+            for family in Family
+            for table in (MAIN_TABLE, ADVERTISED_TABLE)
+            for route in self._list(
+                messages.list_routes(family, table),
+                self._routes,
+                lambda body: messages.decode_route(body, names),
+            )
+            if route.table == table  # a kernel that does not filter lists all tables
+        ]
+        workloads = [route for route in routes if _is_to_workload(route)]
         return RoutingState(
             tunnels=tuple(tunnel for tunnel in tunnels if tunnel is not None),
             fdb=tuple(entry for device in ours for entry in self._list_fdb(device)),
@@ -187,17 +200,8 @@ class LinuxRouting:
             nexthops=tuple(
                 self._list(messages.list_nexthops(), self._nexthops, lambda body: messages.decode_nexthop(body, names))
             ),
-            routes=tuple(
-                route
-                for family in Family
-                for table in (MAIN_TABLE, ADVERTISED_TABLE)
-                for route in self._list(
-                    messages.list_routes(family, table),
-                    self._routes,
-                    lambda body: messages.decode_route(body, names),
-                )
-                if route.table == table  # a kernel that does not filter lists all tables
-            ),
+            routes=tuple(route for route in routes if not _is_to_workload(route)) if workloads else tuple(routes),
+            workloads=tuple((route.destination.first, route.device) for route in workloads),
             foreign=tuple(ForeignEntry(each.name, _foreign_reason(each)) for each in found if not each.is_ours),
         )
 
@@ -480,6 +484,10 @@ def _reason(error: int, text: str) -> str:
     return os.strerror(error) + (f" ({text})" if text else "")
 
 
+def _is_to_workload(route: Route) -> bool:
+    return route.device.startswith(HOST_INTERFACE_PREFIX) and route.metric != CLUSTER_METRIC
+
+
 def _foreign_reason(device: KernelDevice) -> str:
     return f"another program has made this device: its alias is {device.alias!r}, not {LINK_MARK!r}"
 
@@ -492,11 +500,13 @@ class EventFilter:
     """Which notifications concern routes between nodes: not those of pods, of other programs' routes, or of our own.
 
     ``own_port`` is the port of the socket whose changes need no notification. ``host_ends`` are the indexes of the
-    interfaces of pods; links that are notified of change them.
+    interfaces of pods; links that are notified of change them. ``follows_workloads``: what becomes of routes to pods
+    counts too.
     """
 
     own_port: int = 0
     host_ends: set[int] = field(factory=set)
+    follows_workloads: bool = False
 
     def concerns(self, datagram: bytes) -> bool:
         """Whether a datagram of the kernel has a notification that does."""
@@ -516,7 +526,7 @@ class EventFilter:
             _, _, _, _, index = _IFADDRMSG.unpack_from(body)
             return index not in self.host_ends
         if kind in _ROUTE_EVENTS:
-            return body[_ROUTE_PROTOCOL_AT] == _OWN and self._is_between_nodes(body)
+            return body[_ROUTE_PROTOCOL_AT] == _OWN and (self.follows_workloads or self._is_between_nodes(body))
         return kind in _NEXTHOP_EVENTS and body[_NEXTHOP_PROTOCOL_AT] == _OWN
 
     def _follow_link(self, kind: int, body: bytes) -> bool:
@@ -526,9 +536,9 @@ class EventFilter:
             return True
         if kind == _NEWLINK:
             self.host_ends.add(index)
-        else:
-            self.host_ends.discard(index)
-        return False
+            return False
+        self.host_ends.discard(index)
+        return self.follows_workloads
 
     def _is_between_nodes(self, body: bytes) -> bool:
         interface = next((payload for kind, payload in iterate_attributes(body, _RTMSG_SIZE) if kind == _RTA_OIF), b"")
@@ -596,6 +606,10 @@ class LinuxKernelEvents:
                 return True
             if deadline.has_passed:
                 return False
+
+    def follow_workloads(self, *, is_asked: bool) -> None:
+        """From now on, count routes to workloads of the node too, or no more."""
+        self._filter.follows_workloads = is_asked
 
     def set_buffer(self, size: int) -> None:
         """Let the kernel keep that many bytes of notifications; more are lost, which counts as a change."""

@@ -39,7 +39,6 @@ from netplug_core.dataplane.routing import (
     TunnelKind,
     TunnelNeighbour,
 )
-from netplug_core.names import HOST_INTERFACE_PREFIX
 
 __all__ = [
     "BRIDGE", "KernelDevice", "change_mtu", "create_tunnel", "decode_device", "decode_fdb", "decode_neighbour",
@@ -426,7 +425,7 @@ def decode_nexthop(body: bytes, names: Mapping[int, str]) -> Nexthop | None:
 
 
 def decode_route(body: bytes, names: Mapping[int, str]) -> Route | None:
-    """Decode one of the replies to :func:`list_routes`; None for a route of others, or of a workload.
+    """Decode one of the replies to :func:`list_routes`; None for a route of others.
 
     What the kernel adds is left out: the device and gateway of a nexthop, and the loopback of an IPv6 blackhole.
     """
@@ -443,8 +442,6 @@ def decode_route(body: bytes, names: Mapping[int, str]) -> Route | None:
     mtu = decode_attributes(found.get(_RTA_METRICS, b"")).get(_RTAX_MTU, bytes(4))
     nexthop, gateway = found.get(_RTA_NH_ID), found.get(_RTA_GATEWAY)
     device = names.get(_number(found[_RTA_OIF]), "") if nexthop is None and _RTA_OIF in found else ""
-    if device.startswith(HOST_INTERFACE_PREFIX):
-        return None
     return Route(
         destination=destination,
         table=table,

@@ -20,6 +20,7 @@ from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import HOST_ROUTE_METRIC
 from netplug_core.dataplane.protocol import KernelError, RouteProtocol
 from netplug_core.dataplane.routing import (
+    CLUSTER_METRIC,
     LINK_MARK,
     MAIN_TABLE,
     NEXTHOP_BASE,
@@ -69,6 +70,10 @@ class MemoryKernelEvents:
             has_changed, self._has_changed = self._has_changed, False
             return has_changed and not self._is_closed
 
+    def follow_workloads(self, *, is_asked: bool) -> None:
+        """All changes are notified of anyway."""
+        del is_asked
+
     def notify(self) -> None:
         """Something has changed."""
         with self._condition:
@@ -110,6 +115,10 @@ class _Link:
             is_up=self.interface.is_up,
             has_checksum_offload=self.has_offload if self.has_asked else None,
         )
+
+
+def _is_to_workload(route: Route) -> bool:
+    return route.device.startswith(HOST_INTERFACE_PREFIX) and route.metric != CLUSTER_METRIC
 
 
 def _no_script(change: Change) -> None:
@@ -163,9 +172,12 @@ class MemoryRouting:
                 if protocol == _OWN and NEXTHOP_BASE <= entry.id < NEXTHOP_BASE + NEXTHOP_COUNT
             ),
             routes=tuple(
-                route
+                route for route, protocol in self._routes.values() if protocol == _OWN and not _is_to_workload(route)
+            ),
+            workloads=tuple(
+                (route.destination.first, route.device)
                 for route, protocol in self._routes.values()
-                if protocol == _OWN and not route.device.startswith(HOST_INTERFACE_PREFIX)
+                if protocol == _OWN and _is_to_workload(route)
             ),
             foreign=tuple(ForeignEntry(name, _foreign_reason(self._links[name].interface)) for name in foreign),
         )

@@ -28,13 +28,14 @@ from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, LiveWatch
 from netplug_core.datastore.view import View
 from netplug_core.keys import Key, Kind
 from netplug_core.log import Level, Log
-from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, Problem, Source, Timing, Unfinished
+from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, Problem, Timing, Unfinished
 from netplug_core.reconcile.nat import (
     FORMER_TABLE,
     NET_TABLE,
     NatFacts,
     TablePlan,
     find_changed_floating,
+    find_floating,
     find_nat_facts,
     find_table_change,
     has_former_rule,
@@ -48,15 +49,12 @@ from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effecti
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "CHECK_EVERY_S", "ENDPOINTS_CHANGED", "NAT_KINDS", "REST_S", "FindFacts", "LocalEndpoints", "NodeFacts",
+    "CHECK_EVERY_S", "NAT_KINDS", "REST_S", "FindFacts", "LocalEndpoints", "NodeFacts",
     "PacketFilter",
 ]  # fmt: skip
 
 NAT_KINDS: tuple[Kind[object], ...] = (NODE, IPPOOL, NODE_CONFIGURATION)
 """What the packet filter follows from, beside the workload endpoints of the node."""
-
-ENDPOINTS_CHANGED = Source("endpoints of the node")
-"""A workload endpoint of the node has changed."""
 
 CHECK_EVERY_S = 10.0
 """The pause between two looks at the packet filter, and the longest one after a failure."""
@@ -297,3 +295,13 @@ class NodeFacts:
             return None
         endpoints = self.endpoints.find()
         return None if endpoints is None else find_nat_facts(self.view, name, endpoints)
+
+    def find_floating(self) -> Mapping[Address, str] | None:
+        """The floating addresses of this node's workloads, with their host ends; None as long as not all are known."""
+        name = self.find_name()
+        if name is None or not self.view.has_listed(NAT_KINDS):
+            return None
+        endpoints = self.endpoints.find()
+        if not endpoints:
+            return None if endpoints is None else {}
+        return find_floating(find_nat_facts(self.view, name, endpoints))

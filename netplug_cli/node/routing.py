@@ -11,16 +11,17 @@ through.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from threading import Event, Lock
 
 from attrs import define, field, frozen
 
 from netplug_cli.node.bgp import BGP_USE_CHANGED
-from netplug_cli.node.tasks import NODE_REGISTERED
+from netplug_cli.node.tasks import ENDPOINTS_CHANGED, NODE_REGISTERED
 from netplug_cli.node_status import NetworkStatus, RouteStatus
 from netplug_cli.runtime.feed import StoreFeed, as_observed, do_none
+from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.dataplane.bgp import NO_BGP, BgpUse
 from netplug_core.dataplane.routing import (
@@ -150,7 +151,8 @@ class _Look:
 class NodeRoutes:
     """Programs routes and tunnels. Nothing is done, and so nothing removed, before everything was listed once.
 
-    ``find_bgp_use`` says what BGP does for the routes of this node; None: that is not known yet.
+    ``find_bgp_use`` says what BGP does for the routes of this node; None: that is not known yet. ``find_floating`` are
+    the floating addresses of its workloads, with their host ends; None: not all are known, and those of before stay.
     """
 
     view: View
@@ -159,11 +161,13 @@ class NodeRoutes:
     clock: Clock
     mtus: MTUSettings = NO_MTUS
     find_bgp_use: Callable[[], BgpUse | None] = lambda: NO_BGP
+    find_floating: Callable[[], Mapping[Address, str] | None] = dict[Address, str]
     engine: RouteEngine | None = field(default=None, init=False)
     _mark: Mark = field(default=START, init=False)
     _must_read: bool = field(default=True, init=False)
     _read_at: float = field(default=0.0, init=False)
     _interfaces: tuple[HostInterface, ...] = field(default=(), init=False)
+    _floating: Mapping[Address, str] | None = field(default=None, init=False)
     _is_programmed: bool = field(default=False, init=False)
     _using: Lock = field(factory=Lock, init=False)  # the engine, which the status shows from another thread
 
@@ -176,7 +180,7 @@ class NodeRoutes:
             act=self._apply,
             failure="routes to pods of other nodes cannot be programmed",
             recovered="routes to pods of all other nodes are programmed",
-            inputs=frozenset((*NETWORK_KINDS, KERNEL_CHANGED, BGP_USE_CHANGED, NODE_REGISTERED)),
+            inputs=frozenset((*NETWORK_KINDS, KERNEL_CHANGED, BGP_USE_CHANGED, ENDPOINTS_CHANGED, NODE_REGISTERED)),
             timing=Timing(backoff=Backoff(first_s=0.1, longest_s=10.0)),
         )
 
@@ -205,7 +209,8 @@ class NodeRoutes:
 
     def _observe(self, _deadline: Deadline) -> _Look:
         name, bgp = self.find_name(), self.find_bgp_use()
-        if name is None or bgp is None or not self.view.has_listed(NETWORK_KINDS):
+        self._floating = self._floating if (found := self.find_floating()) is None else found
+        if name is None or bgp is None or self._floating is None or not self.view.has_listed(NETWORK_KINDS):
             return _Look()
         with self._using:
             return self._find_changes(name, bgp)
@@ -222,6 +227,8 @@ class NodeRoutes:
         self._mark, changed = self.view.changes_since(self._mark)
         update_routes(engine, self.view, changed)
         engine.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
+        ends = {each.name for each in self._interfaces}
+        engine.set_floating({each: end for each, end in (self._floating or {}).items() if end in ends})
         changes = engine.changes()
         self._is_programmed = self._is_programmed or not changes
         return _Look(changes, engine.problems)

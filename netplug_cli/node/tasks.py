@@ -58,6 +58,7 @@ __all__ = [
     "CONFLICTS_EVERY_S",
     "CONTEST_S",
     "CREDENTIALS_EVERY_S",
+    "ENDPOINTS_CHANGED",
     "HOUSEKEEPING_S",
     "INTERFACES_CHANGED",
     "LONGEST_PAUSE_S",
@@ -197,6 +198,9 @@ CONTEST_S = 5.0
 
 INTERFACES_CHANGED = Source("interfaces")
 """Interfaces or addresses of the node have changed: what is registered may have to follow."""
+
+ENDPOINTS_CHANGED = Source("endpoints of the node")
+"""A workload endpoint of the node has changed."""
 
 NODE_REGISTERED = Source("registered node")
 """The node is registered, by a name that is known from now on."""

@@ -20,7 +20,7 @@ from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_backends.linux.nftables import NftablesRuleset, find_problem
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
 from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
-from netplug_cli.node.packet_filter import ENDPOINTS_CHANGED, NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
+from netplug_cli.node.packet_filter import NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
 from netplug_cli.node.routing import (
     KERNEL_CHANGED,
     NETWORK_KINDS,
@@ -29,7 +29,7 @@ from netplug_cli.node.routing import (
     TunnelAddresses,
     kernel_events_controller,
 )
-from netplug_cli.node.tasks import INTERFACES_CHANGED
+from netplug_cli.node.tasks import ENDPOINTS_CHANGED, INTERFACES_CHANGED
 from netplug_cli.node_status import NetworkStatus
 from netplug_cli.runtime.controllers import Reconciler, Runtime
 from netplug_cli.runtime.feed import OpenDatastore, StoreFeed
@@ -157,11 +157,10 @@ def node_network(
             note_change=partial(_wake, woken, ENDPOINTS_CHANGED),
             clock=clock,
         )
+        facts = NodeFacts(view=view, find_name=find_name, endpoints=endpoints)
+        routes.find_floating = facts.find_floating
         packet_filter = PacketFilter(
-            ruleset=NftablesRuleset(),
-            connections=LinuxConnections(),
-            log=log,
-            find_facts=NodeFacts(view=view, find_name=find_name, endpoints=endpoints),
+            ruleset=NftablesRuleset(), connections=LinuxConnections(), log=log, find_facts=facts
         )
         parts = (feed, addresses, routes, events, endpoints, packet_filter, clock, woken)
         if environ.get(BACKEND_VARIABLE) == _VXLAN:
@@ -169,7 +168,7 @@ def node_network(
             return
         with node_bgp(environ, view, find_name, log, container) as bgp:
             routes.find_bgp_use = lambda: bgp.use
-            bgp.on_use_change = partial(_wake, woken, BGP_USE_CHANGED)
+            bgp.on_use_change = partial(_follow_bgp_use, bgp, events, woken)
             yield NodeNetwork(*parts, bgp)
 
 
@@ -249,6 +248,12 @@ def _remove_packet_filter(report: Callable[[str], None]) -> None:
         if is_there:
             ruleset.apply(DeleteTable(table))
             report(f"removed: the table inet {table} of the packet filter")
+
+
+def _follow_bgp_use(bgp: NodeBgp, events: KernelEvents, runtimes: Iterable[Runtime]) -> None:
+    """Addresses of workloads are announced as they come and go, if any are."""
+    events.follow_workloads(is_asked=bgp.use is not None and bgp.use.is_enabled)
+    _wake(runtimes, BGP_USE_CHANGED)
 
 
 def _wake(runtimes: Iterable[Runtime], source: Source) -> None:

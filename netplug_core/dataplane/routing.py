@@ -8,10 +8,11 @@ makes changes in the order in which it gets them. Each value has a ``key``: of t
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Final, Protocol, TypeAlias
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
@@ -20,8 +21,8 @@ from netplug_core.dataplane.protocol import KernelError
 __all__ = [
     "ADVERTISED_TABLE", "BLACKHOLE_METRIC", "CLUSTER_METRIC", "IPIP_DEVICE", "LINK_MARK", "MAIN_TABLE", "NEXTHOP_BASE",
     "NEXTHOP_COUNT", "TUNNEL_DEVICES", "VXLAN_DEVICES", "AddressState", "Change", "Entry", "FailedChange", "FdbEntry",
-    "ForeignEntry", "HostAddress", "HostInterface", "KernelEvents", "Nexthop", "Put", "Remove", "Route", "RouteKind",
-    "RoutingDataplane", "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour", "tunnel_gateway",
+    "ForeignEntry", "HostAddress", "HostInterface", "KernelEvents", "Nexthop", "NexthopIds", "Put", "Remove", "Route",
+    "RouteKind", "RoutingDataplane", "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour", "tunnel_gateway",
 ]  # fmt: skip
 
 MAIN_TABLE: Final = 254
@@ -240,6 +241,51 @@ Entry: TypeAlias = Tunnel | FdbEntry | TunnelNeighbour | Nexthop | Route
 """What is programmed, one after the other."""
 
 
+# --- ids of nexthops --------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class NexthopIds:
+    """The ids of nexthop objects, by node, device and family. One that the kernel has for the same way is kept."""
+
+    _ids: dict[tuple[str, str, Family], int] = field(factory=dict, init=False)
+    _known: dict[tuple[str, Address], int] = field(factory=dict, init=False)  # those found in the kernel
+    _taken: set[int] = field(factory=set, init=False)
+    _next: int = field(default=NEXTHOP_BASE, init=False)
+
+    def adopt(self, found: Iterable[Nexthop]) -> None:
+        """Use the ids of nexthops that a former process has made."""
+        for each in found:
+            if each.id not in self._taken:
+                self._known[each.device, each.gateway] = each.id
+                self._taken.add(each.id)
+
+    def find(self, node: str, device: str, gateway: Address) -> int:
+        """The id for the way to a node."""
+        key = (node, device, gateway.family)
+        found = self._ids.get(key)
+        if found is None:
+            known = self._known.pop((device, gateway), None)
+            found = self._ids[key] = self._new() if known is None else known
+        return found
+
+    def forget(self, node: str, devices: Iterable[str]) -> None:
+        """A node is gone. Its ids are given to others only when the whole range was."""
+        for device, family in product(devices, Family):
+            self._taken.discard(self._ids.pop((node, device, family), 0))
+
+    def _new(self) -> int:
+        while self._next in self._taken:
+            self._advance()
+        found = self._next
+        self._taken.add(found)
+        self._advance()
+        return found
+
+    def _advance(self) -> None:
+        self._next = NEXTHOP_BASE + (self._next + 1 - NEXTHOP_BASE) % NEXTHOP_COUNT
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
@@ -288,9 +334,10 @@ class RoutingState:
 
     - a tunnel: a device with a name of :data:`TUNNEL_DEVICES` and the alias :data:`LINK_MARK`
     - FDB entries and neighbours: permanent ones on our tunnel devices
-    - nexthops: of protocol 78 and with an id of ours; routes: of protocol 78, not those of workloads (their device is a
-      host end), in the main table and in :data:`ADVERTISED_TABLE`
+    - nexthops: of protocol 78 and with an id of ours; routes: of protocol 78, not those to workloads (they have
+      :data:`~netplug_core.dataplane.plan.HOST_ROUTE_METRIC`), in the main table and in :data:`ADVERTISED_TABLE`
 
+    ``workloads`` are the addresses of workloads of the node, each with the host end that its route leads to.
     ``foreign`` are devices with such a name and another alias. A device of ours whose kind is none of
     :class:`TunnelKind`, or that learns addresses, is not listed: it is made anew when the tunnel is put.
     """
@@ -300,6 +347,7 @@ class RoutingState:
     neighbours: tuple[TunnelNeighbour, ...] = ()
     nexthops: tuple[Nexthop, ...] = ()
     routes: tuple[Route, ...] = ()
+    workloads: tuple[tuple[Address, str], ...] = ()
     foreign: tuple[ForeignEntry, ...] = ()
 
 
@@ -350,6 +398,10 @@ class KernelEvents(Protocol):
         Raises:
             KernelError: there are no notifications.
         """
+        ...
+
+    def follow_workloads(self, *, is_asked: bool) -> None:
+        """From now on, count routes to workloads of the node too, or no more; any thread may call it."""
         ...
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ follow from settings; what changes with pools, nodes and workloads are elements 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -61,7 +61,7 @@ from netplug_core.resources.nodeconfiguration import (
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
-    "FORMER_TABLE", "NET_TABLE", "NODE_LOOPBACK", "NatFacts", "TablePlan", "find_changed_floating",
+    "FORMER_TABLE", "NET_TABLE", "NODE_LOOPBACK", "NatFacts", "TablePlan", "find_changed_floating", "find_floating",
     "find_nat_facts", "find_table_change", "has_former_rule", "plan_table",
 ]  # fmt: skip
 
@@ -394,6 +394,13 @@ def _tunnel_rules(wrapped: _Wrapped) -> Iterator[Rule]:
 
 
 # --- floating addresses -----------------------------------------------------------------------------------------------
+
+
+def find_floating(facts: NatFacts) -> Mapping[Address, str]:
+    """The floating addresses that are programmed, each with the host end of its workload; not of one without."""
+    chosen, _problems = _plan_floating(facts)
+    ends = {address: one.spec.interface_name for one in facts.endpoints for address in one.spec.addresses}
+    return {external: ends[internal] for external, internal in chosen.items() if ends[internal]}
 
 
 def _plan_floating(facts: NatFacts) -> tuple[dict[Address, Address], tuple[Problem, ...]]:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from itertools import chain, product
+from itertools import chain
 from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
@@ -24,8 +24,6 @@ from netplug_core.dataplane.routing import (
     ADVERTISED_TABLE,
     BLACKHOLE_METRIC,
     IPIP_DEVICE,
-    NEXTHOP_BASE,
-    NEXTHOP_COUNT,
     TUNNEL_DEVICES,
     VXLAN_DEVICES,
     Change,
@@ -34,6 +32,7 @@ from netplug_core.dataplane.routing import (
     FdbEntry,
     HostInterface,
     Nexthop,
+    NexthopIds,
     Put,
     Remove,
     Route,
@@ -144,7 +143,8 @@ class RouteReason:
 _Part: TypeAlias = Entry | Problem
 _Claim: TypeAlias = tuple[str, str]
 _Source: TypeAlias = tuple[int, str] | tuple[int, Prefix]  # sources of one kind have an order
-_OWN, _OF_NODE, _OF_BLOCK = range(3)  # of two sources with an entry of one key, the first counts
+# Of two sources with an entry of one key, the first counts.
+_OWN, _OF_FLOATING, _OF_WORKLOAD, _OF_NODE, _OF_BLOCK = range(5)
 _SELF: Final[_Source] = (_OWN, "")
 
 
@@ -163,48 +163,6 @@ class _Way:
     is_onlink: bool
     mtu: int = 0
     source: Address | None = None
-
-
-@define(eq=False)
-class _NexthopIds:
-    """The ids of nexthop objects, by node, device and family. One that the kernel has for the same way is kept."""
-
-    _ids: dict[tuple[str, str, Family], int] = field(factory=dict, init=False)
-    _known: dict[tuple[str, Address], int] = field(factory=dict, init=False)  # those found in the kernel
-    _taken: set[int] = field(factory=set, init=False)
-    _next: int = field(default=NEXTHOP_BASE, init=False)
-
-    def adopt(self, found: Iterable[Nexthop]) -> None:
-        """Use the ids of nexthops that a former process has made."""
-        for each in found:
-            if each.id not in self._taken:
-                self._known[each.device, each.gateway] = each.id
-                self._taken.add(each.id)
-
-    def find(self, node: str, way: _Way) -> int:
-        """The id for the way to a node."""
-        key = (node, way.device, way.gateway.family)
-        found = self._ids.get(key)
-        if found is None:
-            known = self._known.pop((way.device, way.gateway), None)
-            found = self._ids[key] = self._new() if known is None else known
-        return found
-
-    def forget(self, node: str, devices: Iterable[str]) -> None:
-        """A node is gone. Its ids are given to others only when the whole range was."""
-        for device, family in product(devices, Family):
-            self._taken.discard(self._ids.pop((node, device, family), 0))
-
-    def _new(self) -> int:
-        while self._next in self._taken:
-            self._advance()
-        found = self._next
-        self._taken.add(found)
-        self._advance()
-        return found
-
-    def _advance(self) -> None:
-        self._next = NEXTHOP_BASE + (self._next + 1 - NEXTHOP_BASE) % NEXTHOP_COUNT
 
 
 # --- phases -----------------------------------------------------------------------------------------------------------
@@ -250,9 +208,11 @@ class RouteEngine:
     _is_all_dirty: bool = field(default=True, init=False)
     _in_use: set[tuple[TunnelKind, Family]] = field(factory=set, init=False)
     _local: dict[Family, tuple[InterfaceAddress, str] | Problem] = field(factory=dict, init=False)
-    _ids: _NexthopIds = field(factory=_NexthopIds, init=False)
+    _ids: NexthopIds = field(factory=NexthopIds, init=False)
     _tracker: DeltaTracker[_EntryKey, Entry] = field(factory=DeltaTracker, init=False)
     _foreign: tuple[Problem, ...] = field(default=(), init=False)
+    _workloads: frozenset[Prefix] = field(default=frozenset(), init=False)
+    _floating: Mapping[Prefix, str] = field(factory=dict, init=False)
 
     # What is known.
 
@@ -311,6 +271,14 @@ class RouteEngine:
             del self._blocks[prefix]
         else:
             self._blocks[prefix] = block
+        if self.node in {each.owner for each in (before, block) if each is not None}:
+            self._dirty.update(dict.fromkeys((_OF_WORKLOAD, each) for each in self._workloads if prefix.covers(each)))
+
+    def set_floating(self, floating: Mapping[Address, str]) -> None:
+        """These are the floating addresses of workloads of the node, each with the host end of its workload."""
+        before, self._floating = self._floating, {each.host_prefix: device for each, device in floating.items()}
+        changed = dict(before.items() ^ self._floating.items())
+        self._dirty.update(dict.fromkeys((_OF_FLOATING, each) for each in changed))
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -353,12 +321,21 @@ class RouteEngine:
         self._ids.adopt(state.nexthops)
         entries: Iterable[Entry] = chain(state.tunnels, state.fdb, state.neighbours, state.nexthops, state.routes)
         self._tracker.observe_all({_key_of(entry): entry for entry in entries})
+        self._set_workloads(frozenset(address.host_prefix for address, _device in state.workloads))
         self._foreign = tuple(
             Problem(
                 message="a device of another program is where a tunnel is to be", cause=f"{each.name}: {each.reason}"
             )
             for each in state.foreign
         )
+
+    def _set_workloads(self, workloads: frozenset[Prefix]) -> None:
+        changed, self._workloads = self._workloads ^ workloads, workloads
+        for each in changed:
+            self._dirty[_OF_WORKLOAD, each] = None
+            found = self._find_block(each)
+            if found is not None:
+                self._dirty[_OF_BLOCK, found[0]] = None
 
     def note_applied(self, changes: Iterable[Change], failed: Iterable[FailedChange]) -> None:
         """These changes were made, but for those that failed."""
@@ -415,9 +392,14 @@ class RouteEngine:
             held = self._nodes[name].find_address(route.destination.family)
             is_node = held is not None and route.destination == held.address.host_prefix
             return f"the address of node {name}, in a pool" if is_node else f"the tunnel address of node {name}"
-        pool, block = self._find_pool(name), self._blocks[name]
+        pool = self._find_pool(name)
+        if source[0] in (_OF_WORKLOAD, _OF_FLOATING):
+            sort = "floating address" if source[0] == _OF_FLOATING else "address"
+            text = f"the {sort} of a workload of this node, {_where(pool)}"
+            return f"announced by BGP: {text}" if route.table == ADVERTISED_TABLE else text
+        block = self._blocks[name]
         mode, kind = _encapsulation(pool)
-        where = "in no pool" if pool is None else f"pool {pool.metadata.name}"
+        where = _where(pool)
         wrapped = "not encapsulated" if kind is None else f"{kind.name} {mode.value}"
         if route.table == ADVERTISED_TABLE:
             return f"announced by BGP: of block {name} of this node, {where}"
@@ -441,6 +423,8 @@ class RouteEngine:
                 _SELF,
                 *((_OF_NODE, name) for name in self._nodes),
                 *((_OF_BLOCK, each) for each in self._blocks),
+                *((_OF_WORKLOAD, each) for each in self._workloads),
+                *((_OF_FLOATING, each) for each in self._floating),
             )
             self._dirty = dict.fromkeys((*self._contributions, *sources))
             self._is_all_dirty, self._local = False, {}
@@ -491,6 +475,10 @@ class RouteEngine:
             return
         if kind == _OWN:
             yield from self._of_self(self._settings)
+        elif isinstance(name, Prefix) and kind == _OF_WORKLOAD:
+            yield from self._of_workload(name)
+        elif isinstance(name, Prefix) and kind == _OF_FLOATING:
+            yield from self._of_floating(name)
         elif isinstance(name, Prefix):
             block = self._blocks.get(name)
             if block is not None:
@@ -579,10 +567,32 @@ class RouteEngine:
         elif block.owner:
             yield from self._route_to(block.owner, prefix, pool)
         for address, node in block.elsewhere:
+            if address.host_prefix in self._workloads and node != self.node:
+                continue  # whatever its block says, the workload is here
             if node != self.node:
                 yield from self._route_to(node, address.host_prefix, pool)
             elif pool is not None and pool.spec.vxlan_mode is Encapsulation.NEVER:
                 yield from self._announce(address.host_prefix, pool)
+
+    def _of_workload(self, address: Prefix) -> Iterator[_Part]:
+        """What is announced of a workload here: its address, if it lies in a pool and in no block of this node.
+
+        It is borrowed, or was chosen past address assignment. Of a pool with VXLAN no such address is announced.
+        """
+        pool = self._find_pool(address)
+        if address not in self._workloads or pool is None or pool.spec.vxlan_mode is not Encapsulation.NEVER:
+            return
+        found = self._find_block(address)
+        if found is None or found[1].owner != self.node:
+            yield from self._announce(address, pool)
+
+    def _of_floating(self, address: Prefix) -> Iterator[_Part]:
+        """The route to a floating address of a workload here, which is announced if it lies in a pool."""
+        device, pool = self._floating.get(address), self._find_pool(address)
+        if device is not None:
+            yield Route(destination=address, device=device)
+            if pool is not None:
+                yield from self._announce(address, pool)
 
     def _announce(self, prefix: Prefix, pool: IPPool) -> Iterator[_Part]:
         """What a BGP daemon reads and announces."""
@@ -603,7 +613,7 @@ class RouteEngine:
             held = node.find_address(destination.family)
             if held is not None and destination == held.address.host_prefix:
                 return  # the address of the node itself never goes through a tunnel
-            nexthop = self._ids.find(name, way)
+            nexthop = self._ids.find(name, way.device, way.gateway)
             yield Nexthop(nexthop, way.device, way.gateway, is_onlink=way.is_onlink)
             yield Route(destination=destination, nexthop=nexthop, source=way.source, mtu=way.mtu)
 
@@ -651,6 +661,14 @@ class RouteEngine:
         found = [pool for pool in self._pool_index.overlapping(prefix) if pool.spec.prefix.covers(prefix)]
         return max(found, key=lambda pool: pool.spec.prefix.length, default=None)
 
+    def _find_block(self, address: Prefix) -> tuple[Prefix, BlockRoutes] | None:
+        """The block that an address of a pool lies in, with its prefix."""
+        pool = self._find_pool(address)
+        if pool is None:
+            return None
+        prefix = Prefix.at(address.first, pool.spec.block_length)
+        return (prefix, self._blocks[prefix]) if prefix in self._blocks else None
+
     def _uses(self, kind: TunnelKind, family: Family) -> bool:
         """Whether some pool is wrapped so; disabled ones count, since their pods run on."""
         return (kind, family) in self._in_use
@@ -697,6 +715,10 @@ class RouteEngine:
 
     def _mac(self, name: str, family: Family) -> str:
         return self._nodes[name].vxlan_mac(family) or vxlan_mac(name, family)
+
+
+def _where(pool: IPPool | None) -> str:
+    return "in no pool" if pool is None else f"pool {pool.metadata.name}"
 
 
 def _phase(each: tuple[_EntryKey, object]) -> int:

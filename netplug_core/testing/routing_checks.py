@@ -652,12 +652,18 @@ def routes_of_workloads_are_not_touched(harness: RoutingHarness) -> None:
         harness.put_by_hand(workload, 78)
         foreign = harness.foreign_routes()
         expect_state(harness, ())
+        read = harness.dataplane.read().workloads
+        expect_same(read, ((workload.destination.first, workload.device),), "the addresses of workloads")
         for change in (Put(evolve(made.blackhole, metric=10)), Remove(workload)):
             _expect_refused(harness, change, "metric of routes to workloads")
         expect_applied(harness, [Put(entry) for entry in made.entries])
         expect_state(harness, made.entries)
         _remove_all(harness, made.entries)
         expect_same(harness.foreign_routes(), foreign, "foreign routes")
+        floating = Route(destination=made.blackhole.destination.nth(1).host_prefix, device="netp0123456789a")
+        expect_applied(harness, [Put(floating)])
+        expect_state(harness, (floating,))
+        expect_applied(harness, [Remove(floating)])
         harness.delete_link("netp0123456789a")
 
 

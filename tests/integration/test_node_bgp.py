@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from netplug_cli.ctl.commands.node import ask_node
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.resources.fields import Switch
 from netplug_core.resources.kinds import key_of
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
+from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT
 from tests.harness.bird import find_bird
 from tests.harness.node_cluster import Cluster, ClusterNode, open_cluster
 from tests.harness.resources import resource_of
@@ -51,6 +57,10 @@ def learned(node: ClusterNode) -> dict[Prefix, dict[str, object]]:
     return found
 
 
+def has_learned(node: ClusterNode, prefix: Prefix) -> bool:
+    return prefix in learned(node)
+
+
 def bird_pid(node: ClusterNode) -> str:
     return node.node.run("cat", f"{FOLDER}/bird.pid").strip()
 
@@ -70,6 +80,34 @@ def test_rt10_rt18_pods_reach_each_other_over_bgp(cluster: Cluster) -> None:
         route = learned(second)[block]
         assert route["gateway"] == first.port.address(str(block))
         assert route["prefsrc"] == second.port.address(str(block))
+
+
+def test_rt15_rt37_an_address_past_assignment_and_a_floating_one_are_announced_while_their_pod_is_there(
+    cluster: Cluster,
+) -> None:
+    spec = NodeConfigurationSpec(floating_ips=Switch.ENABLED)
+    cluster.put(NODE_CONFIGURATION.key("default"), NodeConfiguration(metadata=Metadata(name="default"), spec=spec))
+    start(cluster)
+    first, second, third = cluster.nodes
+    chosen, floating = "10.65.99.7", "10.65.99.8"
+    (pod,) = first.pods
+    name, web = next((name, one) for name, one in cluster.store.endpoints().items() if one.spec.node == first.name)
+    end, held = web.spec.interface_name, next(one for one in web.spec.addresses if one.family is Family.IPV4)
+    # As an ADD does for ipAddrsNoIpam: the pod has the address, and a route of the plugin leads there.
+    first.node.run("ip", "address", "add", f"{chosen}/32", "dev", "eth0", inside=pod.name)
+    first.node.run("ip", "route", "add", f"{chosen}/32", "dev", end, "metric", "10", "proto", "78")
+    nat = IPNAT(internal=held, external=Address.parse(floating))
+    key = WORKLOAD_ENDPOINT.key(*name.split("/"))
+    cluster.put(key, evolve(web, spec=evolve(web.spec, ip_nats=(nat,))))
+    for node in (second, third):
+        for target in (chosen, floating):
+            prefix = Prefix.parse(f"{target}/32")
+            wait_until(partial(has_learned, node, prefix), f"{node.name} has learned {prefix}")
+            wait_until(partial(node.node.can_ping, target), f"{node.name} reaches {target}")
+    first.node.run("ip", "route", "delete", f"{chosen}/32", "dev", end, "metric", "10")
+    wait_until(lambda: Prefix.parse(f"{chosen}/32") not in learned(second), "it is withdrawn")
+    first.detach(pod)
+    wait_until(lambda: Prefix.parse(f"{floating}/32") not in learned(second), "that of the pod that is gone, too")
 
 
 def test_rt21_rt24_processes_that_are_killed_change_nothing(cluster: Cluster) -> None:

@@ -81,6 +81,21 @@ def test_a_notification_concerns_routes_between_nodes(datagram: bytes, *, expect
     assert EventFilter(OWN_PORT, {POD}).concerns(datagram) is expected
 
 
+@pytest.mark.parametrize(
+    "datagram, expected",
+    [
+        (route(24, POD), True),
+        (route(25, POD), True),
+        (route(24, POD, protocol=4), False),
+        (link(16, "netp0123456789b", 12), False),
+        (link(17, "netp0123456789a"), True),  # its route goes with it, of which the kernel does not notify
+        (address(20, POD), False),
+    ],
+)
+def test_routes_to_workloads_count_where_they_are_followed(datagram: bytes, *, expected: bool) -> None:
+    assert EventFilter(OWN_PORT, {POD}, follows_workloads=True).concerns(datagram) is expected
+
+
 def test_a_kernel_without_a_port_has_made_no_change_of_ours() -> None:
     """Before there is a socket of our own its port is 0, which is the kernel's."""
     assert EventFilter().concerns(route(25, 3))

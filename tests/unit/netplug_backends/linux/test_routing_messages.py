@@ -409,9 +409,8 @@ def test_a_default_route_has_no_destination() -> None:
         ({"RTA_OIF": 3}, {"proto": 4}),
         ({"RTA_OIF": 3}, {"family": 28}),
         ({"RTA_OIF": 3}, {"type": 7}),
-        ({"RTA_OIF": 9}, {}),
     ],
-    ids=["of another protocol", "of another family", "unreachable", "of a workload"],
+    ids=["of another protocol", "of another family", "unreachable"],
 )
 def test_a_route_of_others_is_left_out(found: dict[str, object], header: dict[str, int]) -> None:
     header = {"family": 2, **header}

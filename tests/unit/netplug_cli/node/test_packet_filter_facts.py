@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.node.packet_filter import LocalEndpoints, NodeFacts
@@ -19,7 +19,7 @@ from netplug_core.records import Query, Revision, Snapshot, WatchEvent
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
-from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock
 from tests.harness.network import NetworkHarness
 
@@ -120,6 +120,21 @@ def test_the_endpoints_of_the_node_are_followed_and_no_others() -> None:
     scene.follow()
     assert scene.names == {"db"}
     assert scene.changes == 4
+
+
+def test_floating_addresses_are_known_with_the_endpoints() -> None:
+    scene = Scene()
+    assert scene.facts.find_floating() is None
+    scene.network.feed_once()
+    assert scene.facts.find_floating() == {}
+    nat = IPNAT(internal=Address.parse("10.0.0.5"), external=Address.parse("203.0.113.1"))
+    web = endpoint("web")
+    web = evolve(web, spec=evolve(web.spec, ip_nats=(nat,), interface_name="netp1"))
+    scene.network.put(WEB, web)
+    scene.enable()
+    assert scene.facts.find_floating() is None
+    scene.follow()
+    assert scene.facts.find_floating() == {Address.parse("203.0.113.1"): "netp1"}
 
 
 def test_endpoints_stay_known_while_the_datastore_is_away() -> None:

@@ -16,7 +16,7 @@ from netplug_cli.node.routing import (
     NetworkCondition,
     kernel_events_controller,
 )
-from netplug_cli.node.tasks import NODE_REGISTERED
+from netplug_cli.node.tasks import ENDPOINTS_CHANGED, NODE_REGISTERED
 from netplug_cli.node_status import NetworkStatus
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
@@ -367,3 +367,26 @@ def test_a_condition_that_cannot_be_cleared_is_tried_again() -> None:
     DrivenControllers((condition.controller(),), clock=ManualClock(), log=log).pass_time(60)
     assert tried == ["a", "a"]
     assert log.texts[0].startswith("WARNING the condition NetworkUnavailable of the node cannot be cleared")
+
+
+def test_a_floating_address_has_its_route_once_it_is_known_and_its_interface_is_there() -> None:
+    harness = cluster()
+    known: dict[Address, str] | None = None
+    harness.routes.find_floating = lambda: known
+    harness.pass_time(10)
+    assert harness.kernel.read().routes == (), "nothing is done before everything is known"
+    known = {Address.parse("203.0.113.7"): "netp1"}
+    harness.wake(ENDPOINTS_CHANGED)
+    harness.pass_time(10)
+    floating = Prefix.parse("203.0.113.7/32")
+    assert floating not in {each.destination for each in harness.kernel.read().routes}
+    assert harness.kernel.read().routes != ()
+    harness.kernel.add_interface("netp1")
+    harness.routes.note_kernel_change()
+    harness.wake(ENDPOINTS_CHANGED)
+    harness.pass_time(10)
+    assert floating in {each.destination for each in harness.kernel.read().routes}
+    known = None
+    harness.wake(ENDPOINTS_CHANGED)
+    harness.pass_time(100)
+    assert floating in {each.destination for each in harness.kernel.read().routes}, "what was known stays"

@@ -23,6 +23,7 @@ from netplug_core.reconcile.nat import (
     NatFacts,
     TablePlan,
     find_changed_floating,
+    find_floating,
     find_nat_facts,
     find_table_change,
     has_former_rule,
@@ -312,6 +313,14 @@ def test_packets_to_a_floating_address_go_to_the_workload() -> None:
     bases = {chain.name: chain.base for chain in table.chains}
     assert bases["floating-in"] == BaseChain(ChainType.NAT, Hook.PREROUTING, -105)
     assert bases["floating-out"] == BaseChain(ChainType.NAT, Hook.OUTPUT, -105)
+
+
+def test_each_floating_address_leads_to_the_host_end_of_its_workload() -> None:
+    ended = evolve(WEB, spec=evolve(WEB.spec, interface_name="netp1"))
+    expected = {Address.parse("203.0.113.1"): "netp1", Address.parse("2001:db8::5"): "netp1"}
+    assert find_floating(NatFacts(settings=ENABLED, endpoints=(ended,))) == expected
+    assert find_floating(NatFacts(settings=ENABLED, endpoints=(WEB,))) == {}, "it has no interface of the host"
+    assert find_floating(NatFacts(endpoints=(ended,))) == {}
 
 
 def test_the_lowest_of_several_is_the_one_that_a_workload_sees_itself_by() -> None:

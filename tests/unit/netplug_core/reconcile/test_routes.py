@@ -7,6 +7,7 @@ from attrs import evolve
 
 from netplug_backends.memory.routing import MemoryRouting
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
+from netplug_core.dataplane import routing
 from netplug_core.dataplane.bgp import BgpUse
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import (
@@ -33,7 +34,6 @@ from netplug_core.datastore.view import START, View
 from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.keys import Key
-from netplug_core.reconcile import routes
 from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.reconcile.routes import (
     BlockRoutes,
@@ -420,7 +420,7 @@ def test_nexthops_of_a_former_process_keep_their_ids() -> None:
 
 
 def test_ids_begin_again_when_all_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "NEXTHOP_COUNT", 2)
+    monkeypatch.setattr(routing, "NEXTHOP_COUNT", 2)
     assert NEXTHOP_COUNT > 2
     found = engine(ALWAYS)
     ids = {each.entry.id for each in found.changes() if isinstance(each.entry, Nexthop)}
@@ -599,3 +599,72 @@ def test_what_bgp_announces_and_the_address_of_a_node_in_a_pool_are_explained() 
     announced = "announced by BGP: of block 10.0.0.0/26 of this node, pool 10.0.0.0-16"
     assert ("10.0.0.0/26", 7801, "blackhole", announced) in explained
     assert ("192.0.2.2/32", 254, "dev eth0", "the address of node b, in a pool") in explained
+
+
+# --- workloads of the node --------------------------------------------------------------------------------------------
+
+BGP = evolve(SETTINGS, bgp=BgpUse(is_enabled=True))
+
+
+def announced(found: RouteEngine) -> set[str]:
+    return {str(each.destination) for each in found.desired() if isinstance(each, Route) and each.table == 7801}
+
+
+def with_workloads(found: RouteEngine, *addresses: str) -> RouteEngine:
+    found.observe(RoutingState(workloads=tuple((Address.parse(each), "netp1") for each in addresses)))
+    return found
+
+
+def test_an_address_outside_of_own_blocks_is_announced_from_pools_without_vxlan_alone() -> None:
+    pools = (
+        make_pool("10.0.0.0/16"),
+        make_pool("10.1.0.0/16", ipip=ALWAYS),
+        make_pool("10.2.0.0/16", vxlan=ALWAYS),
+        evolve(silent := make_pool("10.3.0.0/16"), spec=evolve(silent.spec, is_bgp_export_disabled=True)),
+    )
+    found = engine_of("a", nodes=(A, B), pools=pools, blocks={OWN: BLOCKS[OWN]}, interfaces=(ETH0,), settings=BGP)
+    with_workloads(found, "10.0.0.5", "10.0.9.9", "10.1.0.9", "10.2.0.9", "10.3.0.9", "192.168.0.9")
+    assert announced(found) == {OWN, "10.0.9.9/32", "10.1.0.9/32"}
+    reasons = {str(each.destination): each.reason for each in found.explain()}
+    assert reasons["10.0.9.9/32"] == "announced by BGP: the address of a workload of this node, pool 10.0.0.0-16"
+    with_workloads(found, "10.0.9.9")
+    assert announced(found) == {OWN, "10.0.9.9/32"}
+    found.set_block(Prefix.parse("10.0.9.0/26"), BlockRoutes("a"))
+    assert announced(found) == {OWN, "10.0.9.0/26"}, "its block is announced"
+    found.set_block(Prefix.parse("10.0.9.0/26"), None)
+    assert announced(found) == {OWN, "10.0.9.9/32"}
+    found.set_settings(SETTINGS)
+    assert announced(found) == set()
+    found.set_settings(BGP)
+    assert announced(with_workloads(found)) == {OWN}
+
+
+def test_no_route_leads_away_from_a_workload_that_is_here_whatever_its_block_says() -> None:
+    block = BlockRoutes("b", ((Address.parse("10.0.0.70"), "c"),))
+    found = engine(ALWAYS)
+    found.set_block(Prefix.parse(OF_B), block)
+    away = "10.0.0.70/32"
+    assert away in {str(each.destination) for each in found.desired() if isinstance(each, Route)}
+    with_workloads(found, "10.0.0.70")
+    assert away not in {str(each.destination) for each in found.desired() if isinstance(each, Route)}
+    with_workloads(found)
+    assert away in {str(each.destination) for each in found.desired() if isinstance(each, Route)}
+
+
+def test_a_floating_address_has_a_route_and_is_announced_if_it_lies_in_a_pool() -> None:
+    pools = (make_pool("10.0.0.0/16"), make_pool("10.2.0.0/16", vxlan=ALWAYS))
+    found = engine_of("a", nodes=(A,), pools=pools, interfaces=(ETH0,), settings=BGP)
+    found.set_floating({Address.parse(each): "netp1" for each in ("10.0.0.77", "10.2.0.77", "203.0.113.7")})
+    routes_here = {str(each.destination): each.device for each in found.desired() if isinstance(each, Route)}
+    floating = {"10.0.0.77/32", "10.2.0.77/32", "203.0.113.7/32"}
+    assert routes_here.keys() == floating
+    assert announced(found) == {"10.0.0.77/32", "10.2.0.77/32"}
+    reasons = {each.reason for each in found.explain() if each.destination == Prefix.parse("203.0.113.7/32")}
+    assert reasons == {"the floating address of a workload of this node, in no pool"}
+    found.set_floating({Address.parse("10.0.0.77"): "netp2"})
+    assert [each.device for each in found.desired() if isinstance(each, Route) and each.table != 7801] == ["netp2"]
+    assert announced(found) == {"10.0.0.77/32"}
+    found.set_interfaces((ETH0, ETH1))
+    assert announced(found) == {"10.0.0.77/32"}
+    found.set_floating({})
+    assert not [each for each in found.desired() if isinstance(each, Route)]
