@@ -57,7 +57,7 @@ class _Group(Generic[T, S]):
 
     labels: Labels
     parents: tuple[str, ...]
-    items: dict[T, None] = field(factory=dict)
+    items: set[T] = field(factory=set)
     selectors: set[S] = field(factory=set)
 
 
@@ -122,7 +122,7 @@ class LabelIndex(Generic[T, S]):
         if former is not group:
             self._announce(item, group.selectors if former is None else former.selectors ^ group.selectors)
             self._leave(item, former)
-            group.items[item] = None
+            group.items.add(item)
             self._group_of[item] = group
 
     def remove_item(self, item: T) -> None:
@@ -207,7 +207,7 @@ class LabelIndex(Generic[T, S]):
         """Take an object out of its group; the last one takes the group with it."""
         if group is None:
             return
-        del group.items[item]
+        group.items.discard(item)
         if group.items:
             return
         del self._groups[group.labels, group.parents]

@@ -21,7 +21,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import InvariantBroken
 from netplug_core.resources.fields import PortRange
 from netplug_core.resources.networkpolicy import Direction
-from netplug_core.resources.nodeconfiguration import EndpointToHostAction
+from netplug_core.resources.nodeconfiguration import DenyAction, EndpointToHostAction
 
 __all__ = [
     "ALL_INTERFACES", "DEFAULT_INBOUND_FAILSAFES", "DEFAULT_OUTBOUND_FAILSAFES", "ICMP", "ICMP_V6", "PORT_PROTOCOLS",
@@ -315,13 +315,6 @@ class ActiveHostEndpoint:
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
-
-
-class DenyAction(enum.Enum):
-    """How a packet is denied: without an answer, or with a TCP reset or an ICMP error."""
-
-    DROP = "Drop"
-    REJECT = "Reject"
 
 
 @frozen(kw_only=True)

@@ -6,7 +6,7 @@ tests draw from here, so that a corner case that one test needed is tried by all
 
 from __future__ import annotations
 
-from attrs import evolve
+from attrs import evolve, fields
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
@@ -14,15 +14,60 @@ from netplug_core.errors import require_type
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
 from netplug_core.ipam.model.block import Attribute, Block, Pairs
 from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle
+from netplug_core.names import endpoint_labels
+from netplug_core.orchestrator.networkpolicy import (
+    IPBlock,
+    KubernetesNetworkPolicy,
+    KubernetesNetworkPolicySpec,
+    LabelOperator,
+    LabelRequirement,
+    LabelSelector,
+    PeerEntry,
+    PortEntry,
+    RuleEntry,
+)
+from netplug_core.policy.model import ConnectionState, Packet
+from netplug_core.policy.resolve import PolicyObject
 from netplug_core.records import Revision
+from netplug_core.resources.fields import PortRange
+from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec, PortProtocol
+from netplug_core.resources.hostendpoint import NamedPort as HostPort
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.networkpolicy import (
+    Direction,
+    GlobalNetworkPolicy,
+    GlobalNetworkPolicySpec,
+    NetworkPolicy,
+    NetworkPolicySpec,
+)
+from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, NetworkSetSpec
+from netplug_core.resources.nodeconfiguration import (
+    EndpointToHostAction,
+    FailsafePort,
+    NodeConfiguration,
+    NodeConfigurationSpec,
+    SourceSpoofing,
+)
+from netplug_core.resources.policyrule import (
+    EntityRule,
+    ICMPMatch,
+    PolicyRule,
+    PortName,
+    Protocol,
+    RuleAction,
+    ServiceAccountMatch,
+)
+from netplug_core.resources.profile import Profile, ProfileSpec, pod_profiles
+from netplug_core.resources.workloadendpoint import EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
 
 __all__ = [
-    "addresses", "affinities", "attributes", "blocks", "configurations", "families", "handles", "label_sets", "labels",
-    "names", "owners", "pools", "prefixes", "requests", "reservations", "revisions", "selectors",
+    "addresses", "affinities", "attributes", "blocks", "configurations", "families", "handles", "host_endpoints",
+    "kubernetes_policies", "label_sets", "labels", "names", "network_policies", "network_sets", "node_configurations",
+    "owners", "packets", "policy_endpoints", "policy_objects", "policy_rules", "pools", "prefixes", "profiles",
+    "requests", "reservations", "revisions", "selectors",
 ]  # fmt: skip
 
 # Few of each, so that selectors and label sets drawn apart meet often; keywords and both quotes are among them.
@@ -235,6 +280,277 @@ def requests(draw: st.DrawFn) -> AssignRequest:
         host_reserved=draw(st.sampled_from([(0, 0), (1, 0), (4, 1)])),
         affine_to=draw(st.sampled_from(["", "virtual:load-balancer"])),
     )
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+# Few names, labels and addresses, so that policies select endpoints and packets meet rules often.
+_NAMESPACES = ("x", "y")
+_NODES = ("here", "there")
+_PROFILES = ("kns.x", "kns.y", "ksa.x.web", "open")
+_POLICY_LABELS = (("app", "a"), ("app", "b"), ("role", "a"), ("role", ""))
+_POLICY_SELECTORS = (
+    "", "all()", "app == 'a'", "app == 'b'", "has(role)", "!has(role)", "app in {'a', 'b'} && role == 'a'",
+    "app != 'a'",
+    "app == 'a' || role == ''", "pcns.team == 'red'", "app starts with 'a' && !has(role)", "team == 'red'",
+    "projectnetplug.org/namespace == 'y'",
+)  # fmt: skip
+_POLICY_ADDRESSES = tuple(map(Address.parse, ("10.0.0.1", "10.0.0.2", "10.0.1.1", "192.0.2.9", "fd00::1", "fd00::2")))
+_POLICY_PREFIXES = tuple(
+    map(Prefix.parse, ("10.0.0.0/24", "10.0.0.0/23", "10.0.0.1/32", "0.0.0.0/0", "192.0.2.8/29", "fd00::/64", "::/0"))
+)
+_PORT_NAMES = ("http", "dns")
+_PORT_PROTOCOLS = (PortProtocol.TCP, PortProtocol.UDP)
+_NUMBERS = (53, 80, 81, 8080)
+
+
+def policy_objects() -> st.SearchStrategy[PolicyObject]:
+    """Any object that the policies of a node depend on; the nodes are called ``here`` and ``there``."""
+    return st.one_of(
+        *(policy_endpoints(), policy_endpoints(), host_endpoints(), network_sets(), profiles()),
+        *(network_policies(), network_policies(), kubernetes_policies(), kubernetes_policies(), node_configurations()),
+    )
+
+
+@st.composite
+def policy_endpoints(draw: st.DrawFn) -> WorkloadEndpoint:
+    """An endpoint of a pod; its name tells its node, so that an endpoint may move to another interface only."""
+    namespace, name = draw(st.sampled_from(_NAMESPACES)), draw(st.sampled_from(("p1", "p2", "p3")))
+    account = draw(st.sampled_from(("", "web")))
+    ports = st.builds(
+        EndpointPort,
+        protocol=st.sampled_from([each.value for each in _PORT_PROTOCOLS]),
+        port=st.sampled_from(_NUMBERS),
+        name=st.sampled_from(("", *_PORT_NAMES)),
+    )
+    labels_of_pod = draw(st.lists(st.sampled_from(_POLICY_LABELS), max_size=2, unique_by=lambda pair: pair[0]))
+    return WorkloadEndpoint(
+        metadata=Metadata(
+            name=name,
+            namespace=namespace,
+            labels=endpoint_labels(
+                namespace=namespace, orchestrator="k8s", service_account=account, workload=tuple(labels_of_pod)
+            ),
+        ),
+        spec=WorkloadEndpointSpec(
+            orchestrator="k8s",
+            node=draw(st.sampled_from((*_NODES, "here"))),
+            endpoint="eth0",
+            container_id=draw(st.sampled_from(("c1", "c2"))),
+            addresses=tuple(draw(st.lists(st.sampled_from(_POLICY_ADDRESSES), max_size=2))),
+            profiles=draw(st.just(pod_profiles(namespace, account)) | st.sampled_from([(), ("open",), ("gone",)])),
+            interface_name=draw(st.sampled_from(("netp1", "netp2", "netp3", ""))),
+            ports=tuple(draw(st.lists(ports, max_size=2))),
+            allowed_source_prefixes=draw(st.sampled_from([(), ("10.7.0.0/24", "10.7.0.0/16"), ("none",)])),
+        ),
+    )
+
+
+def host_endpoints() -> st.SearchStrategy[HostEndpoint]:
+    """An endpoint of a host interface, or of all of them."""
+    ports = st.builds(
+        HostPort,
+        name=st.sampled_from(_PORT_NAMES),
+        protocol=st.sampled_from(_PORT_PROTOCOLS),
+        port=st.sampled_from(_NUMBERS),
+    )
+    spec = st.builds(
+        HostEndpointSpec,
+        node=st.sampled_from(_NODES),
+        interface_name=st.sampled_from(("*", "eth0", "")),
+        expected_ips=st.lists(st.sampled_from(_POLICY_ADDRESSES), max_size=2).map(tuple),
+        profiles=st.sampled_from([(), ("open",), ("projectnetplug-default-allow",)]),
+        ports=st.lists(ports, max_size=1).map(tuple),
+    )
+    metadata = st.builds(Metadata, name=st.sampled_from(("h1", "h2", "h3")), labels=_policy_labels())
+    return st.builds(HostEndpoint, metadata=metadata, spec=spec)
+
+
+def network_sets() -> st.SearchStrategy[NetworkSet | GlobalNetworkSet]:
+    """A set of prefixes, of a namespace or of none."""
+    spec = st.builds(NetworkSetSpec, nets=st.lists(st.sampled_from(_POLICY_PREFIXES), max_size=3).map(tuple))
+    namespaced = st.builds(
+        Metadata,
+        name=st.sampled_from(("n1", "n2")),
+        namespace=st.sampled_from(_NAMESPACES),
+        labels=_policy_labels(),
+    )
+    return st.one_of(
+        st.builds(NetworkSet, metadata=namespaced, spec=spec),
+        st.builds(
+            GlobalNetworkSet,
+            metadata=st.builds(Metadata, name=st.sampled_from(("n1", "n2")), labels=_policy_labels()),
+            spec=spec,
+        ),
+    )
+
+
+def profiles() -> st.SearchStrategy[Profile]:
+    """The profile of a namespace, of a service account, or one of a user."""
+    applied = st.sampled_from([(), (("pcns.team", "red"),), (("pcns.team", "blue"), ("role", "a"))])
+    spec = st.builds(
+        ProfileSpec,
+        labels_to_apply=applied,
+        ingress=st.lists(policy_rules(), max_size=2).map(tuple),
+        egress=st.lists(policy_rules(), max_size=2).map(tuple),
+    )
+    return st.builds(Profile, metadata=st.builds(Metadata, name=st.sampled_from(_PROFILES)), spec=spec)
+
+
+@st.composite
+def network_policies(draw: st.DrawFn) -> NetworkPolicy | GlobalNetworkPolicy:
+    """A policy of netplug, of a namespace or of none."""
+    rules = st.lists(policy_rules(), max_size=2).map(tuple)
+    common = NetworkPolicySpec(
+        order=draw(st.sampled_from((None, 10.0, 1000.0))),
+        selector=draw(st.sampled_from(_POLICY_SELECTORS)),
+        service_account_selector=draw(st.sampled_from(("", "", "all()"))),
+        types=draw(st.sampled_from([(), (Direction.INGRESS,), (Direction.EGRESS,), tuple(Direction)])),
+        ingress=draw(rules),
+        egress=draw(rules),
+    )
+    name = draw(st.sampled_from(("a", "b")))
+    if draw(st.booleans()):
+        namespace = draw(st.sampled_from(_NAMESPACES))
+        return NetworkPolicy(metadata=Metadata(name=name, namespace=namespace), spec=common)
+    shared = {each.name: getattr(common, each.name) for each in fields(NetworkPolicySpec)}
+    spec = GlobalNetworkPolicySpec(**shared, namespace_selector=draw(st.sampled_from(("", "all()", "team == 'red'"))))
+    return GlobalNetworkPolicy(metadata=Metadata(name=name), spec=spec)
+
+
+@st.composite
+def policy_rules(draw: st.DrawFn) -> PolicyRule:
+    """A rule of any action; some ask for what no packet has."""
+    return PolicyRule(
+        action=draw(st.sampled_from((RuleAction.ALLOW, RuleAction.DENY, RuleAction.LOG))),
+        family=draw(st.none() | families()),
+        protocol=draw(st.sampled_from([None, None, *map(Protocol, (6, 6, 17, 1, 58))])),
+        not_protocol=draw(st.sampled_from([None, None, Protocol(6)])),
+        icmp=draw(st.none() | st.just(ICMPMatch(type=8))),
+        not_icmp=draw(st.none() | st.sampled_from([ICMPMatch(type=8, code=0), ICMPMatch()])),
+        source=draw(_entity_rules()),
+        destination=draw(_entity_rules()),
+    )
+
+
+def _entity_rules() -> st.SearchStrategy[EntityRule]:
+    ports = st.lists(st.sampled_from([PortRange(80, 81), PortRange(53, 53), *map(PortName, _PORT_NAMES)]), max_size=2)
+    nets = st.lists(st.sampled_from(_POLICY_PREFIXES), max_size=2).map(tuple)
+    accounts = st.sampled_from(
+        [None, ServiceAccountMatch(names=("web",)), ServiceAccountMatch(selector="all()"), ServiceAccountMatch()]
+    )
+    full = st.builds(
+        EntityRule,
+        nets=nets,
+        not_nets=nets,
+        selector=st.sampled_from(_POLICY_SELECTORS),
+        not_selector=st.sampled_from(_POLICY_SELECTORS),
+        namespace_selector=st.sampled_from(("", "", "all()", "global()", "team == 'red'")),
+        service_accounts=accounts,
+        ports=ports.map(tuple),
+        not_ports=ports.map(tuple),
+    )
+    selected = st.builds(EntityRule, selector=st.sampled_from(_POLICY_SELECTORS), ports=ports.map(tuple))
+    return st.one_of(st.just(EntityRule()), selected, full)
+
+
+@st.composite
+def kubernetes_policies(draw: st.DrawFn) -> KubernetesNetworkPolicy:
+    """A NetworkPolicy of Kubernetes, also with entries that cannot be read."""
+    entries = st.lists(
+        st.builds(
+            RuleEntry,
+            sources=st.lists(_peer_entries(), max_size=2).map(tuple),
+            destinations=st.lists(_peer_entries(), max_size=2).map(tuple),
+            ports=st.lists(_port_entries(), max_size=3).map(tuple),
+            unknown_json=st.sampled_from(("", "", "", '{"newer":1}')),
+        ),
+        max_size=2,
+    ).map(tuple)
+    return KubernetesNetworkPolicy(
+        namespace=draw(st.sampled_from(_NAMESPACES)),
+        name=draw(st.sampled_from(("k1", "k2"))),
+        spec=KubernetesNetworkPolicySpec(
+            pods=draw(_label_selectors()),
+            types=draw(st.sampled_from([(), (Direction.INGRESS,), (Direction.EGRESS,), tuple(Direction)])),
+            ingress=draw(entries),
+            egress=draw(entries),
+        ),
+    )
+
+
+def _peer_entries() -> st.SearchStrategy[PeerEntry]:
+    excepted = st.lists(st.sampled_from(_POLICY_PREFIXES), max_size=2).map(tuple)
+    block = st.builds(IPBlock, prefix=st.none() | st.sampled_from(_POLICY_PREFIXES), excepted=excepted)
+    return st.one_of(
+        st.builds(PeerEntry, pod_selector=_label_selectors()),
+        st.builds(PeerEntry, namespace_selector=_label_selectors((("team", "red"), ("team", "blue")))),
+        st.builds(PeerEntry, pod_selector=_label_selectors(), namespace_selector=_label_selectors((("team", "red"),))),
+        st.builds(PeerEntry, ip_block=block),
+        st.just(PeerEntry()),
+    )
+
+
+def _label_selectors(pairs: tuple[tuple[str, str], ...] = _POLICY_LABELS) -> st.SearchStrategy[LabelSelector]:
+    requirements = st.builds(
+        LabelRequirement,
+        key=st.sampled_from([label for label, _ in pairs]),
+        operator=st.sampled_from(LabelOperator),
+        values=st.sampled_from([(), ("a",), ("a", "b"), ("red",)]),
+    )
+    return st.builds(
+        LabelSelector,
+        labels=st.lists(st.sampled_from(pairs), max_size=1).map(tuple),
+        requirements=st.lists(requirements, max_size=1).map(tuple),
+    )
+
+
+def _port_entries() -> st.SearchStrategy[PortEntry]:
+    return st.builds(
+        PortEntry,
+        protocol=st.sampled_from((*_PORT_PROTOCOLS, PortProtocol.SCTP)),
+        port=st.none() | st.sampled_from([PortRange(80, 80), PortRange(8080, 8080), *map(PortName, _PORT_NAMES)]),
+        end=st.sampled_from((None, None, None, 81, 9000)),
+    )
+
+
+def node_configurations() -> st.SearchStrategy[NodeConfiguration]:
+    """The configuration of all nodes, of the node ``here``, or of another."""
+    spec = st.builds(
+        NodeConfigurationSpec,
+        endpoint_to_host_action=st.sampled_from((None, *EndpointToHostAction)),
+        failsafe_inbound=st.none() | st.just(()) | st.just((FailsafePort(protocol=PortProtocol.TCP, port=22),)),
+        vxlan_port=st.sampled_from((None, 8472)),
+        source_spoofing=st.sampled_from((None, *SourceSpoofing)),
+        allows_vxlan=st.none() | st.booleans(),
+        is_invalid_evaluated=st.none() | st.booleans(),
+    )
+    metadata = st.builds(Metadata, name=st.sampled_from(("default", "node.here", "node.there")))
+    return st.builds(NodeConfiguration, metadata=metadata, spec=spec)
+
+
+@st.composite
+def packets(draw: st.DrawFn) -> Packet:
+    """A packet between the addresses of ``policy_objects``, over their interfaces, of one family."""
+    source = draw(st.sampled_from(_POLICY_ADDRESSES))
+    same = [each for each in _POLICY_ADDRESSES if each.family is source.family]
+    interfaces = st.sampled_from(("netp1", "netp2", "netp3", "eth0", "eth1", ""))
+    return Packet(
+        source=source,
+        destination=draw(st.sampled_from(same)),
+        protocol=draw(st.sampled_from((6, 6, 17, 132, 1, 58, 47, 4))),
+        source_port=draw(st.sampled_from(_NUMBERS)),
+        destination_port=draw(st.sampled_from((*_NUMBERS, 22, 4789))),
+        icmp_type=draw(st.sampled_from((8, 0, 3))),
+        input_interface=draw(interfaces),
+        output_interface=draw(interfaces),
+        connection=draw(st.sampled_from((ConnectionState.NEW, ConnectionState.NEW, *ConnectionState))),
+    )
+
+
+def _policy_labels() -> st.SearchStrategy[Labels]:
+    chosen = st.lists(st.sampled_from(_POLICY_LABELS), max_size=2, unique_by=lambda pair: pair[0])
+    return chosen.map(lambda pairs: tuple(sorted(pairs)))
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
