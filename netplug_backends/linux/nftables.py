@@ -36,13 +36,16 @@ from netplug_core.dataplane.ruleset import (
     Element,
     ElementType,
     Hook,
+    Jump,
     NamedSet,
     ObservedTable,
     Policy,
     TableChange,
+    UnreadableObject,
     render_change,
 )
 from netplug_core.decoding.tables import find_member, find_object
+from netplug_core.resources.fields import PortRange
 
 __all__ = [
     "INSTALLED_BY",
@@ -69,7 +72,7 @@ _ATTEMPTS = 5  # a listing fails while another process replaces the table
 
 _NFGENMSG = struct.Struct("!BBH")
 _REQUEST, _GETGEN, _GENERATION = 0x1, 10 << 8 | 16, 1
-_IN_JSON = 1 << 4
+_IN_JSON, _PROTOCOLS_AS_NUMBERS = 1 << 4, 1 << 7
 
 
 # --- who runs commands ------------------------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ def run_library(commands: str) -> _Answer | None:
         if not context:
             return _Answer("", f"{LIBRARY} cannot be used")
         try:
-            library.nft_ctx_output_set_flags(context, _IN_JSON)
+            library.nft_ctx_output_set_flags(context, _IN_JSON | _PROTOCOLS_AS_NUMBERS)
             library.nft_ctx_buffer_output(context)
             library.nft_ctx_buffer_error(context)
             status = library.nft_run_cmd_from_buffer(context, commands.encode())
@@ -146,8 +149,8 @@ def run_program(commands: str) -> _Answer | None:
         return None
     try:
         done = subprocess.run(
-            (program, "-j", "-f", "-"), input=commands, capture_output=True, text=True, timeout=_PROGRAM_TIMEOUT_S,
-            check=False, errors="replace",
+            (program, "-p", "-j", "-f", "-"), input=commands, capture_output=True, text=True, check=False,
+            timeout=_PROGRAM_TIMEOUT_S, errors="replace",
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return _Answer("", str(error))
@@ -259,7 +262,7 @@ def read_listing(name: str, output: str) -> ObservedTable:
     chains: dict[str, BaseChain | None] = {}
     marks: dict[str, list[str]] = {}
     sets: list[NamedSet] = []
-    unreadable: list[str] = []
+    unreadable: list[UnreadableObject] = []
     for each in _listed(output):
         for kind, members in each.items():
             try:
@@ -270,9 +273,9 @@ def read_listing(name: str, output: str) -> ObservedTable:
                 elif kind in {"set", "map"}:
                     sets.append(_read_set(members))
                 elif kind not in {"metainfo", "table"}:
-                    unreadable.append(f"{kind} {_text(members, 'name')}")
+                    unreadable.append(UnreadableObject(kind, _text(members, "name")))
             except ValueError:
-                unreadable.append(f"{kind} {_text(members, 'name')}")
+                unreadable.append(UnreadableObject(kind, _text(members, "name")))
     outlines = (
         ChainOutline(name=chain, base=base, marks=tuple(marks.get(chain, ()))) for chain, base in chains.items()
     )
@@ -318,8 +321,8 @@ def _read_set(members: object) -> NamedSet:
 def _read_element(listed: object, types: tuple[ElementType, ...], *, is_map: bool, is_interval: bool) -> Element:
     key, value = listed, None
     if is_map:
-        key, text = listed if isinstance(listed, list) else [listed]  # a ValueError, if it is something else
-        value = _parse_address(text)
+        key, found = listed if isinstance(listed, list) else [listed]  # a ValueError, if it is something else
+        value = _read_value(found)
     parts = _member(key, "concat") if len(types) > 1 else [key]
     if not isinstance(parts, list) or len(parts) != len(types):
         raise ValueError(listed)
@@ -328,9 +331,20 @@ def _read_element(listed: object, types: tuple[ElementType, ...], *, is_map: boo
     )
 
 
-def _read_part(listed: object, kind: ElementType, *, is_interval: bool) -> Address | Prefix | str:
-    if kind is ElementType.INTERFACE_NAME and isinstance(listed, str):
-        return listed
+def _read_value(listed: object) -> Address | Jump:
+    if isinstance(listed, Mapping):
+        return Jump(_text(_member(listed, "jump"), "target"))
+    return _parse_address(listed)
+
+
+def _read_part(listed: object, kind: ElementType, *, is_interval: bool) -> Address | Prefix | str | int | PortRange:
+    match kind:
+        case ElementType.INTERFACE_NAME if isinstance(listed, str):
+            return listed
+        case ElementType.PROTOCOL | ElementType.PORT:
+            return _read_number(listed, is_interval=is_interval)
+        case _:
+            pass
     if not is_interval:
         return _parse_address(listed)
     if isinstance(listed, str):
@@ -340,6 +354,14 @@ def _read_part(listed: object, kind: ElementType, *, is_interval: bool) -> Addre
     if not isinstance(length, int):
         raise ValueError(listed)
     return Prefix.at(_parse_address(prefix.get("addr")), length)
+
+
+def _read_number(listed: object, *, is_interval: bool) -> int | PortRange:
+    found = _member(listed, "range") if isinstance(listed, Mapping) else [listed, listed]
+    first, last = found if isinstance(found, list) else [found]  # a ValueError, if it is something else
+    if not isinstance(first, int) or not isinstance(last, int):
+        raise ValueError(listed)
+    return PortRange(first, last) if is_interval else first
 
 
 def _parse_address(listed: object) -> Address:

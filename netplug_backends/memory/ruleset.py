@@ -1,29 +1,33 @@
 """The packet filter of a node in memory. It refuses what the kernel refuses, and then changes nothing.
 
-Nothing is filtered: what the rules do to packets is tested on a real kernel. A test changes tables by hand, as other
-programs would.
+A table that changes in place changes as in the kernel: chains one by one, and elements after them. What the filter
+chains do to a packet can be asked at each step. A test changes tables by hand, as other programs would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
 
 from attrs import define, evolve, field
 
+from netplug_backends.memory.packets import Fate, HeldChain, HeldRule, HeldTable, walk
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import (
     Chain,
+    ChainOutline,
     ChainType,
     ChangeElements,
+    ChangeTable,
     DeleteTable,
     DestinationNAT,
     Element,
     ElementType,
     Goto,
     Hook,
+    Jump,
+    JumpByMap,
     MapLookup,
     Masquerade,
     Match,
@@ -32,50 +36,102 @@ from netplug_core.dataplane.ruleset import (
     NamedSet,
     ObservedTable,
     PacketTable,
+    Part,
+    Reject,
     ReplaceTable,
     SetReference,
     SourceNAT,
     Statement,
     TableChange,
+    UnreadableObject,
+    Verdict,
+    without_elements,
 )
+from netplug_core.policy.model import Packet
+from netplug_core.resources.fields import PortRange
 
 __all__ = ["MemoryConnections", "MemoryRuleset"]
 
-_MISSING, _EXISTS = "No such file or directory", "File exists"
+_MISSING, _EXISTS, _BUSY = "No such file or directory", "File exists", "Device or resource busy"
 _NOT_SUPPORTED, _WRONG_TYPE, _OVERLAP = "Operation not supported", "datatype mismatch", "conflicting intervals"
 _SOURCE_HOOKS, _DESTINATION_HOOKS = {Hook.POSTROUTING, Hook.INPUT}, {Hook.PREROUTING, Hook.OUTPUT}
 _TRANSPORT = Meta(MetaKey.TRANSPORT)
 _FAMILIES = {ElementType.IPV4_ADDRESS: Family.IPV4, ElementType.IPV6_ADDRESS: Family.IPV6}
 
 
+def _do_nothing() -> None:
+    """No test looks at the steps."""
+
+
 @define(eq=False)
 class MemoryRuleset:
-    """See :class:`~netplug_core.dataplane.ruleset.RulesetDataplane`. ``changes`` are those that were made."""
+    """See :class:`~netplug_core.dataplane.ruleset.RulesetDataplane`. ``changes`` are those that were made.
+
+    ``on_step`` is called whenever packets may see a table, also in the middle of a :class:`ChangeTable`: chains change
+    one by one, and elements after them.
+    """
 
     changes: list[TableChange] = field(factory=list, init=False)
-    _tables: dict[str, ObservedTable] = field(factory=dict, init=False)
+    on_step: Callable[[], None] = field(default=_do_nothing)
+    _tables: dict[str, HeldTable] = field(factory=dict, init=False)
+    _unreadable: dict[str, tuple[UnreadableObject, ...]] = field(factory=dict, init=False)
     _lock: Lock = field(factory=Lock, init=False)
 
     def read(self, name: str) -> ObservedTable | None:
         """The table as it is."""
-        return self._tables.get(name)
+        table = self._tables.get(name)
+        if table is None:
+            return None
+        outlines = (
+            ChainOutline(name=chain, base=held.base, marks=tuple(rule.mark for rule in held.rules))
+            for chain, held in table.chains.items()
+        )
+        return ObservedTable(
+            name=name,
+            sets=tuple(table.sets.values()),
+            chains=tuple(outlines),
+            unreadable=self._unreadable.get(name, ()),
+        )
 
     def apply(self, change: TableChange) -> None:
         """Make a change, or refuse it as a whole."""
         with self._lock:
             match change:
                 case ReplaceTable(table=table):
-                    _check_table(table)
-                    outlines = tuple(chain.outline for chain in table.chains)
-                    self._tables[table.name] = ObservedTable(name=table.name, sets=table.sets, chains=outlines)
-                case ChangeElements():
-                    observed = self._find(change.table.name)
-                    self._tables[observed.name] = _change_elements(observed, change)
+                    self._tables[table.name] = _make_table(table)
+                    self._unreadable.pop(table.name, None)
+                case ChangeElements(table=table):
+                    held = self._find(table.name)
+                    sets = _change_elements(held.sets, change.deleted, change.added)
+                    self._tables[table.name] = evolve(held, sets=sets)
+                case ChangeTable():
+                    self._change_in_place(change)
                 case DeleteTable(name=name):
-                    del self._tables[self._find(name).name]
+                    self._find(name)
+                    del self._tables[name]
             self.changes.append(change)
+        self.on_step()
 
-    def _find(self, name: str) -> ObservedTable:
+    def pass_packet(self, name: str, packet: Packet) -> Fate:
+        """What becomes of a packet by a table, as it is now."""
+        return walk(self._tables.get(name), packet)
+
+    def _change_in_place(self, change: ChangeTable) -> None:
+        unreadable = self._unreadable.get(change.table, ())
+        if frozenset(change.deleted_objects) - frozenset(unreadable):
+            raise _refusal(_MISSING)
+        before = self._tables.get(change.table, HeldTable(sets={}, chains={}))
+        after = _changed(before, change)
+        held = evolve(before, sets={**{each.name: without_elements(each) for each in change.new_sets}, **before.sets})
+        for chain in (*change.new_chains, *change.filled_chains):
+            held = evolve(held, chains={**held.chains, chain.name: after.chains[chain.name]})
+            self._tables[change.table] = held
+            self.on_step()
+        self._tables[change.table] = after
+        left = tuple(each for each in unreadable if each not in change.deleted_objects)
+        self._unreadable[change.table] = left
+
+    def _find(self, name: str) -> HeldTable:
         if name not in self._tables:
             raise _refusal(_MISSING)
         return self._tables[name]
@@ -85,27 +141,25 @@ class MemoryRuleset:
     def flush(self) -> None:
         """Delete all tables."""
         self._tables.clear()
+        self._unreadable.clear()
 
     def add_rule(self, name: str, chain: str, *, is_first: bool = False) -> None:
-        """Add a rule without a comment to a chain, at its end or at its beginning."""
-        marks = self._marks(name, chain)
-        self._set_marks(name, chain, ("", *marks) if is_first else (*marks, ""))
+        """Add a rule without a comment to a chain, which accepts all, at its end or at its beginning."""
+        rules, added = self._find(name).chains[chain].rules, HeldRule("", (Verdict.ACCEPT,))
+        self._set_rules(name, chain, (added, *rules) if is_first else (*rules, added))
 
     def clear_chain(self, name: str, chain: str) -> None:
         """Delete the rules of a chain."""
-        self._set_marks(name, chain, ())
+        self._set_rules(name, chain, ())
 
     def add_unreadable(self, name: str, what: str) -> None:
-        """Add something that no table of ours has."""
-        self._tables[name] = evolve(self._find(name), unreadable=(what,))
+        """Add a counter, which no table of ours has."""
+        self._unreadable[name] = (UnreadableObject("counter", what),)
 
-    def _marks(self, name: str, chain: str) -> tuple[str, ...]:
-        return next(each.marks for each in self._find(name).chains if each.name == chain)
-
-    def _set_marks(self, name: str, chain: str, marks: tuple[str, ...]) -> None:
+    def _set_rules(self, name: str, chain: str, rules: tuple[HeldRule, ...]) -> None:
         table = self._find(name)
-        chains = (evolve(each, marks=marks) if each.name == chain else each for each in table.chains)
-        self._tables[name] = evolve(table, chains=tuple(chains))
+        changed = evolve(table.chains[chain], rules=rules)
+        self._tables[name] = evolve(table, chains={**table.chains, chain: changed})
 
 
 @define(eq=False)
@@ -122,37 +176,140 @@ class MemoryConnections:
         return before - len(self.begun)
 
 
-def _change_elements(observed: ObservedTable, change: ChangeElements) -> ObservedTable:
-    sets = {each.name: each for each in observed.sets}
-    for part in (*change.deleted, *change.added):
+def _make_table(table: PacketTable) -> HeldTable:
+    for names in ([each.name for each in table.sets], [each.name for each in table.chains]):
+        if len(names) != len(set(names)):
+            raise _refusal(_EXISTS)
+    held = HeldTable(
+        sets={each.name: each for each in table.sets}, chains={each.name: _held(each) for each in table.chains}
+    )
+    _check_table(held)
+    return held
+
+
+def _held(chain: Chain) -> HeldChain:
+    return HeldChain(chain.base, tuple(HeldRule(rule.mark, rule.statements) for rule in chain.rules))
+
+
+def _changed(before: HeldTable, change: ChangeTable) -> HeldTable:
+    """The table after a change, in the order of its members."""
+    chains = _without_chains(before, change.dropped_chains).chains
+    sets = dict(before.sets)
+    for each in change.new_sets:
+        if each.name in sets and without_elements(sets[each.name]) != without_elements(each):
+            raise _refusal(_EXISTS)
+        sets[each.name] = each
+    for chain in change.new_chains:
+        if chain.name in chains and chains[chain.name].base != chain.base:
+            raise _refusal(_EXISTS)
+        rules = chains[chain.name].rules if chain.name in chains else ()
+        chains = {**chains, chain.name: evolve(_held(chain), rules=(*rules, *_held(chain).rules))}
+    for chain in change.filled_chains:
+        if chain.name not in chains:
+            raise _refusal(_MISSING)
+        chains = {**chains, chain.name: evolve(chains[chain.name], rules=_held(chain).rules)}
+    held = HeldTable(sets=_change_elements(sets, change.deleted, change.added), chains=chains)
+    held = _without_chains(held, change.deleted_chains)
+    left = {name: each for name, each in held.sets.items() if name not in change.deleted_sets}
+    if frozenset(change.deleted_sets) - held.sets.keys():
+        raise _refusal(_MISSING)
+    if _used_sets(held) & frozenset(change.deleted_sets):
+        raise _refusal(_BUSY)
+    held = evolve(held, sets=left)
+    _check_table(held)
+    return held
+
+
+def _without_chains(held: HeldTable, names: Iterable[str]) -> HeldTable:
+    gone = frozenset(names)
+    if gone - held.chains.keys():
+        raise _refusal(_MISSING)
+    left = evolve(held, chains={name: each for name, each in held.chains.items() if name not in gone})
+    if _used_chains(left) & gone:
+        raise _refusal(_BUSY)
+    return left
+
+
+def _change_elements(
+    before: Mapping[str, NamedSet], deleted: Iterable[NamedSet], added: Iterable[NamedSet]
+) -> dict[str, NamedSet]:
+    sets = dict(before)
+    for part in (*deleted, *added):
         if part.name not in sets:
             raise _refusal(_MISSING)
-    for deleted in change.deleted:
-        held = sets[deleted.name]
-        if deleted.elements - held.elements:
+    for part in deleted:
+        held = sets[part.name]
+        if part.elements - held.elements:
             raise _refusal(_MISSING)
-        sets[deleted.name] = evolve(held, elements=held.elements - deleted.elements)
-    for added in change.added:
-        held = sets[added.name]
-        sets[added.name] = evolve(held, elements=held.elements | added.elements)
-        _check_elements(sets[added.name])
-    return evolve(observed, sets=tuple(sets.values()))
+        sets[part.name] = evolve(held, elements=held.elements - part.elements)
+    for part in added:
+        held = sets[part.name]
+        sets[part.name] = evolve(held, elements=held.elements | part.elements)
+        _check_elements(sets[part.name])
+    return sets
+
+
+def _targets(statements: Iterable[Statement]) -> Iterator[str]:
+    return (each.chain for each in statements if isinstance(each, Jump | Goto))
+
+
+def _used_chains(held: HeldTable) -> frozenset[str]:
+    of_rules = (name for chain in held.chains.values() for rule in chain.rules for name in _targets(rule.statements))
+    of_maps = (
+        each.value.chain for named in held.sets.values() for each in named.elements if isinstance(each.value, Jump)
+    )
+    return frozenset((*of_rules, *of_maps))
+
+
+def _used_sets(held: HeldTable) -> frozenset[str]:
+    statements = (each for chain in held.chains.values() for rule in chain.rules for each in rule.statements)
+    return frozenset(name for each in statements for name, _ in _sets_of(each))
+
+
+def _sets_of(statement: Statement) -> Iterator[tuple[str, bool]]:
+    """The sets that a statement names, and whether each has to be a map."""
+    match statement:
+        case Match(right=SetReference(name=name)):
+            yield name, False
+        case JumpByMap(name=name):
+            yield name, True
+        case SourceNAT(to=MapLookup(name=name)) | DestinationNAT(to=MapLookup(name=name)):
+            yield name, True
+        case _:
+            pass
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def _check_table(table: PacketTable) -> None:
-    for names in ([each.name for each in table.sets], [each.name for each in table.chains]):
-        if len(names) != len(set(names)):
-            raise _refusal(_EXISTS)
-    for each in table.sets:
+def _check_table(held: HeldTable) -> None:
+    for each in held.sets.values():
         _check_elements(each)
-    for chain in table.chains:
+    if _used_chains(held) - {name for name, chain in held.chains.items() if chain.base is None}:
+        raise _refusal(_MISSING)
+    for chain in held.chains.values():
         for rule in chain.rules:
             for position, statement in enumerate(rule.statements):
-                _check_statement(table, chain, statement)
+                _check_statement(held, chain, statement)
                 _check_ports(statement, rule.statements[:position])
+    for chain in held.chains.values():
+        if chain.base is not None and chain.base.hook is Hook.POSTROUTING:
+            _refuse_rejections(held, chain, set())
+
+
+def _refuse_rejections(held: HeldTable, chain: HeldChain, seen: set[str]) -> None:
+    """The kernel cannot answer a packet that leaves; so no chain may, that one of its chains leads to."""
+    for rule in chain.rules:
+        following = set(_targets(rule.statements))
+        for statement in rule.statements:
+            if isinstance(statement, Reject):
+                raise _refusal(_NOT_SUPPORTED)
+            if isinstance(statement, JumpByMap):
+                values = (each.value for each in held.sets[statement.name].elements)
+                following |= {value.chain for value in values if isinstance(value, Jump)}
+        for name in following - seen:
+            seen.add(name)
+            _refuse_rejections(held, held.chains[name], seen)
 
 
 def _check_elements(named: NamedSet) -> None:
@@ -160,48 +317,78 @@ def _check_elements(named: NamedSet) -> None:
         _check_key(named, each)
         if (each.value is None) != (named.value_type is None):
             raise _refusal(_WRONG_TYPE)
-        if each.value is not None and _FAMILIES.get(named.value_type or named.types[0]) is not each.value.family:
+        if not _is_value(each.value, named.value_type):
             raise _refusal(_WRONG_TYPE)
     if len({each.key for each in named.elements}) != len(named.elements):
         raise _refusal(_EXISTS)
-    if named.is_interval:
-        prefixes = sorted(_first_prefixes(named.elements), key=lambda prefix: (int(prefix.first), prefix.length))
-        if any(one.overlaps(following) for one, following in pairwise(prefixes)):
-            raise _refusal(_OVERLAP)
+    if named.is_interval and any(map(_overlap, *_neighbours(named.elements))):
+        raise _refusal(_OVERLAP)
 
 
-def _first_prefixes(elements: Iterable[Element]) -> Iterator[Prefix]:
-    return (part for each in elements for part in each.key if isinstance(part, Prefix))
+def _neighbours(elements: Iterable[Element]) -> tuple[list[Element], list[Element]]:
+    """The elements in the order of where they begin, and those that follow them."""
+    found = sorted(elements, key=lambda each: [_bounds(part) for part in each.key])
+    return found[:-1], found[1:]
+
+
+def _overlap(one: Element, other: Element) -> bool:
+    bounds = ((_bounds(part), _bounds(following)) for part, following in zip(one.key, other.key, strict=True))
+    return all(first[0] <= second[1] and second[0] <= first[1] for first, second in bounds)
+
+
+def _bounds(part: Part) -> tuple[tuple[str, int], tuple[str, int]]:
+    match part:
+        case Prefix():
+            return ("", int(part.first)), ("", int(part.last))
+        case PortRange(first=first, last=last):
+            return ("", first), ("", last)
+        case str():
+            return (part, 0), (part, 0)
+        case _:
+            return ("", int(part)), ("", int(part))
+
+
+def _is_value(value: Address | Jump | None, kind: ElementType | None) -> bool:
+    match value:
+        case Jump():
+            return kind is ElementType.VERDICT
+        case Address():
+            return kind is not None and _FAMILIES.get(kind) is value.family
+        case None:
+            return kind is None
 
 
 def _check_key(named: NamedSet, element: Element) -> None:
     if len(element.key) != len(named.types):
         raise _refusal(_WRONG_TYPE)
     for part, kind in zip(element.key, named.types, strict=True):
-        if isinstance(part, str):
-            is_right = kind is ElementType.INTERFACE_NAME
-        else:
-            is_right = part.family is _FAMILIES.get(kind) and isinstance(part, Prefix) is named.is_interval
+        is_right = False
+        match part:
+            case str():
+                is_right = kind is ElementType.INTERFACE_NAME
+            case int():
+                is_right = kind in (ElementType.PORT, ElementType.PROTOCOL) and not named.is_interval
+            case PortRange():
+                is_right = kind is ElementType.PORT and named.is_interval
+            case Address():
+                is_right = part.family is _FAMILIES.get(kind) and not named.is_interval
+            case Prefix():
+                is_right = part.family is _FAMILIES.get(kind) and named.is_interval
         if not is_right:
             raise _refusal(_WRONG_TYPE)
 
 
-def _check_statement(table: PacketTable, chain: Chain, statement: Statement) -> None:
+def _check_statement(held: HeldTable, chain: HeldChain, statement: Statement) -> None:
+    for name, is_map in _sets_of(statement):
+        if name not in held.sets or (held.sets[name].value_type is not None) != is_map:
+            raise _refusal(_MISSING)
     match statement:
-        case Match(right=SetReference(name=name)):
-            _require_set(table, name, is_map=False)
-        case Goto(chain=target):
-            if all(each.name != target or each.base is not None for each in table.chains):
-                raise _refusal(_MISSING)
         case Masquerade():
             _require_nat(chain, {Hook.POSTROUTING})
-        case SourceNAT(to=to):
+        case SourceNAT():
             _require_nat(chain, _SOURCE_HOOKS)
-            if isinstance(to, MapLookup):
-                _require_set(table, to.name, is_map=True)
-        case DestinationNAT(to=to):
+        case DestinationNAT():
             _require_nat(chain, _DESTINATION_HOOKS)
-            _require_set(table, to.name, is_map=True)
         case _:
             pass
 
@@ -212,12 +399,7 @@ def _check_ports(statement: Statement, before: tuple[Statement, ...]) -> None:
         raise _refusal("transport protocol mapping is only valid after transport protocol match")
 
 
-def _require_set(table: PacketTable, name: str, *, is_map: bool) -> None:
-    if all(each.name != name or (each.value_type is not None) != is_map for each in table.sets):
-        raise _refusal(_MISSING)
-
-
-def _require_nat(chain: Chain, hooks: set[Hook]) -> None:
+def _require_nat(chain: HeldChain, hooks: set[Hook]) -> None:
     if chain.base is None or chain.base.type is not ChainType.NAT or chain.base.hook not in hooks:
         raise _refusal(_NOT_SUPPORTED)
 

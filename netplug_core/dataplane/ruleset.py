@@ -1,9 +1,10 @@
 """A table of nftables as values: what it has in it, how libnftables spells it in JSON, and what has to change.
 
 Rules for NAT and filters make a :class:`PacketTable`; a :class:`RulesetDataplane` reads what the kernel has of it and
-makes changes. Chains and rules are static: a table that differs in them is replaced, in one transaction. Sets and maps
-are changed in place. What the kernel lists of a rule is not what was sent, so each rule carries a digest of what was
-sent, in its comment. ``netplug_core.testing.ruleset_checks`` tests every implementation.
+makes changes. A small table that differs in its chains is replaced, and its sets are changed in place
+(:func:`find_change`). The table of policy changes in place while packets pass: ``phases`` finds the transactions.
+What the kernel lists of a rule is not what was sent, so each rule carries a digest of what was sent, in its comment.
+``netplug_core.testing.ruleset_checks`` tests every implementation.
 
 Source: libnftables-json(5), nft(8).
 """
@@ -22,11 +23,13 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.resources.fields import PortRange
 
 __all__ = [
-    "BaseChain", "Chain", "ChainOutline", "ChainType", "ChangeElements", "Command", "Concatenation", "Connections",
-    "DeleteTable", "DestinationNAT", "Element", "ElementType", "Expression", "Fib", "FibKey", "Goto", "Hook",
-    "MapLookup", "Masquerade", "Match", "Meta", "MetaKey", "NamedSet", "ObservedTable", "Operand", "PacketTable",
-    "Payload", "Policy", "ReplaceTable", "Rule", "RulesetDataplane", "SetReference", "SourceNAT", "Statement",
-    "TableChange", "Verdict", "destination_of", "find_change", "render_change", "source_of",
+    "BaseChain", "Chain", "ChainOutline", "ChainType", "ChangeElements", "ChangeTable", "Command", "Concatenation",
+    "Connections", "Counter", "DeleteTable", "DestinationNAT", "Element", "ElementType",
+    "Expression", "Fib", "FibKey", "Goto", "Hook", "Jump", "JumpByMap", "Limit", "LogPacket", "MapLookup", "Masquerade",
+    "Match", "Meta", "MetaKey", "NamedSet", "ObservedTable", "Operand", "PacketTable", "Payload", "Phase", "Policy",
+    "Reject", "ReplaceTable", "Rule", "RulesetDataplane", "SetReference", "SourceNAT", "Statement", "TableChange",
+    "TrackingState", "UnreadableObject", "Verdict", "destination_of", "find_change", "render_change", "source_of",
+    "without_elements",
 ]  # fmt: skip
 
 Command: TypeAlias = Mapping[str, object]
@@ -46,6 +49,10 @@ class ElementType(enum.Enum):
     IPV4_ADDRESS = "ipv4_addr"
     IPV6_ADDRESS = "ipv6_addr"
     INTERFACE_NAME = "ifname"
+    PROTOCOL = "inet_proto"
+    PORT = "inet_service"
+    VERDICT = "verdict"
+    """Only the values of a map may be verdicts."""
 
     @classmethod
     def address_of(cls, family: Family) -> ElementType:
@@ -53,8 +60,20 @@ class ElementType(enum.Enum):
         return cls.IPV4_ADDRESS if family is Family.IPV4 else cls.IPV6_ADDRESS
 
 
-Part: TypeAlias = Address | Prefix | str
-"""A part of a key: in a set of intervals a prefix, elsewhere an address, or the name of an interface."""
+@frozen
+class Jump:
+    """The packet goes on in another chain, and comes back from its end."""
+
+    chain: str
+
+    def __str__(self) -> str:
+        return f"jump {self.chain}"
+
+
+Part: TypeAlias = Address | Prefix | str | int | PortRange
+"""A part of a key: in a set of intervals a prefix or a range of ports, elsewhere an address, the name of an interface,
+or the number of a protocol or a port.
+"""
 
 
 @frozen
@@ -62,7 +81,7 @@ class Element:
     """An element of a set, or with a value of a map."""
 
     key: tuple[Part, ...]
-    value: Address | None = None
+    value: Address | Jump | None = None
 
     def __str__(self) -> str:
         key = " . ".join(map(str, self.key))
@@ -73,7 +92,7 @@ class Element:
 class NamedSet:
     """A set, or with ``value_type`` a map; a key with several types is their concatenation.
 
-    ``is_interval``: its keys are prefixes, which do not overlap.
+    ``is_interval``: its keys have prefixes or ranges of ports, which do not overlap; names are as in other sets.
     """
 
     name: str
@@ -91,6 +110,9 @@ class MetaKey(enum.Enum):
 
     INPUT_INTERFACE = "iifname"
     OUTPUT_INTERFACE = "oifname"
+    INPUT_INDEX = "iif"
+    OUTPUT_INDEX = "oif"
+    FAMILY = "nfproto"
     TRANSPORT = "l4proto"
 
 
@@ -140,7 +162,12 @@ class Concatenation:
     parts: tuple[Payload | Meta, ...]
 
 
-Expression: TypeAlias = Meta | Payload | Fib | Concatenation
+@frozen
+class TrackingState:
+    """What connection tracking says of a packet; it is compared with a tuple of states."""
+
+
+Expression: TypeAlias = Meta | Payload | Fib | Concatenation | TrackingState
 
 
 @frozen
@@ -150,8 +177,11 @@ class SetReference:
     name: str
 
 
-Operand: TypeAlias = SetReference | Prefix | int | str | tuple[str, ...]
-"""What an expression is compared with; a tuple is a set without a name. A name that ends in ``*`` is a prefix."""
+Operand: TypeAlias = SetReference | Prefix | PortRange | int | str | tuple[str | int, ...]
+"""What an expression is compared with; a tuple is a set without a name. A name that ends in ``*`` is a prefix.
+
+Interfaces by index, families (``ipv4``, ``ipv6``), protocols and the types of ICMP are numbers or texts.
+"""
 
 
 @frozen
@@ -213,7 +243,56 @@ class DestinationNAT:
     to: MapLookup
 
 
-Statement: TypeAlias = Match | Goto | Masquerade | SourceNAT | DestinationNAT | Verdict
+@frozen
+class JumpByMap:
+    """The packet goes on in the chain that a map has for a key, and comes back; without one, the next rule follows."""
+
+    key: Meta
+    name: str
+
+
+@frozen
+class Counter:
+    """Counts the packets and bytes that have come so far in the rule."""
+
+
+@frozen
+class Limit:
+    """The rule goes on only for so many packets in a time (``second``, ``minute`` and others)."""
+
+    rate: int
+    per: str
+    burst: int
+
+
+@frozen
+class LogPacket:
+    """The kernel logs the packet, with a text before it."""
+
+    prefix: str
+
+
+class Reject(enum.Enum):
+    """The packet is dropped, and its sender gets an answer. A reset is for packets of TCP alone."""
+
+    TCP_RESET = "tcp reset"
+    PROHIBITED = "icmpx"
+
+
+Statement: TypeAlias = (
+    Match
+    | Jump
+    | Goto
+    | JumpByMap
+    | Counter
+    | Limit
+    | LogPacket
+    | Masquerade
+    | SourceNAT
+    | DestinationNAT
+    | Reject
+    | Verdict
+)
 
 
 @frozen
@@ -304,14 +383,22 @@ class PacketTable:
     chains: tuple[Chain, ...] = ()
 
 
+@frozen
+class UnreadableObject:
+    """Something that no table of ours has, such as a counter with a name."""
+
+    kind: str
+    name: str
+
+
 @frozen(kw_only=True)
 class ObservedTable:
-    """What the kernel has of a table. ``unreadable`` names what no table of ours has in it."""
+    """What the kernel has of a table. ``unreadable`` is what no table of ours has in it."""
 
     name: str
     sets: tuple[NamedSet, ...] = ()
     chains: tuple[ChainOutline, ...] = ()
-    unreadable: tuple[str, ...] = ()
+    unreadable: tuple[UnreadableObject, ...] = ()
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -340,7 +427,44 @@ class DeleteTable:
     name: str
 
 
-TableChange: TypeAlias = ReplaceTable | ChangeElements | DeleteTable
+class Phase(enum.Enum):
+    """What a transaction of several is for: first all is made that is new, then it is used, then the rest goes."""
+
+    CREATE = "create"
+    SWITCH = "switch"
+    DELETE = "delete"
+
+
+@frozen(kw_only=True)
+class ChangeTable:
+    """Change a table in place, which is made if there is none.
+
+    It is done in the order of the members. ``new_sets`` come with their elements. ``new_chains`` do not exist yet;
+    those of ``dropped_chains`` are deleted before, so that a base chain may be made with another hook.
+    ``filled_chains`` get these rules in place of those that they have. ``deleted`` and ``added`` are sets with only
+    these elements. ``deleted_chains``, ``deleted_sets`` (names of maps too) and ``deleted_objects`` are referred to by
+    nothing that is left.
+    """
+
+    phase: Phase
+    table: str
+    dropped_chains: tuple[str, ...] = ()
+    new_sets: tuple[NamedSet, ...] = ()
+    new_chains: tuple[Chain, ...] = ()
+    filled_chains: tuple[Chain, ...] = ()
+    deleted: tuple[NamedSet, ...] = ()
+    added: tuple[NamedSet, ...] = ()
+    deleted_chains: tuple[str, ...] = ()
+    deleted_sets: tuple[str, ...] = ()
+    deleted_objects: tuple[UnreadableObject, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is changed."""
+        return self == ChangeTable(phase=self.phase, table=self.table)
+
+
+TableChange: TypeAlias = ReplaceTable | ChangeElements | ChangeTable | DeleteTable
 """One transaction: packets see the table of before or that of afterwards."""
 
 
@@ -401,7 +525,12 @@ def _has_same_rules(wanted: PacketTable, observed: ObservedTable) -> bool:
 
 
 def _declarations(sets: Iterable[NamedSet]) -> frozenset[NamedSet]:
-    return frozenset(evolve(each, elements=frozenset()) for each in sets)
+    return frozenset(map(without_elements, sets))
+
+
+def without_elements(named: NamedSet) -> NamedSet:
+    """The declaration of a set."""
+    return evolve(named, elements=frozenset())
 
 
 def _with_elements(sets: Iterable[tuple[NamedSet, frozenset[Element]]]) -> tuple[NamedSet, ...]:
@@ -419,24 +548,69 @@ def render_change(change: TableChange) -> tuple[Command, ...]:
         case ChangeElements(table=table, deleted=deleted, added=added):
             deletions = (_command("delete", "element", table.name, _elements(each)) for each in deleted)
             return (*deletions, *(_command("add", "element", table.name, _elements(each)) for each in added))
+        case ChangeTable():
+            return tuple(_change_in_place(change))
         case DeleteTable(name=name):
             return (_table_command("delete", name),)
         case _:
             assert_never(change)
 
 
+def _change_in_place(change: ChangeTable) -> Iterable[Command]:
+    """Rules and the elements of maps come after all chains that they may lead to."""
+    table = change.table
+    yield _table_command("add", table)
+    yield from _delete_chains(table, change.dropped_chains)
+    for each in change.new_sets:
+        yield _make_set(table, each if each.value_type is None else without_elements(each))
+    for chain in change.new_chains:
+        yield _command("add", "chain", table, _chain(chain))
+    for chain in change.filled_chains:
+        yield _command("flush", "chain", table, {"name": chain.name})
+    for chain in (*change.new_chains, *change.filled_chains):
+        yield from _rules(table, chain)
+    for each in change.deleted:
+        yield _command("delete", "element", table, _elements(each))
+    new_maps = (each for each in change.new_sets if each.value_type is not None and each.elements)
+    for each in (*new_maps, *change.added):
+        yield _command("add", "element", table, _elements(each))
+    unreadable = tuple(each.name for each in change.deleted_objects if each.kind == "chain")
+    yield from _delete_chains(table, (*change.deleted_chains, *unreadable))
+    for name in change.deleted_sets:
+        yield _command("delete", "set", table, {"name": name})
+    for each_object in change.deleted_objects:
+        if each_object.kind != "chain":
+            yield _command("delete", each_object.kind, table, {"name": each_object.name})
+
+
+def _delete_chains(table: str, names: Iterable[str]) -> Iterable[Command]:
+    """Delete their rules first, as they may lead to each other."""
+    chains = [{"name": name} for name in names]
+    for verb in ("flush", "delete"):
+        for each in chains:
+            yield _command(verb, "chain", table, each)
+
+
+def _make_set(table: str, named: NamedSet) -> Command:
+    return _command("add", "set" if named.value_type is None else "map", table, _declaration(named))
+
+
 def _replace(table: PacketTable) -> Iterable[Command]:
     """Delete the table, which the first command makes if there is none, and make it anew."""
     yield from (_table_command(verb, table.name) for verb in ("add", "delete", "add"))
     for each in table.sets:
-        yield _command("add", "set" if each.value_type is None else "map", table.name, _declaration(each))
+        yield _make_set(table.name, each)
     for chain in table.chains:
         yield _command("add", "chain", table.name, _chain(chain))
     for chain in table.chains:
-        for rule in chain.rules:
-            expressions = [_render_statement(each) for each in rule.statements]
-            members = {"chain": chain.name, "comment": rule.mark, "expr": expressions}
-            yield _command("add", "rule", table.name, members)
+        yield from _rules(table.name, chain)
+
+
+def _rules(table: str, chain: Chain) -> Iterable[Command]:
+    for rule in chain.rules:
+        expressions = [_render_statement(each) for each in rule.statements]
+        members = {"chain": chain.name, "comment": rule.mark, "expr": expressions}
+        yield _command("add", "rule", table, members)
 
 
 def _table_command(verb: str, name: str) -> Command:
@@ -468,13 +642,25 @@ def _elements(named: NamedSet) -> Command:
 def _element(element: Element) -> object:
     parts = [_part(each) for each in element.key]
     key = {"concat": parts} if len(parts) > 1 else parts[0]
-    return key if element.value is None else [key, str(element.value)]
+    match element.value:
+        case None:
+            return key
+        case Jump(chain=chain):
+            return [key, {"jump": {"target": chain}}]
+        case address:
+            return [key, str(address)]
 
 
 def _part(part: Part) -> object:
-    if isinstance(part, Prefix):
-        return str(part.first) if part.size == 1 else _prefix(part)
-    return str(part)
+    match part:
+        case Prefix():
+            return str(part.first) if part.size == 1 else _prefix(part)
+        case PortRange(first=first, last=last):
+            return first if first == last else {"range": [first, last]}
+        case int():
+            return part
+        case _:
+            return str(part)
 
 
 def _prefix(prefix: Prefix) -> Command:
@@ -497,14 +683,36 @@ def _chain(chain: Chain) -> Command:
 def _render_statement(statement: Statement) -> Command:
     match statement:
         case Match(left=left, right=right, is_negated=is_negated):
-            operator = "!=" if is_negated else "=="
-            return {"match": {"op": operator, "left": _expression(left), "right": _operand(right)}}
-        case Goto(chain=chain):
-            return {"goto": {"target": chain}}
+            is_of_bits = isinstance(left, TrackingState) and isinstance(right, tuple)
+            operator = "in" if is_of_bits else "!=" if is_negated else "=="
+            operand = list(right) if is_of_bits and isinstance(right, tuple) else _operand(right)
+            return {"match": {"op": operator, "left": _expression(left), "right": operand}}
+        case Jump(chain=chain) | Goto(chain=chain):
+            return {"jump" if isinstance(statement, Jump) else "goto": {"target": chain}}
+        case JumpByMap(key=key, name=name):
+            return {"vmap": {"key": _expression(key), "data": f"@{name}"}}
         case Verdict():
             return {statement.value: None}
-        case _:
+        case Masquerade() | SourceNAT() | DestinationNAT():
             return _render_translation(statement)
+        case _:
+            return _render_report(statement)
+
+
+def _render_report(statement: Counter | Limit | LogPacket | Reject) -> Command:
+    match statement:
+        case Counter():
+            return {"counter": None}
+        case Limit(rate=rate, per=per, burst=burst):
+            return {"limit": {"rate": rate, "per": per, "burst": burst}}
+        case LogPacket(prefix=prefix):
+            return {"log": {"prefix": prefix}}
+        case Reject.TCP_RESET:
+            return {"reject": {"type": statement.value}}
+        case Reject.PROHIBITED:
+            return {"reject": {"type": statement.value, "expr": "admin-prohibited"}}
+        case _:
+            assert_never(statement)
 
 
 def _render_translation(statement: Masquerade | SourceNAT | DestinationNAT) -> Command:
@@ -532,6 +740,8 @@ def _expression(expression: Expression) -> Command:
             return {"fib": {"result": "type", "flags": [key.value for key in keys]}}
         case Concatenation(parts=parts):
             return {"concat": [_expression(part) for part in parts]}
+        case TrackingState():
+            return {"ct": {"key": "state"}}
         case _:
             assert_never(expression)
 
@@ -540,7 +750,7 @@ def _operand(operand: Operand) -> object:
     match operand:
         case SetReference(name=name):
             return f"@{name}"
-        case Prefix():
+        case Prefix() | PortRange():
             return _part(operand)
         case tuple():
             return {"set": list(operand)}

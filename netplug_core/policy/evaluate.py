@@ -52,6 +52,7 @@ LOOPBACK: Final = "lo"
 _IPIP: Final = 4
 # Source: RFC 4861 section 4, RFC 2710 section 3, RFC 3810 section 5.
 _NEIGHBOUR_TYPES: Final = frozenset((130, 131, 132, 133, 134, 135, 136, 137, 143))
+_OF_ROUTERS: Final = frozenset((134, 137))  # advertisements and redirects, which a workload may not send
 _LINK_LOCAL: Final = Prefix.parse("fe80::/10")
 _UNSPECIFIED: Final = Address.parse("::")
 _TRACKED: Final = {
@@ -72,9 +73,17 @@ def evaluate(packet: Packet, state: PolicyState) -> Verdict:
 
 
 def is_neighbour_message(packet: Packet) -> bool:
-    """Whether it is one of the ICMPv6 messages without which no link works, from an address that is only for them."""
-    is_sender = packet.source == _UNSPECIFIED or _LINK_LOCAL.contains(packet.source)
-    return packet.protocol == ICMP_V6 and packet.icmp_type in _NEIGHBOUR_TYPES and is_sender
+    """Whether it is one of the ICMPv6 messages without which no link works."""
+    return packet.protocol == ICMP_V6 and packet.icmp_type in _NEIGHBOUR_TYPES
+
+
+def _is_neighbour_message_of_workload(packet: Packet) -> bool:
+    return is_neighbour_message(packet) and packet.icmp_type not in _OF_ROUTERS
+
+
+def _is_from_link(packet: Packet) -> bool:
+    """Whether the source is one that is only for such messages; they may also come from an address of the sender."""
+    return packet.source == _UNSPECIFIED or _LINK_LOCAL.contains(packet.source)
 
 
 @define(eq=False)
@@ -118,7 +127,7 @@ class _Evaluation:
     def _guard_source(self) -> _Steps:
         """The sender uses an address of its own."""
         packet, sender = self.packet, self.sender
-        if is_neighbour_message(packet):
+        if _is_neighbour_message_of_workload(packet) and _is_from_link(packet):
             return True
         if sender is None:
             yield TraceStep(reason=Reason.UNKNOWN_INTERFACE, decision=Decision.DROP, endpoint=packet.input_interface)
@@ -172,7 +181,7 @@ class _Evaluation:
         if is_from_workload:
             if not (yield from self._track()):
                 return
-            if is_neighbour_message(self.packet):
+            if _is_neighbour_message_of_workload(self.packet):
                 yield TraceStep(reason=Reason.NEIGHBOUR_DISCOVERY, decision=Decision.ALLOW)
             elif (yield from self._leave()):
                 is_closed = settings.endpoint_to_host is EndpointToHostAction.DROP
@@ -196,6 +205,9 @@ class _Evaluation:
         """The host endpoint that governs the interface lets it pass."""
         if interface in ("", LOOPBACK):
             yield TraceStep(reason=Reason.LOOPBACK, decision=Decision.ALLOW)
+            return
+        if is_neighbour_message(self.packet):
+            yield TraceStep(reason=Reason.NEIGHBOUR_DISCOVERY, decision=Decision.ALLOW)
             return
         by_interface = {each.interface: each for each in self.state.host_endpoints}
         endpoint = by_interface.get(interface, by_interface.get(ALL_INTERFACES))

@@ -16,13 +16,16 @@ from typing import Protocol, TypeAlias
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.phases import TableTracker, find_phases
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import (
     BaseChain,
     Chain,
     ChainType,
     ChangeElements,
+    ChangeTable,
     Concatenation,
+    Counter,
     DeleteTable,
     DestinationNAT,
     Element,
@@ -31,6 +34,10 @@ from netplug_core.dataplane.ruleset import (
     FibKey,
     Goto,
     Hook,
+    Jump,
+    JumpByMap,
+    Limit,
+    LogPacket,
     MapLookup,
     Masquerade,
     Match,
@@ -39,12 +46,15 @@ from netplug_core.dataplane.ruleset import (
     NamedSet,
     PacketTable,
     Payload,
+    Phase,
+    Reject,
     ReplaceTable,
     Rule,
     RulesetDataplane,
     SetReference,
     SourceNAT,
     TableChange,
+    TrackingState,
     Verdict,
     destination_of,
     find_change,
@@ -53,7 +63,7 @@ from netplug_core.dataplane.ruleset import (
 from netplug_core.resources.fields import PortRange
 from netplug_core.testing.assertions import expect, expect_refused, expect_same
 
-__all__ = ["RULESET_CHECKS", "RulesetCheck", "RulesetHarness", "sample_table"]
+__all__ = ["RULESET_CHECKS", "RulesetCheck", "RulesetHarness", "policy_table", "sample_table"]
 
 TABLE = "netplug_check"
 
@@ -172,6 +182,66 @@ def sample_table(name: str = TABLE) -> PacketTable:
             ),
         ),
     )  # fmt: skip
+
+
+def policy_table(*names: str, suffix: str = "") -> PacketTable:
+    """A table as policy has it: chains by interface, a set of each sort that it has, and every statement.
+
+    ``names`` are interfaces. ``suffix`` is a port that changes the rules of what all interfaces share.
+    """
+    v4, ifname = ElementType.IPV4_ADDRESS, ElementType.INTERFACE_NAME
+    port = PortRange(80, int(suffix or 80))
+    inside, outside = Meta(MetaKey.INPUT_INTERFACE), Meta(MetaKey.OUTPUT_INTERFACE)
+    transport, to_port = Meta(MetaKey.TRANSPORT), Payload("th", "dport")
+    of_interface = Concatenation((inside, source_of(Family.IPV4)))
+    named_port = Concatenation((destination_of(Family.IPV4), transport, to_port))
+    addresses = {name: Address(Family.IPV4, 0x0A000000 + number) for number, name in enumerate(names)}
+    jumps = frozenset(Element((name,), Jump(f"fw-{name}")) for name in names)
+    own = frozenset(Element((name, address)) for name, address in addresses.items())
+    nets = frozenset(Element((name, Prefix.at(Address.parse("10.7.0.0"), 24))) for name in names)
+    ports = frozenset(Element((address, 6, 8080)) for address in addresses.values())
+    forward = (
+        Rule((Match(TrackingState(), ("established", "related")), Verdict.ACCEPT), ""),
+        Rule((Match(of_interface, SetReference("own")), JumpByMap(inside, "from")), ""),
+        Rule((Match(of_interface, SetReference("nets")), Match(Meta(MetaKey.OUTPUT_INDEX), 0, is_negated=True)), ""),
+        Rule((Match(inside, "netp*"), Counter(), Verdict.DROP), "unknown"),
+        Rule((Match(Meta(MetaKey.FAMILY), "ipv6"), Match(outside, "lo"), Goto("deny")), ""),
+    )
+    policy = (
+        Rule((Match(transport, 6), Match(to_port, port), Limit(5, "minute", 7), LogPacket("a policy: ")), ""),
+        Rule(
+            (Match(transport, 6), Match(to_port, SetReference("ports"), is_negated=True), Counter(), Goto("deny")), ""
+        ),
+        Rule((Match(named_port, SetReference("named")), Verdict.ACCEPT), ""),
+        Rule((Match(Payload("icmpv6", "type"), (133, 135)), Verdict.ACCEPT), ""),
+        Rule((Match(Payload("icmp", "type"), 8), Match(Payload("icmp", "code"), 0), Verdict.ACCEPT), ""),
+    )
+    return PacketTable(
+        name=TABLE,
+        sets=(
+            NamedSet(name="from", types=(ifname,), value_type=ElementType.VERDICT, elements=jumps),
+            NamedSet(name="own", types=(ifname, v4), elements=own),
+            NamedSet(name="nets", types=(ifname, v4), is_interval=True, elements=nets),
+            NamedSet(name="named", types=(v4, ElementType.PROTOCOL, ElementType.PORT), elements=ports),
+            NamedSet(
+                name="ports",
+                types=(ElementType.PORT,),
+                is_interval=True,
+                elements=frozenset({Element((PortRange(80, 90),)), Element((PortRange(443, 443),))}),
+            ),
+        ),
+        chains=(
+            Chain(
+                name="deny", rules=(Rule((Match(transport, 6), Reject.TCP_RESET), ""), Rule((Reject.PROHIBITED,), ""))
+            ),
+            Chain(name="policy", rules=policy),
+            Chain(name="forward", base=BaseChain(ChainType.FILTER, Hook.FORWARD, 10), rules=forward),
+            *(
+                Chain(name=f"fw-{name}", rules=(Rule((Jump("policy"),), name), Rule((Verdict.DROP,), "")))
+                for name in names
+            ),
+        ),
+    )
 
 
 def _with_set(table: PacketTable, changed: NamedSet) -> PacketTable:
@@ -326,6 +396,102 @@ def other_tables_stay_as_they_are(harness: RulesetHarness) -> None:
     expect_same(find_change(other, harness.ruleset.read("netplug_other")), None, "what has changed of the other table")
 
 
+def _change(harness: RulesetHarness, wanted: PacketTable, tracker: TableTracker | None = None) -> list[Phase | None]:
+    """Make a table as it is wanted, in place; return the phases."""
+    observer = tracker or TableTracker(TABLE)
+    observer.observe(harness.ruleset.read(TABLE))
+    phases: list[Phase | None] = []
+    for change in observer.plan(wanted):
+        harness.ruleset.apply(change)
+        observer.note(change)
+        phases.append(change.phase if isinstance(change, ChangeTable) else None)
+    expect_same(find_phases(wanted, harness.ruleset.read(TABLE)), (), "what is still to be changed")
+    return phases
+
+
+def a_table_changes_in_place(harness: RulesetHarness) -> None:
+    """Interfaces come and go, and what they share changes: in the phases that it needs, and none again."""
+    tracker, create, switch, delete = TableTracker(TABLE), Phase.CREATE, Phase.SWITCH, Phase.DELETE
+    for wanted, phases in (
+        (policy_table(), [create, switch]),
+        (policy_table("netp1", "netp2"), [create, switch]),
+        (policy_table("netp1", "netp2"), []),
+        (policy_table("netp1", "netp2", "netp3"), [create, switch]),
+        (policy_table("netp1", "netp3", suffix="90"), [switch, switch, switch, delete]),
+        (policy_table("netp1", "netp3", suffix="80"), [switch]),
+        (policy_table(), [switch, delete]),
+    ):
+        expect_same(_change(harness, wanted, tracker), phases, "the phases")
+
+
+def what_others_do_is_repaired_in_place(harness: RulesetHarness) -> None:
+    """A rule added or removed, a counter, an element; and all of it."""
+    wanted = policy_table("netp1")
+    deeds: Iterable[tuple[Callable[[], None], list[Phase | None]]] = (
+        (lambda: harness.add_rule(TABLE, "forward", is_first=True), [Phase.SWITCH]),
+        (lambda: harness.clear_chain(TABLE, "fw-netp1"), [Phase.SWITCH]),
+        (lambda: harness.add_unreadable(TABLE, "seen"), [Phase.DELETE]),
+        (harness.flush, [Phase.CREATE, Phase.SWITCH]),
+    )
+    for deed, phases in deeds:
+        _change(harness, wanted)
+        deed()
+        expect_same(_change(harness, wanted), phases, "the phases")
+
+
+def a_set_that_is_declared_otherwise_is_made_anew(harness: RulesetHarness) -> None:
+    """The table is replaced, since a set cannot change what it is."""
+    _change(harness, policy_table("netp1"))
+    others = [evolve(each, is_interval=False, elements=frozenset()) for each in policy_table().sets]
+    changed = evolve(policy_table(), sets=tuple(others))
+    expect_same(_change(harness, changed), [None], "the phases")
+
+
+def a_base_chain_moves_to_another_hook(harness: RulesetHarness) -> None:
+    """It is deleted and made again, in one transaction."""
+    before = policy_table("netp1")
+    _change(harness, before)
+    moved = [
+        evolve(each, base=BaseChain(ChainType.FILTER, Hook.INPUT, 5)) if each.base is not None else each
+        for each in before.chains
+    ]
+    expect_same(_change(harness, evolve(before, chains=tuple(moved))), [Phase.SWITCH], "the phases")
+
+
+def a_refused_change_in_place_changes_nothing(harness: RulesetHarness) -> None:
+    """What is used and deleted, what exists or not, what overlaps, and an answer to a packet that leaves."""
+    wanted = policy_table("netp1")
+    _change(harness, wanted)
+    sets = {each.name: each for each in wanted.sets}
+    other_jump = evolve(sets["from"], elements=frozenset({Element(("netp1",), Jump("policy"))}))
+    overlapping = evolve(sets["ports"], elements=frozenset({Element((PortRange(85, 86),))}))
+    inside = frozenset({Element(("netp1", Prefix.at(Address.parse("10.7.0.8"), 29)))})
+    leaving = BaseChain(ChainType.FILTER, Hook.POSTROUTING, 0)
+    rejecting = Chain(name="out", base=leaving, rules=(Rule((JumpByMap(Meta(MetaKey.OUTPUT_INTERFACE), "from"),), ""),))
+    missing = Chain(name="x", rules=(Rule((Jump("nowhere"),), ""),))
+    unknown_set = Chain(name="x", rules=(Rule((Match(source_of(Family.IPV4), SetReference("none")),), ""),))
+    change = partial(ChangeTable, phase=Phase.SWITCH, table=TABLE)
+    for refused in (
+        change(deleted_chains=("policy",)),
+        change(deleted_chains=("fw-netp1",)),
+        change(deleted_chains=("nowhere",)),
+        change(deleted_sets=("own",)),
+        change(deleted_sets=("nowhere",)),
+        change(added=(other_jump,)),
+        change(added=(overlapping,)),
+        change(added=(evolve(sets["nets"], elements=inside),)),
+        change(deleted=(other_jump,), deleted_chains=("nowhere",)),
+        change(new_sets=(evolve(sets["own"], types=(ElementType.INTERFACE_NAME,), elements=frozenset()),)),
+        change(filled_chains=(evolve(missing, name="nowhere", rules=()),)),
+        change(new_chains=(missing,)),
+        change(new_chains=(unknown_set,)),
+        change(new_chains=(rejecting,)),
+        change(new_chains=(evolve(rejecting, rules=(Rule((Goto("deny"),), ""),)),)),
+    ):
+        expect_refused(KernelError, partial(harness.ruleset.apply, refused), what=f"{refused}")
+        expect_same(find_phases(wanted, harness.ruleset.read(TABLE)), (), f"what {refused} has changed")
+
+
 RULESET_CHECKS: tuple[RulesetCheck, ...] = (
     a_missing_table_is_none,
     a_table_is_read_as_it_was_made,
@@ -334,4 +500,9 @@ RULESET_CHECKS: tuple[RulesetCheck, ...] = (
     what_others_do_to_a_table_is_found,
     a_refused_change_changes_nothing,
     other_tables_stay_as_they_are,
+    a_table_changes_in_place,
+    what_others_do_is_repaired_in_place,
+    a_set_that_is_declared_otherwise_is_made_anew,
+    a_base_chain_moves_to_another_hook,
+    a_refused_change_in_place_changes_nothing,
 )

@@ -5,10 +5,15 @@ from __future__ import annotations
 from netplug_core.addressing import Address
 from netplug_core.dataplane.ruleset import (
     Concatenation,
+    Counter,
     DestinationNAT,
     Expression,
     Fib,
     Goto,
+    Jump,
+    JumpByMap,
+    Limit,
+    LogPacket,
     MapLookup,
     Masquerade,
     Match,
@@ -16,9 +21,11 @@ from netplug_core.dataplane.ruleset import (
     Operand,
     PacketTable,
     Payload,
+    Reject,
     SetReference,
     SourceNAT,
     Statement,
+    TrackingState,
     Verdict,
 )
 from netplug_core.resources.fields import PortRange
@@ -48,14 +55,38 @@ def _statement(statement: Statement) -> str:
             return f"{_expression(left)}{' !=' if is_negated else ''} {_operand(right)}"
         case Goto(chain=chain):
             return f"goto {chain}"
+        case Jump():
+            return str(statement)
+        case JumpByMap(key=key, name=name):
+            return f"{key.key.value} vmap @{name}"
+        case Masquerade() | SourceNAT() | DestinationNAT():
+            return _translation(statement)
+        case _:
+            return _report(statement)
+
+
+def _report(statement: Counter | Limit | LogPacket | Reject | Verdict) -> str:
+    match statement:
+        case Counter():
+            return "counter"
+        case Limit(rate=rate, per=per, burst=burst):
+            return f"limit rate {rate}/{per} burst {burst} packets"
+        case LogPacket(prefix=prefix):
+            return f'log prefix "{prefix}"'
+        case Reject():
+            return f"reject with {statement.value}"
+        case Verdict():
+            return statement.value
+
+
+def _translation(statement: Masquerade | SourceNAT | DestinationNAT) -> str:
+    match statement:
         case Masquerade(ports=ports):
             return f"masquerade{_ports(ports, ' to :')}"
         case SourceNAT(to=to, ports=ports):
             return f"snat to {_address(to)}{_ports(ports, ':')}"
         case DestinationNAT(to=to):
             return f"dnat to {_address(to)}"
-        case Verdict():
-            return statement.value
 
 
 def _expression(expression: Expression) -> str:
@@ -68,6 +99,8 @@ def _expression(expression: Expression) -> str:
             return f"fib {' . '.join(key.value for key in keys)} type"
         case Concatenation(parts=parts):
             return " . ".join(map(_expression, parts))
+        case TrackingState():
+            return "ct state"
 
 
 def _operand(operand: Operand) -> str:
@@ -75,7 +108,7 @@ def _operand(operand: Operand) -> str:
         case SetReference(name=name):
             return f"@{name}"
         case tuple():
-            return f"{{ {', '.join(operand)} }}"
+            return f"{{ {', '.join(map(str, operand))} }}"
         case _:
             return str(operand)
 

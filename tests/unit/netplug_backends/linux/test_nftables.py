@@ -15,6 +15,7 @@ from netplug_core.dataplane.ruleset import (
     Hook,
     NamedSet,
     ObservedTable,
+    UnreadableObject,
 )
 
 IN_TABLE = {"family": "inet", "table": "t"}
@@ -72,7 +73,7 @@ def test_maps_have_values_and_perhaps_two_parts_in_a_key() -> None:
     "foreign",
     [
         a_set(type="mark"),
-        a_set(map="verdict", kind="map"),
+        a_set(map="mark", kind="map"),
         a_set(flags=["interval", "timeout"]),
         a_set(timeout=60),
         a_set(elem=[{"elem": {"val": "10.0.0.1", "timeout": 5}}]),
@@ -84,7 +85,7 @@ def test_maps_have_values_and_perhaps_two_parts_in_a_key() -> None:
 )
 def test_a_set_that_no_table_of_ours_has_is_named(foreign: dict[str, dict[str, object]]) -> None:
     (kind,) = foreign
-    assert listed(foreign).unreadable == (f"{kind} s",)
+    assert listed(foreign).unreadable == (UnreadableObject(kind, "s"),)
 
 
 def test_other_objects_and_other_base_chains_are_named() -> None:
@@ -93,4 +94,6 @@ def test_other_objects_and_other_base_chains_are_named() -> None:
         {"chain": {**IN_TABLE, "name": "c", "type": "route", "hook": "output", "prio": 0, "policy": "accept"}},
         {"chain": {**IN_TABLE, "name": "d", "type": "nat", "hook": "output", "prio": "raw", "policy": "accept"}},
     )
-    assert found.unreadable == ("counter seen", "chain c", "chain d")
+    assert found.unreadable == tuple(
+        UnreadableObject(kind, name) for kind, name in (("counter", "seen"), ("chain", "c"), ("chain", "d"))
+    )

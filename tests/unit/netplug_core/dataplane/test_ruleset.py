@@ -9,7 +9,9 @@ from netplug_core.dataplane.ruleset import (
     Chain,
     ChainType,
     ChangeElements,
+    ChangeTable,
     Concatenation,
+    Counter,
     DeleteTable,
     DestinationNAT,
     Element,
@@ -19,6 +21,10 @@ from netplug_core.dataplane.ruleset import (
     FibKey,
     Goto,
     Hook,
+    Jump,
+    JumpByMap,
+    Limit,
+    LogPacket,
     MapLookup,
     Masquerade,
     Match,
@@ -29,11 +35,15 @@ from netplug_core.dataplane.ruleset import (
     Operand,
     PacketTable,
     Payload,
+    Phase,
+    Reject,
     ReplaceTable,
     Rule,
     SetReference,
     SourceNAT,
     Statement,
+    TrackingState,
+    UnreadableObject,
     Verdict,
     destination_of,
     find_change,
@@ -219,7 +229,7 @@ def test_a_table_as_it_is_wanted_is_not_changed() -> None:
     "observed",
     [
         None,
-        evolve(OBSERVED, unreadable=("counter seen",)),
+        evolve(OBSERVED, unreadable=(UnreadableObject("counter", "seen"),)),
         evolve(OBSERVED, chains=()),
         evolve(OBSERVED, chains=(evolve(OBSERVED.chains[0], marks=(RULE.mark,)),)),
         evolve(OBSERVED, chains=(evolve(OBSERVED.chains[0], base=BaseChain(ChainType.NAT, Hook.INPUT, 0)),)),
@@ -246,3 +256,118 @@ def test_texts_and_types_of_elements() -> None:
     assert str(Element(key)) == "10.0.0.1 . 10.0.0.2"
     assert str(Element(("eth0",), key[0])) == "eth0 : 10.0.0.1"
     assert [ElementType.address_of(family) for family in Family] == [IPV4, ElementType.IPV6_ADDRESS]
+
+
+def in_place(**members: object) -> list[object]:
+    """The commands of a change in place, after the one that makes the table."""
+    change = ChangeTable(phase=Phase.SWITCH, table="t", **members)  # type: ignore[arg-type]
+    first, *others = render_change(change)
+    assert first == {"add": {"table": {"family": "inet", "name": "t"}}}
+    return [*others]
+
+
+VERDICTS = NamedSet(
+    name="m",
+    types=(ElementType.INTERFACE_NAME,),
+    value_type=ElementType.VERDICT,
+    elements=frozenset({Element(("netp1",), Jump("c"))}),
+)
+
+
+def test_chains_are_there_before_what_leads_to_them() -> None:
+    rule, drop = Rule((Jump("c"),), "r"), Rule((Counter(), Verdict.DROP), "d")
+    jump = {"rule": {**IN_TABLE, "chain": "b", "comment": rule.mark, "expr": [{"jump": {"target": "c"}}]}}
+    dropping = [{"counter": None}, {"drop": None}]
+    found = in_place(
+        dropped_chains=("b",),
+        new_sets=(VERDICTS, prefixes("10.0.0.0/8")),
+        new_chains=(Chain(name="b", rules=(rule,)),),
+        filled_chains=(Chain(name="c", rules=(drop,)),),
+        deleted=(prefixes("10.0.0.0/8", name="p"),),
+        added=(evolve(VERDICTS, name="n"),),
+    )
+    element = [["netp1", {"jump": {"target": "c"}}]]
+    assert found == [
+        {"flush": {"chain": {**IN_TABLE, "name": "b"}}},
+        {"delete": {"chain": {**IN_TABLE, "name": "b"}}},
+        {"add": {"map": {**IN_TABLE, "name": "m", "type": "ifname", "map": "verdict"}}},
+        {"add": {"set": {**IN_TABLE, **POOLS, "elem": [EIGHT]}}},
+        {"add": {"chain": {**IN_TABLE, "name": "b"}}},
+        {"flush": {"chain": {**IN_TABLE, "name": "c"}}},
+        {"add": jump},
+        {"add": {"rule": {**IN_TABLE, "chain": "c", "comment": drop.mark, "expr": dropping}}},
+        {"delete": {"element": {**IN_TABLE, "name": "p", "elem": [EIGHT]}}},
+        {"add": {"element": {**IN_TABLE, "name": "m", "elem": element}}},
+        {"add": {"element": {**IN_TABLE, "name": "n", "elem": element}}},
+    ]
+
+
+def test_chains_are_emptied_before_any_is_deleted() -> None:
+    objects = (UnreadableObject("chain", "c"), UnreadableObject("counter", "x"))
+    assert in_place(deleted_chains=("a", "b"), deleted_sets=("s",), deleted_objects=objects) == [
+        *({"flush": {"chain": {**IN_TABLE, "name": name}}} for name in "abc"),
+        *({"delete": {"chain": {**IN_TABLE, "name": name}}} for name in "abc"),
+        {"delete": {"set": {**IN_TABLE, "name": "s"}}},
+        {"delete": {"counter": {**IN_TABLE, "name": "x"}}},
+    ]
+
+
+def test_ports_protocols_and_ranges_are_numbers() -> None:
+    ports = frozenset({Element((PortRange(80, 90),))})
+    ranges = NamedSet(name="q", types=(ElementType.PORT,), is_interval=True, elements=ports)
+    single = evolve(ranges, elements=frozenset({Element((PortRange(443, 443),))}))
+    address = Address.parse("10.0.0.1")
+    named = NamedSet(
+        name="p",
+        types=(IPV4, ElementType.PROTOCOL, ElementType.PORT),
+        elements=frozenset({Element((address, 6, 80))}),
+    )
+    assert in_place(added=(ranges, single, named)) == [
+        {"add": {"element": {**IN_TABLE, "name": "q", "elem": [{"range": [80, 90]}]}}},
+        {"add": {"element": {**IN_TABLE, "name": "q", "elem": [443]}}},
+        {"add": {"element": {**IN_TABLE, "name": "p", "elem": [{"concat": ["10.0.0.1", 6, 80]}]}}},
+    ]
+    assert str(Element(("netp1",), Jump("c"))) == "netp1 : jump c"
+
+
+DPORT = {"payload": {"protocol": "th", "field": "dport"}}
+ICMP_TYPE = {"payload": {"protocol": "icmpv6", "field": "type"}}
+
+
+@pytest.mark.parametrize(
+    "statement, expected",
+    [
+        (Jump("c"), {"jump": {"target": "c"}}),
+        (Goto("c"), {"goto": {"target": "c"}}),
+        (
+            JumpByMap(Meta(MetaKey.INPUT_INTERFACE), "m"),
+            {"vmap": {"key": {"meta": {"key": "iifname"}}, "data": "@m"}},
+        ),
+        (Counter(), {"counter": None}),
+        (Limit(10, "minute", 5), {"limit": {"rate": 10, "per": "minute", "burst": 5}}),
+        (LogPacket("x: "), {"log": {"prefix": "x: "}}),
+        (Reject.TCP_RESET, {"reject": {"type": "tcp reset"}}),
+        (Reject.PROHIBITED, {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}),
+        (
+            Match(TrackingState(), ("established", "related")),
+            {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}},
+        ),
+        (
+            Match(Payload("th", "dport"), PortRange(80, 90), is_negated=True),
+            {"match": {"op": "!=", "left": DPORT, "right": {"range": [80, 90]}}},
+        ),
+        (
+            Match(Payload("icmpv6", "type"), (133, 135)),
+            {"match": {"op": "==", "left": ICMP_TYPE, "right": {"set": [133, 135]}}},
+        ),
+    ],
+)  # fmt: skip
+def test_a_statement_of_a_filter_in_json(statement: Statement, expected: object) -> None:
+    (command,) = in_place(filled_chains=(Chain(name="c", rules=(Rule((statement,), ""),)),))[1:]
+    assert isinstance(command, dict)
+    assert command["add"]["rule"]["expr"] == [expected]
+
+
+def test_a_change_in_place_may_be_empty() -> None:
+    assert ChangeTable(phase=Phase.CREATE, table="t").is_empty
+    assert not ChangeTable(phase=Phase.CREATE, table="t", deleted_sets=("s",)).is_empty

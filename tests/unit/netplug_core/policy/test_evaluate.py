@@ -250,6 +250,30 @@ def test_neighbour_discovery_reaches_the_host(source: str) -> None:
     assert decide(forwarded) == (Decision.DROP, Reason.UNKNOWN_INTERFACE)
 
 
+def test_neighbour_discovery_may_come_from_an_address_of_the_pod_but_not_as_a_router() -> None:
+    own = POD_A.addresses[0]
+    packet = evolve(A_TO_B, source=own, protocol=ICMP_V6, icmp_type=135, output_interface="")
+    assert decide(packet) == (Decision.ALLOW, Reason.NEIGHBOUR_DISCOVERY)
+    advertisement = evolve(packet, icmp_type=134)
+    assert decide(advertisement)[1] is not Reason.NEIGHBOUR_DISCOVERY
+    from_link = evolve(advertisement, source=Address.parse("fe80::1"))
+    assert decide(from_link) == (Decision.DROP, Reason.SPOOFED_SOURCE)
+
+
+def test_neighbour_discovery_reaches_and_leaves_a_host_whatever_its_endpoint_says() -> None:
+    packet = Packet(
+        source=Address.parse("2001:db8::1"),
+        destination=Address.parse("ff02::1"),
+        protocol=ICMP_V6,
+        icmp_type=134,
+        input_interface="eth0",
+    )
+    assert decide(packet) == (Decision.ALLOW, Reason.NEIGHBOUR_DISCOVERY)
+    assert decide(evolve(packet, input_interface="", output_interface="eth0")) == (
+        Decision.ALLOW, Reason.NEIGHBOUR_DISCOVERY,
+    )  # fmt: skip
+
+
 # --- forwarded --------------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from netplug_core.dataplane.ruleset import (
     ObservedTable,
     PacketTable,
     ReplaceTable,
+    UnreadableObject,
 )
 from netplug_core.datastore.view import View
 from netplug_core.reconcile.nat import (
@@ -469,7 +470,7 @@ def test_the_table_of_a_former_release_is_known_by_its_only_rule() -> None:
         ObservedTable(
             name=FORMER_TABLE, chains=(FORMER,), sets=(NamedSet(name="s", types=(ElementType.IPV4_ADDRESS,)),)
         ),
-        ObservedTable(name=FORMER_TABLE, chains=(FORMER,), unreadable=("map from-wl",)),
+        ObservedTable(name=FORMER_TABLE, chains=(FORMER,), unreadable=(UnreadableObject("map", "from-wl"),)),
     ],
 )
 def test_policys_own_table_is_not_taken_for_it(found: ObservedTable | None) -> None:

@@ -1,0 +1,462 @@
+"""How a table changes in place while packets pass: as transactions that create, switch and delete.
+
+One transaction is not enough. The kernel switches the contents of chains one by one, and after them the elements of
+sets, so that a packet may see new rules with old elements, or one chain new and another one old. Therefore everything
+new is made first, and nothing refers to it; then what exists changes; then what nothing refers to any more is deleted.
+
+No packet passes in between that neither the table of before nor the one of afterwards lets pass:
+
+- Where chains and the elements of sets change together, what closes comes first and what opens comes last.
+- A chain that others jump to gets its new rules under another name, unless it is sure that a mixture of old and new
+  chains opens nothing. Each chain that jumps to it changes in one step.
+
+:class:`TableTracker` knows what the kernel has, and finds the transactions. Chains are compared by the digests in their
+comments, sets by their elements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from attrs import define, evolve, field, frozen
+
+from netplug_core.dataplane.ruleset import (
+    Chain,
+    ChainOutline,
+    ChangeTable,
+    Element,
+    Goto,
+    Jump,
+    JumpByMap,
+    Match,
+    NamedSet,
+    ObservedTable,
+    PacketTable,
+    Phase,
+    Reject,
+    ReplaceTable,
+    Rule,
+    SetReference,
+    Statement,
+    TrackingState,
+    UnreadableObject,
+    Verdict,
+    without_elements,
+)
+
+__all__ = ["TableTracker", "find_phases"]
+
+_VARIANT = re.compile(r"(.+?)-[1-9]")
+_VARIANTS = range(1, 10)
+_CLOSED = (
+    Rule(
+        (Match(TrackingState(), ("invalid", "new", "untracked")), Verdict.DROP),
+        "until the elements of sets have changed",
+    ),
+)
+
+
+def find_phases(wanted: PacketTable, observed: ObservedTable | None) -> tuple[ChangeTable | ReplaceTable, ...]:
+    """The transactions that make a table as it is wanted, in their order; none if it is so."""
+    tracker = TableTracker(wanted.name)
+    tracker.observe(observed)
+    return tracker.plan(wanted)
+
+
+@frozen
+class _Known:
+    """What the kernel lists of a chain, and the chain itself if this process has made it."""
+
+    outline: ChainOutline
+    chain: Chain | None = None
+
+    def is_same(self, wanted: Chain) -> bool:
+        return self.chain is wanted or self.outline == wanted.outline
+
+
+@define(eq=False)
+class TableTracker:
+    """What the kernel has of a table.
+
+    Who uses it notes each change that the kernel has made, and observes again if another program may have changed the
+    table, or if a change has failed.
+    ``_former`` are the chains that were wanted last, by the names that they were wanted by; they are known only as long
+    as no other program has changed the table. ``_names`` are the names of chains that have another one in the kernel.
+    """
+
+    name: str
+    _exists: bool = field(default=False, init=False)
+    _sets: dict[str, NamedSet] = field(factory=dict, init=False)
+    _chains: dict[str, _Known] = field(factory=dict, init=False)
+    _unreadable: tuple[UnreadableObject, ...] = field(default=(), init=False)
+    _former: dict[str, Chain] | None = field(default=None, init=False)
+    _wanted: dict[str, Chain] = field(factory=dict, init=False)
+    _names: dict[str, str] = field(factory=dict, init=False)
+    _left: list[ChangeTable | ReplaceTable] = field(factory=list, init=False)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the kernel has the table."""
+        return self._exists
+
+    @property
+    def sets(self) -> Mapping[str, NamedSet]:
+        """The sets that the kernel has, by name."""
+        return self._sets
+
+    def observe(self, observed: ObservedTable | None) -> None:
+        """Take what was read; whatever was known is forgotten, unless it is the same."""
+        chains = {} if observed is None else {each.name: each for each in observed.chains}
+        is_same = self._exists is (observed is not None) and chains == {
+            name: known.outline for name, known in self._chains.items()
+        }
+        if not is_same or self._left:
+            self._former = None
+            self._chains = {name: _Known(outline) for name, outline in chains.items()}
+        self._exists, self._left = observed is not None, []
+        sets = () if observed is None else observed.sets
+        self._sets = {each.name: self._known_set(each) for each in sets}
+        self._unreadable = () if observed is None else observed.unreadable
+
+    def _known_set(self, observed: NamedSet) -> NamedSet:
+        """The same value as before where it is equal, so that it is compared fast."""
+        known = self._sets.get(observed.name)
+        return known if known == observed and known is not None else observed
+
+    def plan(self, wanted: PacketTable) -> tuple[ChangeTable | ReplaceTable, ...]:
+        """The transactions that lead to a table, in their order; each is noted when it is done."""
+        if self._left:
+            self._former = None
+        chains = {chain.name: chain for chain in wanted.chains}
+        names = self._settle_names(chains)
+        settled = tuple(_renamed(chain, names) for chain in wanted.chains)
+        self._names, self._wanted = names, chains
+        changes = self._find_changes(PacketTable(name=wanted.name, sets=wanted.sets, chains=settled))
+        self._left = [each for each in changes if isinstance(each, ReplaceTable) or not each.is_empty]
+        if not self._left:
+            self._former = chains
+        return tuple(self._left)
+
+    def note(self, change: ChangeTable | ReplaceTable) -> None:
+        """The kernel has made a change; those of a plan are noted in their order."""
+        if isinstance(change, ReplaceTable):
+            self._sets, self._chains, self._unreadable = {}, {}, ()
+            self._note_chains(change.table.chains)
+            self._sets = {each.name: each for each in change.table.sets}
+        else:
+            self._note_change(change)
+        self._exists = True
+        self._left = self._left[1:] if self._left and self._left[0] is change else self._left
+        if not self._left:
+            self._former = self._wanted
+
+    def _note_change(self, change: ChangeTable) -> None:
+        self._note_chains((*change.new_chains, *change.filled_chains))
+        self._sets.update((each.name, each) for each in change.new_sets)
+        for part in change.deleted:
+            held = self._sets[part.name]
+            self._sets[part.name] = evolve(held, elements=held.elements - part.elements)
+        for part in change.added:
+            held = self._sets[part.name]
+            self._sets[part.name] = evolve(held, elements=held.elements | part.elements)
+        for name in change.deleted_chains:
+            del self._chains[name]
+        for name in change.deleted_sets:
+            del self._sets[name]
+        self._unreadable = tuple(each for each in self._unreadable if each not in change.deleted_objects)
+
+    def _note_chains(self, chains: Iterable[Chain]) -> None:
+        self._chains.update((each.name, _Known(each.outline, each)) for each in chains)
+
+    # --- names ------------------------------------------------------------------------------------------------------
+
+    def _settle_names(self, wanted: Mapping[str, Chain]) -> dict[str, str]:
+        """The names in the kernel of the chains that others jump to, where they are not those that are wanted."""
+        users = _find_users(wanted.values())
+        shared = [name for name in users if name in wanted and _is_leaf(wanted[name])]
+        variants = self._find_variants()
+        names: dict[str, str] = {}
+        changed: list[str] = []
+        for name in shared:
+            found = variants.get(name, ())
+            current = self._names.get(name, name)
+            if not found:
+                continue
+            same = [each for each in found if self._has_rules_of(each, wanted[name])]
+            if same:
+                names[name] = current if current in same else same[0]
+            else:
+                names[name] = current if current in found else found[0]
+                changed.append(name)
+        for name in self._find_unsafe(changed, wanted, users):
+            names[name] = _free_name(name, variants[name])
+        return {name: actual for name, actual in names.items() if name != actual}
+
+    def _find_variants(self) -> dict[str, tuple[str, ...]]:
+        """The chains that the kernel has, by the names that they may be wanted by."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self._chains:
+            parts = _VARIANT.fullmatch(name)
+            base = name if parts is None else parts[1]
+            found[base] = (*found.get(base, ()), name)
+        return found
+
+    def _has_rules_of(self, name: str, wanted: Chain) -> bool:
+        known = self._chains[name]
+        if known.chain is wanted:
+            return True
+        return known.outline.base is None and known.outline.marks == tuple(rule.mark for rule in wanted.rules)
+
+    def _find_unsafe(
+        self, changed: Iterable[str], wanted: Mapping[str, Chain], users: Mapping[str, frozenset[str]]
+    ) -> Iterator[str]:
+        """Those of the changed chains that may not change in place."""
+        former, names = self._former, frozenset(changed)
+        if former is None:
+            yield from sorted(names)
+            return
+        former_users = _find_users(former.values())
+        denying = {name for name in names if _may_deny(former, name) or _may_deny(wanted, name)}
+        unsafe: set[str] = set()
+        for user in {each for name in names for each in users[name] | former_users.get(name, frozenset())}:
+            before, after = former.get(user), wanted.get(user)
+            if before is None or after is None:
+                continue  # a new one is not reached before the switch, and one that goes is no longer reached by then
+            used = names & (_jump_targets(before) | _jump_targets(after))
+            if before != after or (len(used) > 1 and used & denying):
+                unsafe |= used
+        yield from sorted(unsafe)
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def _find_changes(self, wanted: PacketTable) -> tuple[ChangeTable | ReplaceTable, ...]:
+        unreadable = {each.name for each in self._unreadable}
+        sets = {each.name: each for each in wanted.sets}
+        chains = {each.name: each for each in wanted.chains}
+        if unreadable & (sets.keys() | chains.keys()) or any(map(self._is_other_set, wanted.sets)):
+            return (ReplaceTable(wanted),)
+        table = wanted.name
+        create = ChangeTable(
+            phase=Phase.CREATE,
+            table=table,
+            new_sets=tuple(each for each in wanted.sets if each.name not in self._sets),
+            new_chains=tuple(each for each in wanted.chains if each.base is None and each.name not in self._chains),
+        )
+        delete = ChangeTable(
+            phase=Phase.DELETE,
+            table=table,
+            deleted_chains=tuple(name for name in self._chains if name not in chains),
+            deleted_sets=tuple(name for name in self._sets if name not in sets),
+            deleted_objects=self._unreadable,
+        )
+        return (create, *self._switch(wanted), delete)
+
+    def _is_other_set(self, wanted: NamedSet) -> bool:
+        known = self._sets.get(wanted.name)
+        return known is not None and known is not wanted and without_elements(known) != without_elements(wanted)
+
+    def _switch(self, wanted: PacketTable) -> tuple[ChangeTable, ...]:
+        """What changes in place: one transaction, or up to three if chains and elements have to change in an order."""
+        base_chains = [chain for chain in wanted.chains if chain.base is not None]
+        dropped = [
+            each.name
+            for each in base_chains
+            if each.name in self._chains and self._chains[each.name].outline.base != each.base
+        ]
+        made = [each for each in base_chains if each.name in dropped or each.name not in self._chains]
+        filled = [
+            chain
+            for chain in wanted.chains
+            if chain not in made and chain.name in self._chains and not self._chains[chain.name].is_same(chain)
+        ]
+        deleted, added = self._find_elements(wanted.sets)
+        whole = ChangeTable(
+            phase=Phase.SWITCH,
+            table=wanted.name,
+            dropped_chains=tuple(dropped),
+            new_chains=tuple(made),
+            filled_chains=tuple(filled),
+            deleted=deleted,
+            added=added,
+        )
+        if not filled or (len(filled) == 1 and not deleted and not added):
+            return (whole,)
+        return _in_order(whole, _find_effects(wanted, self._former))
+
+    def _find_elements(self, wanted: Iterable[NamedSet]) -> tuple[tuple[NamedSet, ...], tuple[NamedSet, ...]]:
+        """What sets that exist lose and get; an element of a map with another value is both."""
+        deleted: list[NamedSet] = []
+        added: list[NamedSet] = []
+        for each in wanted:
+            known = self._sets.get(each.name)
+            if known is None or known is each or known.elements == each.elements:
+                continue
+            deleted += _with_elements(each, known.elements - each.elements)
+            added += _with_elements(each, each.elements - known.elements)
+        return tuple(deleted), tuple(added)
+
+
+def _with_elements(named: NamedSet, elements: frozenset[Element]) -> tuple[NamedSet, ...]:
+    return (evolve(named, elements=elements),) if elements else ()
+
+
+# --- chains that others jump to ---------------------------------------------------------------------------------------
+
+
+def _jump_targets(chain: Chain) -> frozenset[str]:
+    return frozenset(each.chain for rule in chain.rules for each in rule.statements if isinstance(each, Jump))
+
+
+def _find_users(chains: Iterable[Chain]) -> dict[str, frozenset[str]]:
+    """The chains that jump to a chain, by its name."""
+    found: dict[str, set[str]] = {}
+    for chain in chains:
+        for target in _jump_targets(chain):
+            found.setdefault(target, set()).add(chain.name)
+    return {name: frozenset(users) for name, users in found.items()}
+
+
+def _is_leaf(chain: Chain) -> bool:
+    return chain.base is None and not _jump_targets(chain)
+
+
+def _may_deny(chains: Mapping[str, Chain], name: str) -> bool:
+    """Whether a rule of a chain denies, by itself or by a chain that it ends in."""
+    rules = chains[name].rules if name in chains else ()
+    return any(_ends_in_denial(rule, chains) for rule in rules)
+
+
+def _is_denial(chain: Chain) -> bool:
+    """Whether a packet that enters a chain is denied in it, whatever it is."""
+    is_for_all = bool(chain.rules) and not any(isinstance(each, Match) for each in chain.rules[-1].statements)
+    return is_for_all and all(_denies(rule.statements[-1]) for rule in chain.rules)
+
+
+def _denies(statement: Statement) -> bool:
+    return statement is Verdict.DROP or isinstance(statement, Reject)
+
+
+def _ends_in_denial(rule: Rule, chains: Mapping[str, Chain]) -> bool:
+    last = rule.statements[-1]
+    if isinstance(last, Goto):
+        target = chains.get(last.chain)
+        return target is not None and _is_denial(target)
+    return _denies(last)
+
+
+def _free_name(name: str, taken: Iterable[str]) -> str:
+    used = frozenset(taken)
+    return next(each for each in (name, *(f"{name}-{number}" for number in _VARIANTS)) if each not in used)
+
+
+def _renamed(chain: Chain, names: Mapping[str, str]) -> Chain:
+    """A chain under its name in the kernel, with jumps to the names in the kernel."""
+    name = names.get(chain.name, chain.name)
+    if name == chain.name and names.keys().isdisjoint(_jump_targets(chain)):
+        return chain
+    return Chain(name=name, base=chain.base, rules=tuple(_renamed_rule(rule, names) for rule in chain.rules))
+
+
+def _renamed_rule(rule: Rule, names: Mapping[str, str]) -> Rule:
+    statements = tuple(
+        Jump(names.get(each.chain, each.chain)) if isinstance(each, Jump) else each for each in rule.statements
+    )
+    return rule if statements == rule.statements else Rule(statements, rule.comment)
+
+
+# --- the order of a switch --------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Effects:
+    """Which sets let packets pass that are in them, and which keep such packets from passing; some do both.
+
+    ``opening`` None: the rules of before are not known, so any set may do both.
+    """
+
+    opening: frozenset[str] | None
+    closing: frozenset[str]
+
+    def is_only_opening(self, name: str) -> bool:
+        return self.opening is not None and name not in self.closing
+
+    def is_only_closing(self, name: str) -> bool:
+        return self.opening is not None and name in self.closing and name not in self.opening
+
+
+def _find_effects(wanted: PacketTable, former: Mapping[str, Chain] | None) -> _Effects:
+    if former is None:
+        return _Effects(None, frozenset())
+    opening: set[str] = set()
+    closing: set[str] = set()
+    chains = {chain.name: chain for chain in wanted.chains}
+    for known in (chains, former):
+        for chain in known.values():
+            for rule in chain.rules:
+                is_denial = _ends_in_denial(rule, known)
+                for name, is_negated in _sets_of(rule):
+                    (closing if is_denial is not is_negated else opening).add(name)
+            opening |= _maps_of(chain)
+            closing |= _maps_of(chain) - _guarded_maps_of(chain, known)
+    return _Effects(frozenset(opening), frozenset(closing))
+
+
+def _sets_of(rule: Rule) -> Iterator[tuple[str, bool]]:
+    for each in rule.statements:
+        if isinstance(each, Match) and isinstance(each.right, SetReference):
+            yield each.right.name, each.is_negated
+
+
+def _maps_of(chain: Chain) -> frozenset[str]:
+    return frozenset(name for rule in chain.rules for name in _map_of(rule))
+
+
+def _map_of(rule: Rule) -> tuple[str, ...]:
+    last = rule.statements[-1]
+    return (last.name,) if isinstance(last, JumpByMap) else ()
+
+
+def _guarded_maps_of(chain: Chain, chains: Mapping[str, Chain]) -> frozenset[str]:
+    """The maps after whose lookups a packet is denied, if there is no element for it."""
+    found: set[str] = set()
+    is_denied = False
+    for rule in reversed(chain.rules):
+        if _map_of(rule):
+            found.update(_map_of(rule) if is_denied else ())
+        else:
+            is_denied = _ends_in_denial(rule, chains)
+    return frozenset(found)
+
+
+def _in_order(whole: ChangeTable, effects: _Effects) -> tuple[ChangeTable, ...]:
+    """A switch as three transactions: what closes, chains, what opens.
+
+    Where a set opens and closes, the chains that change let nothing pass until its elements have changed.
+    """
+    closers = tuple(each for each in whole.filled_chains if _is_denial(each))
+    openers = tuple(
+        each for each in whole.filled_chains if all(rule.statements == (Verdict.ACCEPT,) for rule in each.rules)
+    )
+    others = tuple(each for each in whole.filled_chains if each not in closers and each not in openers)
+    has_mixed = any(
+        not effects.is_only_opening(each.name) and not effects.is_only_closing(each.name)
+        for each in (*whole.deleted, *whole.added)
+    )
+    gates = (evolve(each, rules=_CLOSED) for each in (*others, *openers) if has_mixed and each.base is None)
+    first = ChangeTable(
+        phase=Phase.SWITCH,
+        table=whole.table,
+        filled_chains=(*closers, *gates),
+        deleted=tuple(each for each in whole.deleted if not effects.is_only_closing(each.name)),
+        added=tuple(each for each in whole.added if not effects.is_only_opening(each.name)),
+    )
+    second = evolve(whole, filled_chains=others, deleted=(), added=())
+    third = ChangeTable(
+        phase=Phase.SWITCH,
+        table=whole.table,
+        filled_chains=openers,
+        deleted=tuple(each for each in whole.deleted if effects.is_only_closing(each.name)),
+        added=tuple(each for each in whole.added if effects.is_only_opening(each.name)),
+    )
+    return (first, second, third)
