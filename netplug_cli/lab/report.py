@@ -16,6 +16,7 @@ from netplug_cli.lab.model import Lab, LabFolder, LabNode, LabPod, OwnServers, R
 from netplug_cli.lab.processes import list_ended
 from netplug_cli.lab.reachability import ProbePeer, probe
 from netplug_cli.lab.world import LabWorld, Table
+from netplug_core.clock import Deadline
 from netplug_core.dataplane.connectivity import (
     PathResult,
     Peer,
@@ -38,7 +39,8 @@ __all__ = [
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
-_CONNECTION_TIMEOUT_S = 60.0
+_CONNECTION_TIMEOUT_S, _POLL_S = 60.0, 0.1
+_READY, _ENDED = "ready", "ended"
 
 
 @frozen(kw_only=True)
@@ -79,12 +81,21 @@ def inspect_lab(
 
 
 def wait_until_connected(world: LabWorld, folder: LabFolder, lab: Lab) -> float | None:
-    """Return when the pods of all nodes reach each other, after how many seconds; None: they do not."""
+    """Return when the pods of all nodes reach each other and the node processes are ready, after how many seconds.
+
+    None: they do not, or are not.
+    """
     clock, peers = world.session.clock, _list_peers(lab, folder)
     paths = list_paths([each.peer for each in peers], {PeerKind.POD})
-    began = clock.monotonic()
+    began, deadline = clock.monotonic(), Deadline.after(clock, _CONNECTION_TIMEOUT_S)
     results = probe(peers, paths, world.namespaces, clock, timeout_s=_CONNECTION_TIMEOUT_S)
-    return None if any(each.failure for each in results) else clock.monotonic() - began
+    if any(each.failure for each in results):
+        return None
+    while any(_process_state(world, folder, node, list_ended(folder)) != _READY for node in lab.nodes):
+        if deadline.has_passed:
+            return None
+        clock.sleep(_POLL_S)
+    return clock.monotonic() - began
 
 
 def _list_peers(lab: Lab, folder: LabFolder) -> list[ProbePeer]:
@@ -97,14 +108,14 @@ def _process_state(world: LabWorld, folder: LabFolder, node: LabNode, ended: Seq
     """How the node process of a node is; ``ready``, or why it is not."""
     files = folder.node_files(node.netns)
     if files.process_name in ended:
-        return "ended"
+        return _ENDED
     try:
         status = world.ask_node(files.node_socket)
     except NetplugError as error:
         return str(error)
     network = status.network
     problems = (*status.problems, *((network.obstacle, *network.problems) if network is not None else ()))
-    return "; ".join(filter(None, problems)) or "ready"
+    return "; ".join(filter(None, problems)) or _READY
 
 
 # --- report ----------------------------------------------------------------------------------------------------------
@@ -159,10 +170,12 @@ def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 
 def node_lines(lab: Lab, folder: LabFolder, status: LabStatus) -> list[str]:
     """The table of several nodes: the names that they are registered under, addresses, processes and namespaces."""
     states = dict(status.processes)
-    rows = (
-        (node.netns, node.name, _join(node.addresses), states.get(node.netns, _NONE), folder.netns(node.netns))
-        for node in lab.nodes
-    )
+
+    def short(node: LabNode) -> str:
+        state = states.get(node.netns, _NONE)
+        return state if state in {_READY, _ENDED, _NONE} else "not ready"
+
+    rows = ((node.netns, node.name, _join(node.addresses), short(node), folder.netns(node.netns)) for node in lab.nodes)
     return format_columns(("NODE", "NAME", "ADDRESSES", "NODE PROCESS", "NAMESPACE"), rows)
 
 
@@ -195,11 +208,11 @@ def problem_lines(lab: Lab, status: LabStatus) -> list[str]:
     """The problems of a lab, a sentence each: first what explains most, then single paths, at most so many."""
     failures = [f"{each.path}: {each.failure}" for each in status.results if each.failure]
     explained: list[str] = []
-    if failures and lab.network is not None:
-        if lab.network.routing is Routing.NONE:
+    if lab.network is not None:
+        if failures and lab.network.routing is Routing.NONE:
             explained.append("the lab was made with --routing none: nothing carries packets of pods between its nodes")
+        explained += [f"{node}: {state}" for node, state in status.processes if state not in (_READY, _ENDED)]
         explained += find_gaps(status.results)
-        explained += [f"{node}: {state}" for node, state in status.processes if state not in ("ready", "ended")]
     if len(failures) > _MAX_FAILURES:
         more = f"and {len(failures) - _MAX_FAILURES} more paths do not work: -o json has all of them"
         failures = [*failures[:_MAX_FAILURES], more]

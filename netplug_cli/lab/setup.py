@@ -125,7 +125,8 @@ def _wait_for_routes(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
     with world.progress.activity("routes between the nodes"):
         taken_s = wait_until_connected(world, folder, lab)
     if taken_s is None:
-        world.progress.warn("not every pod reaches the others: netplugctl lab status says more")
+        advice = f"netplugctl lab status --dir {folder.path} says more"
+        world.progress.warn(f"not every pod reaches the others, or a node process is not ready: {advice}")
     else:
         world.progress.info(f"every pod reaches every pod and node, {taken_s:.1f} s after the last was attached")
 

@@ -243,3 +243,28 @@ def test_connectivity_from_each_pod_to_pods_and_nodes(machine: NetnsNode) -> Non
 def connectivity(machine: NetnsNode, *argv: str) -> subprocess.CompletedProcess[str]:
     """One command line of ``netplugctl connectivity test``."""
     return machine.run_unchecked(*CTL, "connectivity", "test", *argv, env=environment())
+
+
+def test_without_root_in_a_user_namespace(machine: NetnsNode) -> None:
+    """As ``make demo`` does it for a user, where the kernel lets users have namespaces."""
+    machine.run("mkdir", "-p", "/run/mount")  # the program mount makes it
+    before, ctl = everything(machine), " ".join(CTL)
+    script = f"mount -t tmpfs lab /run && {ctl} lab up --nodes 2 --pods 2 && {ctl} lab status && {ctl} lab down"
+    command = ("unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c", f"{script} && ls -A /run")
+    done = machine.run_unchecked(*command, env=environment())
+    assert done.returncode == 0, done
+    assert "All 24 ways work." in done.stdout
+    assert done.stdout.endswith(f"{FOLDER} is removed\n")
+    assert everything(machine) == before
+
+
+def test_a_node_process_that_is_not_ready_says_why(machine: NetnsNode) -> None:
+    """Its BGP daemon has no program any more; packets still pass, because the routes stay."""
+    found = find_bird()
+    assert lab(machine, "up", "--nodes", "2", "--pods", "2", "--routing", "bgp").returncode == 0
+    machine.run("mount", "-n", "--bind", "/dev/null", found)  # in the mount namespace of this machine only
+    machine.run("sh", "-c", f"kill -9 $(cat {FOLDER}/run/node-2/bird/bird.pid)")
+    wait_until(lambda: "netplugctl: node-2: " in lab(machine, "status").stderr, "it is not ready")
+    machine.run("umount", "-n", found)
+    wait_until(lambda: lab(machine, "status").returncode == 0, "it is ready again")
+    assert lab(machine, "down").returncode == 0

@@ -117,6 +117,8 @@ def test_a_node_process_gets_the_variables_of_its_node_and_no_others(
 ) -> None:
     monkeypatch.setenv("ETCD_ENDPOINTS", "http://production:2379")
     harness = LabHarness(tmp_path, clock=SleepingClock(), node_command=(sys.executable, "-c", NODE_PROCESS))
+    for netns in ("node-1", "node-2"):
+        harness.statuses[harness.folder.node_files(netns).node_socket] = status()
     lab = made(harness, plan(routing, pods=0))  # without pods, there are no routes to wait for
     for node in lab.nodes:
         files = harness.folder.node_files(node.netns)
@@ -228,6 +230,16 @@ def invoke(harness: LabHarness, *argv: str) -> Result:
     return CliRunner().invoke(group, [*argv, "--dir", harness.folder.path])
 
 
+def test_a_lab_whose_pods_are_not_reached_is_kept_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """No host has the addresses here."""
+    harness = LabHarness(tmp_path, clock=SleepingClock(), node_command=(sys.executable, "-c", NODE_PROCESS))
+    lab = made(harness, plan(pods=2))
+    assert lab.is_complete
+    (warning,) = harness.progress.warnings
+    assert warning.endswith(f": netplugctl lab status --dir {harness.folder.path} says more")
+    assert down(harness.world(), harness.folder) == REMOVED
+
+
 @pytest.mark.parametrize(
     "options,message",
     [
@@ -259,7 +271,7 @@ def test_status_in_a_format_for_programs(harness: LabHarness) -> None:
 
 
 def test_connectivity_from_each_pod(harness: LabHarness) -> None:
-    """Nobody has the addresses here, so nothing is waited for and everything fails."""
+    """No host has the addresses here, so nothing is waited for and everything fails."""
     made(harness, plan(Routing.NONE, pods=2))
     group = make_connectivity_group(lambda _context: harness.world())
     shown = CliRunner().invoke(group, ["test", "--dir", harness.folder.path], standalone_mode=False)

@@ -65,14 +65,16 @@ def test_what_explains_most_comes_first_and_not_every_path_is_said() -> None:
     said = problem_lines(planned(Routing.NONE), status)
     assert said[:3] == [
         "the lab was made with --routing none: nothing carries packets of pods between its nodes",
-        "pod of another node: nothing answers over IPv4, on 12 paths",
         "node-2: it starts",
+        "pod of another node: nothing answers over IPv4, on 12 paths",
     ]
     assert said[3] == "pod-0 to pod-2 over IPv4 (10.0.0.2): no answer"
     assert said[-1] == "and 2 more paths do not work: -o json has all of them"
     assert len(said) == 14
-    assert problem_lines(planned(Routing.VXLAN), status)[0].startswith("pod of another node")
-    assert problem_lines(planned(Routing.NONE), LabStatus(missing=(), processes=status.processes)) == []
+    assert problem_lines(planned(Routing.VXLAN), status)[1].startswith("pod of another node")
+    assert problem_lines(planned(Routing.NONE), LabStatus(missing=(), processes=status.processes)) == [
+        "node-2: it starts"
+    ]
 
 
 def test_a_pod_that_got_nothing_has_none() -> None:
@@ -83,11 +85,14 @@ def test_a_pod_that_got_nothing_has_none() -> None:
 
 
 def test_of_several_nodes_each_is_shown_and_pods_say_theirs() -> None:
-    lab, status = planned(Routing.VXLAN), LabStatus(missing=(), processes=(("node-1", "ready"),))
+    lab, status = (
+        planned(Routing.VXLAN),
+        LabStatus(missing=(), processes=(("node-1", "ready"), ("node-2", "it starts"))),
+    )
     assert [line.split() for line in node_lines(lab, FOLDER, status)] == [
         ["NODE", "NAME", "ADDRESSES", "NODE", "PROCESS", "NAMESPACE"],
         ["node-1", "lab-node-1", "10.98.1.1,", "fd98:6e70:6c67:1::1", "ready", "/f/netns/node-1"],
-        ["node-2", "lab-node-2", "10.98.1.2,", "fd98:6e70:6c67:1::2", "none", "/f/netns/node-2"],
+        ["node-2", "lab-node-2", "10.98.1.2,", "fd98:6e70:6c67:1::2", "not", "ready", "/f/netns/node-2"],
     ]
     assert [line.split() for line in pod_lines(lab, FOLDER)] == [
         ["POD", "NODE", "ADDRESSES", "HOST", "INTERFACE", "NAMESPACE"],
