@@ -31,13 +31,14 @@ from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affi
 from netplug_core.records import Create, Delete, Get, Key, Query, Revision, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.resources.kinds import key_of
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NodeSpec, OrchestratorReference, node_key
 from netplug_core.resources.profile import profile_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.faults import LostReply
-from tests.harness.resources import ENDPOINT, NODE, PROFILE, ResourceHarness, make_pool
+from tests.harness.resources import ENDPOINT, NODE, POLICY_KINDS, PROFILE, ResourceHarness, make_pool
 from tests.harness.stores import StoreOfOldDefinitions, StoreWrapper
 
 PREFIX = Prefix.parse("10.0.0.0/26")
@@ -101,6 +102,7 @@ def fill(harness: ResourceHarness) -> None:
     harness.put(
         Create(node_key(NODE.metadata.name), NODE),
         Create(profile_key(PROFILE.metadata.name), PROFILE),
+        *(Create(key_of(each), each) for each in POLICY_KINDS),
         Create(affinity_key("host:a", PREFIX), Affinity(state=AffinityState.CONFIRMED)),
         Create(handle_key("n.a"), Handle(blocks=((PREFIX, 1),))),
         *(Create(each.key, each) for each in (block, *large)),
@@ -139,7 +141,8 @@ def test_an_export_has_every_record_but_what_every_cluster_has(scene: Scene) -> 
     assert {record.key: record.value for record in scene.export.records} == values(scene.source)
     assert scene.export.header.cluster == information(scene.source)
     assert count_kinds(scene.export.records) == (
-        "1 IPPool, 1 Node, 1 Profile, 1 BlockAffinity, 1 IPAMHandle, 3 IPAMBlock, 1 WorkloadEndpoint"
+        "1 IPPool, 1 Node, 1 Profile, 1 NetworkPolicy, 1 GlobalNetworkPolicy, 1 NetworkSet, 1 GlobalNetworkSet, "
+        "1 BlockAffinity, 1 IPAMHandle, 3 IPAMBlock, 1 WorkloadEndpoint"
     )
     assert count_kinds(()) == "no records"
 
