@@ -29,10 +29,12 @@ from netplug_core.lint.resources import (
     read_resource,
 )
 from netplug_core.lint.rules import Finding, Rule
+from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, key_of
 from netplug_core.resources.node import Node
+from netplug_core.resources.profile import Profile
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["STORED", "LintResult", "check", "unreadable"]
@@ -40,7 +42,7 @@ __all__ = ["STORED", "LintResult", "check", "unreadable"]
 STORED = "datastore"
 """The source of what is stored."""
 
-R = TypeVar("R", IPPool, IPReservation, Node)
+R = TypeVar("R", IPPool, IPReservation, Node, Profile, HostEndpoint)
 
 
 @frozen(kw_only=True)
@@ -105,6 +107,8 @@ def _read_cluster(read: _Documents, stored: Sequence[Resource]) -> Cluster:
         installed=tuple(_pools_of(checked, pools)),
         reservations=_of_type(resources, IPReservation),
         nodes=_of_type(resources, Node),
+        profiles=_of_type(resources, Profile),
+        host_endpoints=_of_type(resources, HostEndpoint),
         namespaces=namespaces,
         configurations=tuple(configurations),
         workloads=tuple(_read_workloads(read, prefix)),
@@ -126,7 +130,8 @@ def _read_resources(read: _Documents, stored: Sequence[Resource]) -> tuple[Sourc
         found[key] = Sourced(resource, document.source)
     for resource in stored:
         if str(key_of(resource)) not in found:
-            read.found.extend(check_resource(resource, STORED))
+            if not isinstance(resource, Profile):  # most of them were not written by people
+                read.found.extend(check_resource(resource, STORED))
             found[str(key_of(resource))] = Sourced(resource, STORED)
     return tuple(found.values())
 

@@ -45,9 +45,16 @@ from netplug_core.netconf.annotations import (
 from netplug_core.netconf.model import BLOCK_IPAM, NetConf
 from netplug_core.netconf.precedence import require_allowed
 from netplug_core.records import Record, Revision
+from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.node import Node
+from netplug_core.resources.profile import (
+    DEFAULT_ALLOW_PROFILE,
+    NAMESPACE_PROFILE_PREFIX,
+    SERVICE_ACCOUNT_PROFILE_PREFIX,
+    Profile,
+)
 from netplug_core.resources.validation import InvalidResource, validate_pool_overlaps, validate_pool_update
 from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import SelectorError, parse
@@ -68,6 +75,8 @@ class Cluster:
     installed: tuple[Sourced[IPPool], ...] = ()
     reservations: tuple[Sourced[IPReservation], ...] = ()
     nodes: tuple[Sourced[Node], ...] = ()
+    profiles: tuple[Sourced[Profile], ...] = ()
+    host_endpoints: tuple[Sourced[HostEndpoint], ...] = ()
     namespaces: tuple[KubernetesObject, ...] = ()
     configurations: tuple[Configuration, ...] = ()
     workloads: tuple[AnnotatedObject, ...] = ()
@@ -94,6 +103,8 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
     yield from _overlaps(cluster)
     yield from _shared_addresses(cluster)
     yield from _refused_annotations(cluster)
+    if cluster.profiles:
+        yield from _unknown_profiles(cluster)
     if cluster.all_pools:
         yield from _reservations(cluster)
         yield from _unknown_pools(cluster)
@@ -152,6 +163,22 @@ def _reservations(cluster: Cluster) -> Iterator[Finding]:
         if reserved_set.covers(pool.value.spec.prefix):
             accepted = "at least one address that is not reserved is expected"
             yield _pool_finding(Rule.POOL_RESERVED, pool, "cidr", pool.value.spec.prefix, accepted)
+
+
+def _unknown_profiles(cluster: Cluster) -> Iterator[Finding]:
+    """Host endpoints whose profiles nobody has made. Those of namespaces and accounts are the orchestrator's."""
+    names = {DEFAULT_ALLOW_PROFILE.key.name, *(one.value.metadata.name for one in cluster.profiles)}
+    for one in cluster.host_endpoints:
+        for number, name in enumerate(one.value.spec.profiles):
+            if name not in names and not name.startswith((NAMESPACE_PROFILE_PREFIX, SERVICE_ACCOUNT_PROFILE_PREFIX)):
+                yield Finding(
+                    rule=Rule.PROFILE_UNKNOWN,
+                    source=one.source,
+                    subject=f"HostEndpoint({one.value.metadata.name})",
+                    field=f"spec.profiles[{number}]",
+                    value=name,
+                    accepted=f"the name of a profile is expected: {', '.join(sorted(names))}",
+                )
 
 
 def _pools_without_nodes(cluster: Cluster) -> Iterator[Finding]:

@@ -118,6 +118,9 @@ class Rule(enum.Enum):
     IPAM_CONFIGURATION = (217, "ipam-configuration", _E, "settings of the IPAMConfiguration do not fit each other",
         "change one of them")
     RESOURCE_VALUE = (218, "resource-value", _E, "a value of another resource is not accepted", "change the value")
+    PROFILE_UNKNOWN = (219, "profile-unknown", _W,
+        "a host endpoint names a profile that there is not, which denies everything that no policy decides",
+        "create the profile, or name it as it is called")
 
     ANNOTATION_UNKNOWN = (301, "annotation-unknown", _E,
         "a pod has an annotation of netplug that does not exist; its ADD fails",

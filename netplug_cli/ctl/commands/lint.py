@@ -185,7 +185,7 @@ def _plan(file: str, repairs: Sequence[tuple[Document, str, Repair]]) -> FileRep
 
 _FOUND = 3
 _SUFFIXES = (*MANIFEST_SUFFIXES, *NETWORK_SUFFIXES)
-_STORED_KINDS = ("IPPool", "IPReservation", "IPAMConfiguration", "Node")
+_STORED_KINDS = ("IPPool", "IPReservation", "IPAMConfiguration", "Node", "Profile", "HostEndpoint")
 
 
 class _LintOptions(TypedDict):
