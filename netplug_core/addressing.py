@@ -119,9 +119,14 @@ class Address:
         return self.value
 
     def __str__(self) -> str:
-        if self.family is Family.IPV4:
-            return ".".join(map(str, self.value.to_bytes(4, "big")))
-        return str(IPv6Address(self.value))
+        return _text_of(self.family, self.value)
+
+
+def _text_of(family: Family, value: int) -> str:
+    """The text of an address, of which none has to be made: there are many of sets of the packet filter."""
+    if family is Family.IPV4:
+        return f"{value >> 24}.{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
+    return str(IPv6Address(value))
 
 
 @frozen(order=True)
@@ -248,7 +253,7 @@ class Prefix:
         return True
 
     def __str__(self) -> str:
-        return f"{self.first}/{self.length}"
+        return f"{_text_of(self.family, self.base)}/{self.length}"
 
 
 @frozen(order=True)

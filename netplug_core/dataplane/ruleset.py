@@ -635,8 +635,23 @@ def _declaration(named: NamedSet) -> Command:
 def _elements(named: NamedSet) -> Command:
     return {
         "name": named.name,
-        "elem": [_element(each) for each in named.elements],
-    }  # in any order, as the kernel sorts
+        "elem": [_element(each) for each in _ordered(named)],
+    }
+
+
+def _ordered(named: NamedSet) -> Iterable[Element]:
+    """The elements of a set. libnftables takes sorted ones of an interval set in two thirds of the time."""
+    return sorted(named.elements, key=_start) if named.is_interval else named.elements
+
+
+def _start(element: Element) -> int:
+    match element.key[0]:
+        case Prefix(base=base):
+            return base
+        case PortRange(first=first):
+            return first
+        case _:
+            return 0
 
 
 def _element(element: Element) -> object:
@@ -654,7 +669,7 @@ def _element(element: Element) -> object:
 def _part(part: Part) -> object:
     match part:
         case Prefix():
-            return str(part.first) if part.size == 1 else _prefix(part)
+            return str(part.first) if part.length == part.family.width else _prefix(part)
         case PortRange(first=first, last=last):
             return first if first == last else {"range": [first, last]}
         case int():
@@ -664,7 +679,8 @@ def _part(part: Part) -> object:
 
 
 def _prefix(prefix: Prefix) -> Command:
-    return {"prefix": {"addr": str(prefix.first), "len": prefix.length}}
+    address, _, _length = str(prefix).partition("/")  # makes no Address, of thousands
+    return {"prefix": {"addr": address, "len": prefix.length}}
 
 
 def _chain(chain: Chain) -> Command:

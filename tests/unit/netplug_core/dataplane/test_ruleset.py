@@ -193,6 +193,19 @@ def test_elements_are_deleted_before_others_are_added() -> None:
     ]
 
 
+def test_intervals_are_in_their_order() -> None:
+    numbers = frozenset(Element((part,)) for part in (PortRange(443, 445), PortRange(80, 80), 22))
+    prefixes = frozenset(Element((Prefix.parse(text),)) for text in ("10.1.0.0/16", "9.0.0.0/8", "10.0.0.1/32"))
+    ports = NamedSet(name="p", types=(ElementType.PORT,), is_interval=True, elements=numbers)
+    pools = NamedSet(name="q", types=(IPV4,), is_interval=True, elements=prefixes)
+    *_, of_ports, of_pools = render_change(ReplaceTable(PacketTable(name="t", sets=(ports, pools))))
+    found = [one["add"]["set"]["elem"] for one in (of_ports, of_pools)]  # type: ignore[index]
+    assert found == [
+        [22, 80, {"range": [443, 445]}],
+        [{"prefix": {"addr": "9.0.0.0", "len": 8}}, "10.0.0.1", {"prefix": {"addr": "10.1.0.0", "len": 16}}],
+    ]
+
+
 def test_a_table_is_deleted() -> None:
     assert list(render_change(DeleteTable("t"))) == [MADE[1]]
 
