@@ -1,6 +1,6 @@
 """Threads of controllers: passes, wake-ups, failures and the end."""
 
-from threading import Event, Semaphore
+from threading import Event, Semaphore, active_count
 
 import pytest
 from attrs import define, evolve, field
@@ -181,6 +181,60 @@ def test_one_that_hangs_delays_no_other_one_and_is_not_waited_for(monkeypatch: p
     hanging.gate.set()
     wait_until(lambda: runtime.healths[0].busy_s is None, "it ends by itself")
     assert hanging.done == ["a"], "no other action is begun"
+
+
+def test_as_many_as_hang_delay_no_other_one() -> None:
+    hanging = [Scene(name=f"hanging {number}") for number in range(10)]
+    for each in hanging:
+        each.gate.clear()
+    other = Scene(name="other", look_again_s=0.001)
+    runtime = runtime_of(*hanging, other)
+    with runtime.running(stop_s=EMERGENCY_STOP_S):
+        for each in hanging:
+            each.await_passes()
+        other.await_passes(3)
+        for each in hanging:
+            each.gate.set()
+    assert runtime.has_ended
+
+
+def test_short_passes_share_few_threads() -> None:
+    scenes = [Scene(name=str(number)) for number in range(200)]
+    runtime = runtime_of(*scenes)
+    before = active_count()
+    with runtime.running():
+        for each in scenes:
+            each.await_passes()
+        assert active_count() - before < len(scenes) / 2
+        runtime.wake(KERNEL)
+        for each in scenes:
+            each.await_passes()
+
+
+def test_a_wake_up_that_is_not_gathered_is_not_kept_waiting_by_a_later_look() -> None:
+    late = Scene(name="late", look_again_s=EMERGENCY_STOP_S)
+    soon = evolve(late, name="soon", passes=Semaphore(0), gate=late.gate)
+    controller = evolve(soon.controller(), timing=evolve(SOON, gather_s=0.0))
+    runtime = Runtime((late.controller(), controller), clock=RealClock(), log=Lines())
+    with runtime.running():
+        for _ in range(3):
+            soon.await_passes()
+            runtime.wake(FRUIT)
+        soon.await_passes()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_by_a_mistake_is_a_fault_and_the_others_go_on() -> None:
+    broken, other = Scene(name="broken"), Scene(name="other", look_again_s=0.001)
+
+    def note(name: str, _is_failed: object, _seconds: float) -> None:
+        if name == "broken":
+            raise ZeroDivisionError(name)
+
+    runtime = Runtime((broken.controller(), other.controller()), clock=RealClock(), log=Lines(), note_pass=note)
+    with runtime.running():
+        wait_until(lambda: not runtime.are_alive, "the thread has ended")
+        other.await_passes(3)
 
 
 def test_a_runtime_that_was_not_started_can_be_stopped() -> None:
