@@ -469,7 +469,7 @@ class _Scope:
                     yield from self._matches(match, *pair, logs=False)
 
     def _peer_end(self, place: str, peer: PeerEntry) -> _End | None:
-        """A peer; None if it cannot be read, so that it allows nobody."""
+        """A peer; None if it cannot be read, so that it allows no traffic."""
         if not peer.is_readable:
             return None  # what cannot be read of it is named with the policy
         if peer.ip_block is not None:
