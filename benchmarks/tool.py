@@ -38,7 +38,7 @@ _LIBRARIES = {
     "sqlite": "attrs, cattrs, pluggy, json, click, sqlite3",
     "etcdv3": "attrs, cattrs, pluggy, json, click, grpc, google.protobuf.message",
 }
-_HELP_GOAL, _GET_GOAL = 1.3, 1.4
+_HELP_GOAL, _GET_GOAL, _AT_ONCE_GOAL = 1.3, 1.4, 1.5
 _POOL = Prefix.parse("10.0.0.0/12")
 _BLOCKS, _BLOCK_SIZE = 3_906, 64
 _BATCH = 100
@@ -101,6 +101,10 @@ def _measure_short(environ: dict[str, str], count: int) -> None:
     ):
         print(f"{title:32} {each_ms:7.1f} {each_ms / click_ms:5.2f}")
     print()
+    tab = environ | {"_NETPLUGCTL_COMPLETE": "bash_complete", "COMP_WORDS": "netplugctl get ip", "COMP_CWORD": "2"}
+    for title, argv, asked in (("version --client", ("version", "--client"), environ), ("one TAB after get", (), tab)):
+        each_ms = _cpu_ms((*_TOOL, *argv), asked, count)
+        print(f"{title}: {each_ms:.1f} ms, {each_ms / top_ms:.2f} times --help (goal {_AT_ONCE_GOAL})")
     _measure_get("sqlite", environ, count)
 
 

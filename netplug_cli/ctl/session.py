@@ -17,12 +17,9 @@ from netplug_cli.ctl.global_options import OPTIONS_META_KEY
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.dry_run import DryRunDatastore
 from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
-from netplug_core.flows.resources.cluster import refuse_older_client
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.read import with_similar_name
 from netplug_core.records import Get, List, Query, RequireUnchanged, Write
 from netplug_core.settings.apiconfig import (
     datastore_settings_from_environment,
@@ -231,6 +228,8 @@ class Session:
             VersionMismatch: the cluster runs a newer release than this tool, and the version check is enforced.
             Unavailable: the store does not answer.
         """
+        from netplug_core.flows.resources.cluster import refuse_older_client
+
         with self.open_datastore_of_any_release() as store:
             if self.options.version_check is VersionCheck.ENFORCED:
                 refuse_older_client(store, __version__, deadline=self.deadline())
@@ -245,7 +244,7 @@ class Session:
         try:
             with self.open_backend(evolve(settings, sqlite_missing_file=self.missing_file)) as store:
                 traced = self._traced(store)
-                used = DryRunDatastore(traced) if self.is_dry_run else traced
+                used = _dry_run(traced) if self.is_dry_run else traced
                 try:
                     yield used
                 except ResourceMissing as error:
@@ -266,6 +265,8 @@ class Session:
     def explain(self, store: Datastore, error: NetplugError) -> NetplugError:
         """The error, of a missing resource with the name of a similar one."""
         if isinstance(error, ResourceMissing):
+            from netplug_core.flows.resources.read import with_similar_name
+
             return with_similar_name(store, error, deadline=self.deadline())
         return error
 
@@ -299,6 +300,12 @@ class Session:
             return store
         print_error(f"datastore {store.description.name}: {store.description.location}")
         return TracedDatastore(store, self.clock) if tracing is TraceLevel.CALLS else store
+
+
+def _dry_run(store: Datastore) -> Datastore:
+    from netplug_core.datastore.dry_run import DryRunDatastore
+
+    return DryRunDatastore(store)
 
 
 def _not_configured() -> str:

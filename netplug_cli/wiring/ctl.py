@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from netplug_cli.ctl.session import Session
@@ -23,21 +23,42 @@ if TYPE_CHECKING:
     from netplug_core.installation.cluster import Cluster
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["main", "make_session"]
+__all__ = ["main", "make_session", "run_command"]
 
 _PACKAGES = ("click", "rich", "yaml")
+_NO_COMMAND = ("-h", "--help", "--version")  # these load no value class, so they need none of their methods
 _COLLECT_AFTER = 100_000  # new objects; Python's 700 make garbage collection 40 % of a check of 250,000 addresses
 
 
 def main() -> None:
-    """Run ``netplugctl``, or print in one line which extra brings the missing packages."""
+    """Run ``netplugctl`` and end this process with its exit status."""
+    status = run_command(sys.argv[1:])
+    from netplug_cli.ctl.main import end_process
+
+    end_process(status)
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit status.
+
+    Raises:
+        SystemExit: packages are missing; its text says in one line which extra brings them.
+    """
     gc.set_threshold(_COLLECT_AFTER, 50, 100)
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         sys.exit(f"netplugctl needs netplug[cli]: not installed here: {', '.join(missing)}")
     from netplug_cli.ctl.main import run
 
-    sys.exit(run(sys.argv[1:], make_session))
+    if not argv or argv[-1] in _NO_COMMAND:
+        return run(argv, make_session)
+    from netplug_cli.cni.method_cache import keep_compiled
+
+    store_compiled = keep_compiled()
+    try:
+        return run(argv, make_session)
+    finally:
+        store_compiled()
 
 
 def make_session() -> Session:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.formatting import parse_duration, print_error
 from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.flows.resources.cluster import cluster_type_on, find_cluster_information
+
+if TYPE_CHECKING:
+    from netplug_cli.ctl.session import Session
 
 __all__ = ["version"]
 
@@ -36,12 +38,12 @@ def version(context: click.Context, *, is_client_only: bool, interval_s: int | N
     if interval_s is not None and output != _TEXT:
         raise click.UsageError("--poll prints text only; leave out -o.")
     if output != _TEXT:
-        _print_versions(None if is_client_only else _ask(session_of(context)), output)
+        _print_versions(None if is_client_only else _ask(_session(context)), output)
         return 0
     click.echo(_CLIENT)
     if is_client_only:
         return 0
-    session = session_of(context)
+    session = _session(context)
     if interval_s is None:
         click.echo(_lines(_ask(session)))
         return 0
@@ -49,6 +51,13 @@ def version(context: click.Context, *, is_client_only: bool, interval_s: int | N
     with suppress(KeyboardInterrupt):
         _poll(session, interval_s)
     return 0
+
+
+def _session(context: click.Context) -> Session:
+    """The session, whose module imports every kind: with ``--client`` that takes longer than all else."""
+    from netplug_cli.ctl.session import session_of
+
+    return session_of(context)
 
 
 @frozen
@@ -80,6 +89,8 @@ def _ask(session: Session) -> _Cluster:
 
     A cluster of which no component has recorded a type is shown with that of its datastore.
     """
+    from netplug_core.flows.resources.cluster import cluster_type_on, find_cluster_information
+
     with session.open_datastore_of_any_release() as store:
         cluster = find_cluster_information(store, deadline=session.deadline())
         kind = cluster_type_on(store, cluster.cluster_type) or store.description.name

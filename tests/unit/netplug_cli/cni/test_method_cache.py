@@ -125,3 +125,32 @@ def test_only_the_very_text_is_found() -> None:
     assert methods.find(text.format("456"), "of a class") == code
     assert methods.find(text.format("456"), "of another") is None
     assert methods.find(text.format("456") + " ", "of a class") is None
+
+
+TOOL = "import sys; sys.argv[1:] = ['api-resources', '-o', 'csv']; from netplug_cli.wiring.ctl import main; main()"
+
+
+def test_the_tool_keeps_what_it_had_to_compile(tmp_path: Path) -> None:
+    """As Python keeps bytecode: the second run compiles nothing, and changes no file."""
+    first = run(tmp_path, TOOL)
+    (kept,) = tmp_path.rglob("netplugctl.*.methods")
+    stored, written = marshal.loads(kept.read_bytes())[1], kept.stat().st_mtime_ns  # noqa: S302  of this test
+    assert len(stored) > 100
+    second = run(tmp_path, TOOL)
+    assert (first.returncode, first.stderr, first.stdout) == (second.returncode, second.stderr, second.stdout)
+    assert first.stdout.startswith("name,shortNames,apiVersion,namespaced,kind\n")
+    assert kept.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", marshal.dumps((b"other", {}))])
+def test_the_tool_replaces_a_damaged_file(tmp_path: Path, content: bytes) -> None:
+    run(tmp_path, TOOL)
+    (kept,) = tmp_path.rglob("netplugctl.*.methods")
+    kept.write_bytes(content)
+    assert run(tmp_path, TOOL).returncode == 0
+    assert len(marshal.loads(kept.read_bytes())[1]) > 100  # noqa: S302  of this test
+
+
+def test_the_tool_writes_nothing_where_python_may_not(tmp_path: Path) -> None:
+    assert run(tmp_path, TOOL, PYTHONDONTWRITEBYTECODE="1").returncode == 0
+    assert list(tmp_path.rglob("*.methods")) == []

@@ -16,9 +16,10 @@ from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from tests.harness.ctl import ToolHarness
+from tests.harness.waiting import EMERGENCY_STOP_S
 
 ROOT_MODULE = "netplug_cli.wiring.ctl"
-ENDED = "try:\n    main()\nexcept SystemExit:\n    pass"
+ENDED = "run_command(sys.argv[1:])"
 ROOT = Path(__file__).parents[4]
 HEAVY = {"pyroute2", "kubernetes", "grpc", "etcd3", "yaml", "rich", "sqlite3", "cattrs", "asyncio", "requests"}
 
@@ -31,7 +32,9 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_help_lists_every_command_and_loads_none() -> None:
-    modules = loaded_by("import sys; sys.argv[1:] = ['--help']\nfrom netplug_cli.wiring.ctl import main\n" + ENDED)
+    modules = loaded_by(
+        "import sys; sys.argv[1:] = ['--help']\nfrom netplug_cli.wiring.ctl import run_command\n" + ENDED
+    )
     assert not modules & (HEAVY | {"attr", "attrs"})
     assert not {name for name in modules if name.startswith("netplug_core")}
     assert {name for name in modules if name.startswith("netplug_cli")} == {
@@ -47,7 +50,9 @@ def test_help_lists_every_command_and_loads_none() -> None:
 
 @pytest.mark.parametrize("words", [["get"], ["ipam"], ["ipam", "check"], ["datastore", "migrate", "lock"]])
 def test_the_help_of_a_command_loads_no_command(words: list[str]) -> None:
-    modules = loaded_by(f"import sys; sys.argv[1:] = {[*words, '--help']}\nfrom {ROOT_MODULE} import main\n{ENDED}")
+    modules = loaded_by(
+        f"import sys; sys.argv[1:] = {[*words, '--help']}\nfrom {ROOT_MODULE} import run_command\n{ENDED}"
+    )
     assert not modules & (HEAVY | {"attr", "attrs"})
     assert not {name for name in modules if name.startswith(("netplug_core", "netplug_cli.ctl.commands"))}
 
@@ -76,7 +81,7 @@ def test_the_help_of_no_command(harness: ToolHarness, words: list[str]) -> None:
 
 def test_the_version_of_the_tool_loads_no_backend() -> None:
     modules = loaded_by(
-        "import sys; sys.argv[1:] = ['version', '--client']\nfrom netplug_cli.wiring.ctl import main\n" + ENDED
+        "import sys; sys.argv[1:] = ['version', '--client']\nfrom netplug_cli.wiring.ctl import run_command\n" + ENDED
     )
     assert not modules & HEAVY
     reads_files = {"netplug_backends", "netplug_backends.host", "netplug_backends.host.atomic_files"}  # no backend
@@ -230,11 +235,8 @@ def test_a_reader_who_has_seen_enough_gets_no_complaint() -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_main_exits_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["netplugctl", "bogus"])
-    with pytest.raises(SystemExit) as caught:
-        ctl.main()
-    assert caught.value.code == 2
+def test_a_command_has_an_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ctl.run_command(["bogus"]) == 2
     assert "bogus" in capsys.readouterr().err
 
 
@@ -267,3 +269,32 @@ def test_a_mistyped_kind_gets_a_suggestion(harness: ToolHarness) -> None:
     assert harness.err.endswith("; did you mean ippools?\n")
     assert harness.run_command("get", "google") == 1
     assert "did you mean" not in harness.err
+
+
+@pytest.mark.parametrize("words", [[], ["ipam"], ["datastore", "migrate"]])
+def test_a_group_without_a_command_shows_its_help(harness: ToolHarness, words: list[str]) -> None:
+    assert harness.run_command(*words) == 2
+    assert harness.err.startswith(f"Usage: {' '.join(['netplugctl', *words])} [OPTIONS] COMMAND [ARGS]...\n\n  ")
+    assert harness.out == ""
+
+
+END = """
+import atexit, sys
+from netplug_cli.ctl.main import end_process
+atexit.register(lambda: print("registered"))
+print("printed")
+print("remark", file=sys.stderr)
+end_process(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_process_ends_at_once_with_everything_printed(status: int) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", END, str(status)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=EMERGENCY_STOP_S,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (status, "printed\nregistered\n", "remark\n")

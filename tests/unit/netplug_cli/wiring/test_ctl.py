@@ -32,16 +32,11 @@ def test_a_part_of_the_extra_does_not_do(monkeypatch: pytest.MonkeyPatch) -> Non
     """Other programs bring click too; a command would find out about the rest halfway."""
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(SystemExit, match=r"^netplugctl needs netplug\[cli\]: not installed here: yaml$"):
-        ctl.main()
+        ctl.run_command([])
 
 
-def test_where_all_are_there_it_is_the_tool(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["netplugctl", "version", "--client"])
-    with pytest.raises(SystemExit) as ended:
-        ctl.main()
-    assert ended.value.code == 0
+def test_where_all_are_there_it_is_the_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ctl.run_command(["version", "--client"]) == 0
     assert capsys.readouterr().out.startswith("Client Version: v")
 
 
