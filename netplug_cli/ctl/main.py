@@ -101,6 +101,7 @@ _COMMANDS = {
     "lint": ("netplug_cli.ctl.commands.lint", "lint", "Find what is wrong in configurations and manifests."),
     "node": ("netplug_cli.ctl.commands.node", "node", "Show the node process of this machine."),
     "patch": ("netplug_cli.ctl.commands.edit", "patch", "Change parts of a resource."),
+    "policy": ("netplug_cli.ctl.commands.policy", "policy", "Say which policies apply, and what they allow."),
     "pool": ("netplug_cli.ctl.commands.pool", "pool", "Empty a pool and delete it, or replace it by another one."),
     "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
     "simulate": ("netplug_cli.ctl.commands.simulate", "simulate", "Simulate how pools serve generated nodes and pods."),

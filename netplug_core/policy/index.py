@@ -1,6 +1,6 @@
 """What a node enforces, from changes of objects: the same as ``resolve``, at the cost of what has changed.
 
-The controller of the node process applies each change of an object as it hears of it, in any order and as often as it
+The controller of the node process applies each change of an object as it comes, in any order and as often as it
 likes; then it takes what follows from all of them together. An index never looks back: what it says depends on the
 objects as they are, not on how they became so.
 """

@@ -117,7 +117,7 @@ def peer_of(value: PeerObject, node: str) -> Peer:
 
 
 def shared_address_problems(holders: Iterable[tuple[Address, Iterable[PeerId]]]) -> Iterator[PolicyProblem]:
-    """A problem for each address that several workload endpoints have: by it none can be told from the others."""
+    """A problem for each address that several workload endpoints have: policies cannot distinguish these."""
     for address, identities in holders:
         workloads = sorted("/".join(path) for kind, *path in identities if kind == _WORKLOAD)
         if len(workloads) > 1:

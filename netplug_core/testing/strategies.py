@@ -314,7 +314,7 @@ def policy_objects() -> st.SearchStrategy[PolicyObject]:
 
 @st.composite
 def policy_endpoints(draw: st.DrawFn) -> WorkloadEndpoint:
-    """An endpoint of a pod; its name tells its node, so that an endpoint may move to another interface only."""
+    """The endpoint of a pod. Names, interfaces and addresses are few, so that endpoints move and share them."""
     namespace, name = draw(st.sampled_from(_NAMESPACES)), draw(st.sampled_from(("p1", "p2", "p3")))
     account = draw(st.sampled_from(("", "web")))
     ports = st.builds(
