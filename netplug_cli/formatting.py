@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +11,8 @@ import click
 
 __all__ = [
     "DURATION_UNITS", "column_widths", "escape_cells", "escape_unprintable", "format_bool", "format_columns",
-    "format_count", "format_duration", "format_json", "format_row", "parse_duration", "print_error", "truncate",
+    "format_count", "format_duration", "format_json", "format_row", "paint", "paint_diff", "parse_duration",
+    "print_error", "truncate",
 ]  # fmt: skip
 
 
@@ -97,7 +99,24 @@ def format_json(value: object, *, indent: int | None = None, separators: tuple[s
 
 def print_error(text: str) -> None:
     """Print one line on standard error, under the name of the tool; control characters are written out."""
-    click.echo(f"netplugctl: {escape_unprintable(text)}", err=True)
+    colour = "yellow" if text.startswith(_WARNING) else "red"
+    click.echo(f"{paint('netplugctl:', colour)} {escape_unprintable(text)}", err=True)
+
+
+_WARNING = "warning:"
+_DIFF_COLOURS = (("@@", "cyan"), ("+", "green"), ("-", "red"))
+
+
+def paint(text: str, colour: str) -> str:
+    """The text in a colour; as it is with NO_COLOR or TERM=dumb. ``click.echo`` takes colours out off a terminal."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return click.style(text, fg=colour)
+
+
+def paint_diff(line: str) -> str:
+    """A line of a unified diff in the colour of what it says."""
+    return next((paint(line, colour) for mark, colour in _DIFF_COLOURS if line.startswith(mark)), line)
 
 
 # --- durations -------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from netplug_cli.ctl.editor import replace_value
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import TABLE_OUTPUT, Cell, Column, Report, print_report, text_cell
-from netplug_cli.formatting import format_columns, print_error
+from netplug_cli.formatting import format_columns, paint_diff, print_error
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.read import list_all
@@ -296,7 +296,7 @@ def _read_stored(session: Session) -> tuple[Resource, ...]:
 def _print_repairs(repairs: Sequence[FileRepair], *, is_error: bool) -> None:
     for repair in repairs:
         for line in repair.diff_lines():
-            click.echo(line, err=is_error)
+            click.echo(paint_diff(line), err=is_error)
         for problem in repair.problems:
             print_error(str(problem))
 

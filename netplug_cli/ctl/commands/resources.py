@@ -19,7 +19,7 @@ from netplug_cli.ctl.global_options import LOG_LEVELS, log_level_advice
 from netplug_cli.ctl.reports import ChangeReport, Verb, error_place
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, print_report, text_cell
-from netplug_cli.formatting import print_error
+from netplug_cli.formatting import paint_diff, print_error
 from netplug_core.addressing import Prefix, PrefixIndex
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -516,7 +516,7 @@ def _diff(session: Session, files: _Files, output: str) -> int:
                 status = max(status, _DIFFERENT)
             rows.append(_diff_row(found, manifest.source, changed))
             lines += changed
-    print_report(Report(_DIFF_COLUMNS, tuple(rows), name="changes", shown=tuple(lines)), output)
+    print_report(Report(_DIFF_COLUMNS, tuple(rows), name="changes", shown=tuple(map(paint_diff, lines))), output)
     return status
 
 

@@ -1,6 +1,10 @@
 """Values as text: tables, counts, durations, and texts that are cut."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +14,8 @@ from netplug_cli.formatting import (
     format_count,
     format_duration,
     format_json,
+    paint,
+    paint_diff,
     print_error,
     truncate,
 )
@@ -79,3 +85,50 @@ def test_json_may_be_compact() -> None:
 def test_an_error_is_a_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("no such pool")
     assert capsys.readouterr() == ("", "netplugctl: no such pool\n")
+
+
+PRINT = """
+import click
+from netplug_cli.formatting import paint_diff, print_error
+print_error("no such pool")
+print_error("warning: it overlaps")
+click.echo(paint_diff("+  disabled: true"))
+"""
+PLAIN = ["netplugctl: no such pool", "netplugctl: warning: it overlaps", "+  disabled: true"]
+
+
+def printed_on_a_terminal(**environ: str) -> list[str]:
+    """The lines that a process prints whose two outputs are a terminal."""
+    kept = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    ours, its = pty.openpty()
+    with open(ours, "rb", buffering=0) as screen:
+        subprocess.run([sys.executable, "-c", PRINT], stdout=its, stderr=its, env=kept | environ, check=True)
+        os.close(its)
+        return screen.read(4096).decode().splitlines()
+
+
+def test_errors_and_differences_have_colours_on_a_terminal() -> None:
+    assert printed_on_a_terminal(TERM="xterm") == [
+        "\x1b[31mnetplugctl:\x1b[0m no such pool",
+        "\x1b[33mnetplugctl:\x1b[0m warning: it overlaps",
+        "\x1b[32m+  disabled: true\x1b[0m",
+    ]
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}])
+def test_no_colours_where_none_are_wanted(environ: dict[str, str]) -> None:
+    assert printed_on_a_terminal(**environ) == PLAIN
+
+
+def test_off_a_terminal_there_are_none() -> None:
+    kept = {name: text for name, text in os.environ.items() if name != "NO_COLOR"}
+    ran = subprocess.run([sys.executable, "-c", PRINT], capture_output=True, text=True, check=True, env=kept)
+    assert (ran.stderr + ran.stdout).splitlines() == PLAIN
+
+
+@pytest.mark.parametrize("line, colour", [("--- a", "red"), ("+++ b", "green"), ("@@ -1 +1 @@", "cyan")])
+def test_the_lines_of_a_difference(line: str, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert paint_diff(line) == paint(line, colour) != line
+    assert paint_diff(" spec:") == " spec:"
