@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-__all__ = ["DeadlineSocket", "connect_to", "start_tls"]
+__all__ = ["DeadlineSocket", "ResolvedAddress", "connect_to", "resolve", "start_tls"]
 
-_ResolvedAddress: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as `getaddrinfo` returns it
+ResolvedAddress: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as `getaddrinfo` returns it
 
 _CHUNK = 65536
 _MIN_TIMEOUT_S = 0.001
@@ -102,7 +102,7 @@ def connect_to(host: str, port: int, deadline: Deadline) -> socket.socket:
     Raises:
         OSError: it cannot be reached.
     """
-    return _connect_to_any(_resolve(host, port, deadline), deadline)
+    return _connect_to_any(resolve(host, port, deadline), deadline)
 
 
 def start_tls(plain: socket.socket, context: ssl.SSLContext, name: str, deadline: Deadline) -> ssl.SSLSocket:
@@ -115,22 +115,33 @@ def start_tls(plain: socket.socket, context: ssl.SSLContext, name: str, deadline
     return context.wrap_socket(plain, server_hostname=name)
 
 
-def _resolve(host: str, port: int, deadline: Deadline) -> Sequence[_ResolvedAddress]:
-    """The addresses of a host. The system's resolver has no timeout, so a thread calls it and may be abandoned."""
-    answer: list[Sequence[_ResolvedAddress] | OSError] = []
+def resolve(
+    host: str,
+    port: int,
+    deadline: Deadline,
+    *,
+    family: int = socket.AF_UNSPEC,
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+) -> Sequence[ResolvedAddress]:
+    """The addresses of a host. The system's resolver has no timeout, so a thread calls it and may be abandoned.
 
-    def resolve() -> None:
+    Raises:
+        OSError: it has none, or no name server answered by the deadline.
+    """
+    answer: list[Sequence[ResolvedAddress] | OSError] = []
+
+    def look_up() -> None:
         try:
-            answer.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            answer.append(socket.getaddrinfo(host, port, family=family, type=kind))
         except OSError as error:
             answer.append(error)
         except UnicodeError as error:
             answer.append(OSError(f"no host can have the name {host!r}: {error}"))
 
     if _is_address(host):
-        resolve()
+        look_up()
     else:
-        thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
+        thread = Thread(target=look_up, name=f"resolve {host}", daemon=True)
         thread.start()
         thread.join(deadline.remaining_s)
     found = answer[0] if answer else TimeoutError("no name server answered by the deadline")
@@ -143,7 +154,7 @@ def _is_address(host: str) -> bool:
     return ":" in host or host.rpartition(".")[2].isdigit()
 
 
-def _connect_to_any(addresses: Sequence[_ResolvedAddress], deadline: Deadline) -> socket.socket:
+def _connect_to_any(addresses: Sequence[ResolvedAddress], deadline: Deadline) -> socket.socket:
     """A connection to the first address that accepts one; each attempt gets its share of the remaining time."""
     problem: OSError = TimeoutError("the deadline passed")
     for position, (family, kind, protocol, _, address) in enumerate(addresses):

@@ -8,14 +8,14 @@ some seconds. The members come from a list of endpoints here, or from DNS (``dis
 from __future__ import annotations
 
 import random
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 from attrs import frozen
 
+from netplug_backends.connections import resolve
 from netplug_backends.etcdv3.operations import (
     CallFailed,
     CallFailure,
@@ -34,37 +34,8 @@ from netplug_core.settings.endpoints import EtcdEndpoint
 
 __all__ = [
     "ClientClosed", "EtcdClient", "FutureRevision", "MemberSource", "NoSpaceLeft", "RandomBelow",
-    "RevisionUnavailable", "StaticMembers", "require_resolvable",
+    "RevisionUnavailable", "StaticMembers",
 ]  # fmt: skip
-
-
-# --- resolver --------------------------------------------------------------------------------------------------------
-
-
-def require_resolvable(host: str, port: int, deadline: Deadline) -> None:
-    """Return if the host has an address. The system's resolver has no timeout, so a thread may be abandoned.
-
-    Raises:
-        OSError: it has none, or no name server answered by the deadline.
-    """
-    answer: list[OSError | None] = []
-
-    def resolve() -> None:
-        try:
-            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            answer.append(error)
-        except UnicodeError as error:  # a label of the name is too long
-            answer.append(OSError(str(error)))
-        else:
-            answer.append(None)
-
-    thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
-    thread.start()
-    thread.join(deadline.remaining_s)
-    problem = answer[0] if answer else TimeoutError("no name server answered by the deadline")
-    if problem is not None:
-        raise problem
 
 
 # --- client ----------------------------------------------------------------------------------------------------------
@@ -341,7 +312,7 @@ class EtcdClient:
         if not endpoint.has_name or endpoint in self._resolved:
             return
         try:
-            require_resolvable(endpoint.host, endpoint.port, share)
+            resolve(endpoint.host, endpoint.port, share)
         except OSError as error:
             text = f"no address of {endpoint.host} is known: {error.strerror or error}"
             raise CallFailed(CallFailure.UNREACHABLE, text) from error

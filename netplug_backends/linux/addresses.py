@@ -9,11 +9,9 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from threading import Thread
 from typing import Final
 
-from attrs import define, field
-
+from netplug_backends.connections import resolve
 from netplug_backends.linux.netlink import (
     MAIN_TABLE,
     KernelRoute,
@@ -182,38 +180,11 @@ def _resolve(target: str, family: Family, deadline: Deadline) -> tuple[str, int]
     try:
         address = Address.parse(target)
     except ValueError:
-        return _Resolution(target, family).wait(deadline), _PORT
+        (*_, found), *_others = resolve(target, _PORT, deadline, family=_AF[family], kind=socket.SOCK_DGRAM)
+        return str(found[0]), _PORT
     if address.family is not family:
         raise OSError(errno.EAFNOSUPPORT, f"{target} is an address of {address.family}")
     return target, _PORT
-
-
-@define(eq=False)
-class _Resolution:
-    """A name that is looked up. The system's resolver has no timeout, so a thread calls it and may be abandoned."""
-
-    name: str
-    family: Family
-    answer: list[str | OSError] = field(factory=list, init=False)
-
-    def wait(self, deadline: Deadline) -> str:
-        """The address; an OSError if there is none by the deadline."""
-        thread = Thread(target=self._resolve, name=f"resolve {self.name}", daemon=True)
-        thread.start()
-        thread.join(deadline.remaining_s)
-        found = self.answer[0] if self.answer else TimeoutError(f"no name server answered within {NAME_S:g} s")
-        if isinstance(found, OSError):
-            raise found
-        return found
-
-    def _resolve(self) -> None:
-        try:
-            found = socket.getaddrinfo(self.name, _PORT, family=_AF[self.family], type=socket.SOCK_DGRAM)
-            self.answer.append(str(found[0][4][0]))
-        except OSError as error:
-            self.answer.append(error)
-        except UnicodeError as error:
-            self.answer.append(OSError(f"no host can have the name {self.name!r}: {error}"))
 
 
 # --- routes -----------------------------------------------------------------------------------------------------------
