@@ -115,7 +115,7 @@ def _process_state(world: LabWorld, folder: LabFolder, node: LabNode, ended: Seq
         return str(error)
     network = status.network
     problems = (*status.problems, *((network.obstacle, *network.problems) if network is not None else ()))
-    return "; ".join(filter(None, problems)) or _READY
+    return "; ".join(dict.fromkeys(filter(None, problems))) or _READY
 
 
 # --- report ----------------------------------------------------------------------------------------------------------

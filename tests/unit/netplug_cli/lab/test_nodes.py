@@ -181,7 +181,7 @@ def test_the_state_of_each_node_process_is_what_it_says_itself(harness: LabHarne
     lab = new_lab(plan(nodes=5, pods=1), uid="u")
     sockets = [harness.folder.node_files(node.netns).node_socket for node in lab.nodes]
     harness.statuses[sockets[0]] = status()
-    harness.statuses[sockets[1]] = status(("it starts",))
+    harness.statuses[sockets[1]] = status(("it starts",), NetworkStatus(obstacle="it starts"))
     harness.statuses[sockets[2]] = status(network=NetworkStatus(obstacle="no routes yet", problems=("no way to x",)))
     for name, number in (("netplug-node-5", 2**22 + 1),):  # more than any process has
         Path(harness.folder.processes_dir).mkdir(parents=True)
