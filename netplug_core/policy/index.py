@@ -46,11 +46,19 @@ from netplug_core.policy.resolve import (
     used_profile,
     workload_value,
 )
-from netplug_core.policy.sets import PeerId, PeerObject, SetIndex, peer_id, peer_of, shared_address_problems
+from netplug_core.policy.sets import (
+    PeerId,
+    PeerObject,
+    SetIndex,
+    network_set_problems,
+    peer_id,
+    peer_of,
+    shared_address_problems,
+)
 from netplug_core.records import Key, Kind
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.networkpolicy import GLOBAL_NETWORK_POLICY, NETWORK_POLICY
-from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET
+from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET, SetOfNetworks
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
@@ -128,6 +136,7 @@ class PolicyIndex:
     _workloads: dict[PeerId, WorkloadEndpoint] = field(factory=dict, init=False)  # of this node, as those below
     _workloads_by_interface: dict[str, dict[PeerId, None]] = field(factory=dict, init=False)
     _hosts: dict[PeerId, HostEndpoint] = field(factory=dict, init=False)
+    _set_problems: dict[PeerId, tuple[PolicyProblem, ...]] = field(factory=dict, init=False)  # of all network sets
     _attached: dict[str, str] = field(factory=dict, init=False)
     _interfaces: Interfaces = field(default=(), init=False)
 
@@ -222,6 +231,12 @@ class PolicyIndex:
             self._apply_workload(identity, cast("WorkloadEndpoint | None", value))
         elif identity[0] == HOST_ENDPOINT.name:
             self._apply_host(identity, cast("HostEndpoint | None", value))
+        else:
+            networks = cast("SetOfNetworks | None", value)
+            problems = () if networks is None else tuple(network_set_problems(networks))
+            self._may_have_problems_changed |= problems != self._set_problems.pop(identity, ())
+            if problems:
+                self._set_problems[identity] = problems
 
     def _apply_workload(self, identity: PeerId, value: WorkloadEndpoint | None) -> None:
         former = self._workloads.get(identity)
@@ -409,6 +424,7 @@ class PolicyIndex:
         found = {problem for each in self._used.values() for problem in each.problems}
         found.update(problem for each in self._policies.values() if not each.directions for problem in each.problems)
         found.update(problem for each in self._workloads.values() for problem in local_problems(each, self._settings))
+        found.update(problem for each in self._set_problems.values() for problem in each)
         found.update(shared_address_problems(self._sets.shared_addresses()))
         problems = tuple(sorted(found))
         if problems == self._problems:

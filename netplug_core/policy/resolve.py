@@ -41,10 +41,20 @@ from netplug_core.policy.model import (
     Rule,
     SetId,
 )
-from netplug_core.policy.sets import Peer, PeerId, PeerObject, members_of, peer_id, peer_of, shared_address_problems
+from netplug_core.policy.sets import (
+    Peer,
+    PeerId,
+    PeerObject,
+    members_of,
+    network_set_problems,
+    peer_id,
+    peer_of,
+    shared_address_problems,
+)
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.metadata import Labels
 from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
+from netplug_core.resources.networkset import SetOfNetworks
 from netplug_core.resources.nodeconfiguration import (
     FailsafePort,
     NodeConfiguration,
@@ -109,6 +119,8 @@ def resolve(snapshot: PolicySnapshot) -> PolicyState:
     sets = {each.id: members_of(each, cluster.peers.values(), cluster.selects) for each in definitions.values()}
     names = {identity: found.id for identity, found in sets.items()}
     problems = [problem for each in (*users, *cluster.not_enforced) for problem in each.problems]
+    networks = (each for each in snapshot.objects if isinstance(each, SetOfNetworks))
+    problems += [problem for each in networks for problem in network_set_problems(each)]
     problems += [problem for each in cluster.local_workloads for problem in local_problems(each, cluster.settings)]
     return PolicyState(
         settings=cluster.settings,

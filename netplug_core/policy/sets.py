@@ -26,14 +26,14 @@ from netplug_core.policy.model import (
 )
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.metadata import Labels
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet
+from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, SetOfNetworks
 from netplug_core.resources.profile import NAMESPACE_PROFILE_PREFIX
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors.grammar import Selector
 
 __all__ = [
-    "Peer", "PeerId", "PeerObject", "PeerPort", "SetChanges", "SetIndex", "members_of", "peer_id", "peer_of",
-    "shared_address_problems",
+    "Peer", "PeerId", "PeerObject", "PeerPort", "SetChanges", "SetIndex", "members_of", "network_set_problems",
+    "peer_id", "peer_of", "shared_address_problems",
 ]  # fmt: skip
 
 
@@ -123,6 +123,14 @@ def shared_address_problems(holders: Iterable[tuple[Address, Iterable[PeerId]]])
         if len(workloads) > 1:
             text = f"is the address of {' and '.join(workloads)}: what a policy allows one of them, all can do"
             yield PolicyProblem(str(address), text)
+
+
+def network_set_problems(value: SetOfNetworks) -> Iterator[PolicyProblem]:
+    """What of a network set has no effect, because it cannot be read."""
+    metadata = value.metadata
+    name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    for path in value.spec.not_supported:
+        yield PolicyProblem(f"{type(value).__name__} {name}", f"spec.{path} is not supported or cannot be read")
 
 
 # --- from scratch -----------------------------------------------------------------------------------------------------

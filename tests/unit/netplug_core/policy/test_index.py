@@ -387,6 +387,19 @@ def test_a_network_set_of_a_namespace_is_selected_in_it(node: FollowedNode) -> N
     assert only_set(node).members == {Prefix.parse("10.0.0.0/24")}
 
 
+def test_a_network_set_that_cannot_be_read_is_reported(node: FollowedNode) -> None:
+    networks = make_network_set("n", "10.0.0.0/24", namespace="x")
+    damaged = evolve(networks, spec=evolve(networks.spec, unparsed=('"10.0"',)))
+    assert [str(each) for each in node.put(damaged).problems or ()] == [
+        "NetworkSet x/n: spec.nets is not supported or cannot be read"
+    ]
+    everywhere = make_network_set("n", "10.0.0.0/24")
+    other = evolve(everywhere, spec=evolve(everywhere.spec, unparsed=("1",)))
+    assert len(node.put(other).problems or ()) == 2
+    assert len(node.put(networks).problems or ()) == 1
+    assert node.remove(other).problems == ()
+
+
 def test_policies_with_one_selector_share_a_set_until_the_last_goes(node: FollowedNode) -> None:
     other = make_policy("other", deny(source=EntityRule(selector="app == 'b'")))
     node.put(KNS, POD, PEER, FROM_B)
