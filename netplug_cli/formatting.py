@@ -12,7 +12,7 @@ import click
 __all__ = [
     "DURATION_UNITS", "column_widths", "escape_cells", "escape_unprintable", "format_bool", "format_columns",
     "format_count", "format_duration", "format_json", "format_row", "paint", "paint_diff", "parse_duration",
-    "print_error", "truncate",
+    "print_error", "print_failure", "truncate",
 ]  # fmt: skip
 
 
@@ -99,11 +99,16 @@ def format_json(value: object, *, indent: int | None = None, separators: tuple[s
 
 def print_error(text: str) -> None:
     """Print one line on standard error, under the name of the tool; control characters are written out."""
-    colour = "yellow" if text.startswith(_WARNING) else "red"
-    click.echo(f"{paint('netplugctl:', colour)} {escape_unprintable(text)}", err=True)
+    name = paint(_NAME, "yellow") if text.startswith(_WARNING) else _NAME
+    click.echo(f"{name} {escape_unprintable(text)}", err=True)
 
 
-_WARNING = "warning:"
+def print_failure(text: str) -> None:
+    """Print what made a command fail, or a part of it; on a terminal in red, unlike a remark."""
+    click.echo(f"{paint(_NAME, 'red')} {escape_unprintable(text)}", err=True)
+
+
+_NAME, _WARNING = "netplugctl:", "warning:"
 _DIFF_COLOURS = (("@@", "cyan"), ("+", "green"), ("-", "red"))
 
 

@@ -21,7 +21,7 @@ from click.exceptions import Abort
 
 from netplug_backends.host.atomic_files import read_file
 from netplug_cli.ctl.global_options import COMPLETE_VARIABLE, global_options, remember_option
-from netplug_cli.formatting import print_error
+from netplug_cli.formatting import print_error, print_failure
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -209,10 +209,10 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
         _print_click_error(error)
         return error.exit_code
     except Abort:
-        print_error("interrupted")
+        print_failure("interrupted")
         return 1
     except Exception as error:  # noqa: BLE001 - the outermost frame; a person gets one line, not a traceback
-        print_error(_error_text(error))
+        print_failure(_error_text(error))
         return 1
     return status if isinstance(status, int) else 0
 
@@ -229,7 +229,7 @@ def end_process(status: int) -> NoReturn:
         except OSError as error:
             status = status or 1
             if error.errno in _OUTPUT_ERRORS and stream is sys.stdout:
-                print_error(_error_text(error))
+                print_failure(_error_text(error))
     os._exit(status)
 
 
@@ -254,7 +254,7 @@ def _print_click_error(error: click.ClickException) -> None:
     if isinstance(error, click.UsageError) and error.ctx is not None and error.message == error.ctx.get_help():
         click.echo(error.message, err=True)
         return
-    print_error(error.format_message())
+    print_failure(error.format_message())
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         print_error(f"see '{context.command_path} --help'")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import assert_never
+from math import inf
+from typing import TextIO, assert_never
 
 import click
 from attrs import Factory, define
@@ -16,7 +18,8 @@ from netplug_cli.ctl.documents import STDIN, read_text
 from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.tables import Cell, Column, Report, text_cell
-from netplug_cli.formatting import escape_unprintable, print_error
+from netplug_cli.formatting import escape_unprintable, format_count, format_duration, print_error, print_failure
+from netplug_core.clock import Clock
 from netplug_core.encoding.allocation_report import decode_report, encode_report
 from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
@@ -26,8 +29,9 @@ from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
-    "ChangeReport", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",
-    "error_place", "read_leaks", "report_lines", "require_report_file", "write_report",
+    "ChangeReport", "Progress", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",
+    "error_place", "read_leaks", "report_lines", "require_report_file", "show_progress",
+    "write_report",
 ]  # fmt: skip
 
 
@@ -118,14 +122,14 @@ class ChangeReport:
             return 0
         if failed == 1 and not done:
             where, error = self._failures[0]
-            print_error(f"{fail} {kind}resource: {where}{error}")
+            print_failure(f"{fail} {kind}resource: {where}{error}")
             return 1
         for where, error in self._failures:
-            print_error(f"{where}{error}")
+            print_failure(f"{where}{error}")
         if done:
             self._say(f"Partial success: {past} {done} out of {done + failed} {kind}resources{end}")
         else:
-            print_error(f"{fail} any {kind}resources")
+            print_failure(f"{fail} any {kind}resources")
         return 1
 
     def _say(self, line: str) -> None:
@@ -322,3 +326,55 @@ def _kept(report: CollectionReport) -> Iterator[tuple[GCAction, str]]:
 
 def _action(action: GCAction, result: str, cause: str = "") -> tuple[Cell, ...]:
     return tuple(map(text_cell, (action.subject, str(action), result, cause)))
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+_SILENT_S, _EVERY_S = 2.0, 0.2
+_ERASE = "\r\x1b[K"
+
+
+@define(kw_only=True)
+class Progress:
+    """How far a long work is, as one line of a terminal that is written again and again, and erased at the end.
+
+    Nothing is shown in the first two seconds, and nothing off a terminal.
+    """
+
+    label: str
+    total: int
+    clock: Clock
+    stream: TextIO
+    began_s: float
+    shown_s: float = -inf
+    is_shown: bool = False
+
+    def update(self, done: int, note: str = "") -> None:
+        """Show that so many of all are done; ``note`` is what is counted besides."""
+        now_s = self.clock.monotonic()
+        passed_s = now_s - self.began_s
+        if passed_s < _SILENT_S or now_s - self.shown_s < _EVERY_S or not self.stream.isatty():
+            return
+        left = f", about {format_duration(passed_s / done * (self.total - done))} left" if 0 < done < self.total else ""
+        counted = f"{format_count(done)} of {format_count(self.total)}"
+        self.stream.write(f"{_ERASE}{self.label}: {counted}{note}{left}")
+        self.stream.flush()
+        self.shown_s, self.is_shown = now_s, True
+
+    def erase(self) -> None:
+        """Take the line away, if there is one."""
+        if self.is_shown:
+            self.stream.write(_ERASE)
+            self.stream.flush()
+            self.is_shown = False
+
+
+@contextmanager
+def show_progress(label: str, total: int, clock: Clock) -> Iterator[Progress]:
+    """A line about the progress of a work; it is taken away when the context ends, also by Ctrl-C."""
+    progress = Progress(label=label, total=total, clock=clock, stream=sys.stderr, began_s=clock.monotonic())
+    try:
+        yield progress
+    finally:
+        progress.erase()

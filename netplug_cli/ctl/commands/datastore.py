@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import click
 
 from netplug_cli.ctl.documents import read_text
+from netplug_cli.ctl.reports import show_progress
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
@@ -121,7 +123,9 @@ def import_records(context: click.Context, *, file: str, is_dry_run: bool) -> in
         if plan.is_done or is_dry_run:
             click.echo(_planned_text(plan))
             return 0
-        import_export(store, export, plan, pace=session.pace, deadline=deadline, report=_progress(len(plan.records)))
+        with show_progress("records", len(plan.records), session.clock) as progress:
+            report = progress.update if sys.stderr.isatty() else _progress(len(plan.records))
+            import_export(store, export, plan, pace=session.pace, deadline=deadline, report=report)
     click.echo(f"imported {count_kinds(plan.records)}; the datastore is locked: datastore migrate unlock")
     return 0
 

@@ -15,7 +15,7 @@ from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, ReportFormat, text_cell
-from netplug_cli.formatting import escape_unprintable, format_columns, format_count, print_error
+from netplug_cli.formatting import escape_unprintable, format_columns, format_count, print_error, print_failure
 from netplug_core.clock import Deadline, format_time
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.decoding.codecs import Codec
@@ -201,7 +201,7 @@ def describe(context: click.Context, words: tuple[str, ...], namespace: str, *, 
         keys = find_keys(store, named, selected, deadline=deadline)
         for key, record in zip(keys, find(store, keys, deadline=deadline), strict=True):
             if record is None:
-                print_error(str(session.explain(store, ResourceMissing.of(key))))
+                print_failure(str(session.explain(store, ResourceMissing.of(key))))
                 status = 1
                 continue
             if not is_first:

@@ -19,7 +19,7 @@ from netplug_cli.ctl.global_options import LOG_LEVELS, log_level_advice
 from netplug_cli.ctl.reports import ChangeReport, Verb, error_place
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, print_report, text_cell
-from netplug_cli.formatting import paint_diff, print_error
+from netplug_cli.formatting import paint_diff, print_error, print_failure
 from netplug_core.addressing import Prefix, PrefixIndex
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -495,7 +495,7 @@ def diff(context: click.Context, files: tuple[str, ...], namespace: str, output:
     try:
         return _diff(session_of(context), _Files(files, namespace), output)
     except NetplugError as error:
-        print_error(str(error))
+        print_failure(str(error))
         return _FAILED
 
 
@@ -508,7 +508,7 @@ def _diff(session: Session, files: _Files, output: str) -> int:
             try:
                 found = preview(store, manifest, pace=session.pace(), run=neighbours)
             except NetplugError as error:
-                print_error(f"{error_place(manifest, error)}: {error}")
+                print_failure(f"{error_place(manifest, error)}: {error}")
                 status = _FAILED
                 continue
             changed = tuple(_diff_lines(found, manifest.source))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypedDict, Unpack
 
 import click
@@ -13,9 +11,10 @@ from attrs import Factory, define, field, frozen
 from netplug_cli.ctl.documents import read_manifests, render_json
 from netplug_cli.ctl.editor import write_open_file
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.reports import Progress, show_progress
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.simulation_report import make_plot, render_svg, report_lines, result_to_csv, result_to_mapping
-from netplug_cli.formatting import format_duration, parse_duration, print_error
+from netplug_cli.formatting import format_count, format_duration, parse_duration, print_error
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import prefix_to_name
@@ -390,18 +389,26 @@ def _step_count(options: _SimulateOptions) -> int:
 
 def _run(scenario: Scenario, session: Session) -> SimulationResult:
     clock = SimulatedClock()
-    with session.open_memory_datastore(clock) as store, _progress(scenario.steps) as observe:
-        return run_scenario(scenario, store, clock, observe=observe)
+    with (
+        session.open_memory_datastore(clock) as store,
+        show_progress("simulating", scenario.steps, session.clock) as progress,
+    ):
+        return run_scenario(scenario, store, clock, observe=_observer(progress))
 
 
-@contextmanager
-def _progress(steps: int) -> Iterator[Callable[[SimulatedCall | StepSample], None]]:
-    """The observer of a simulation: on a terminal it shows a progress bar, elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield lambda _event: None
-        return
-    with click.progressbar(length=steps, label="simulating", file=sys.stderr) as bar:
-        yield lambda event: bar.update(1) if isinstance(event, StepSample) else None
+def _observer(progress: Progress) -> Callable[[SimulatedCall | StepSample], None]:
+    """What shows how many steps and calls were simulated; the first step may have most of the calls."""
+    steps = calls = 0
+
+    def observe(event: SimulatedCall | StepSample) -> None:
+        nonlocal steps, calls
+        if isinstance(event, StepSample):
+            steps += 1
+        else:
+            calls += 1
+        progress.update(steps, f" steps, {format_count(calls)} calls")
+
+    return observe
 
 
 def _print(scenario: Scenario, result: SimulationResult, output: str) -> None:

@@ -89,12 +89,18 @@ def test_an_error_is_a_line_on_standard_error(capsys: pytest.CaptureFixture[str]
 
 PRINT = """
 import click
-from netplug_cli.formatting import paint_diff, print_error
-print_error("no such pool")
+from netplug_cli.formatting import paint_diff, print_error, print_failure
+print_failure("no such pool")
+print_error("2 of 3 are stored")
 print_error("warning: it overlaps")
 click.echo(paint_diff("+  disabled: true"))
 """
-PLAIN = ["netplugctl: no such pool", "netplugctl: warning: it overlaps", "+  disabled: true"]
+PLAIN = [
+    "netplugctl: no such pool",
+    "netplugctl: 2 of 3 are stored",
+    "netplugctl: warning: it overlaps",
+    "+  disabled: true",
+]
 
 
 def printed_on_a_terminal(**environ: str) -> list[str]:
@@ -110,6 +116,7 @@ def printed_on_a_terminal(**environ: str) -> list[str]:
 def test_errors_and_differences_have_colours_on_a_terminal() -> None:
     assert printed_on_a_terminal(TERM="xterm") == [
         "\x1b[31mnetplugctl:\x1b[0m no such pool",
+        "netplugctl: 2 of 3 are stored",
         "\x1b[33mnetplugctl:\x1b[0m warning: it overlaps",
         "\x1b[32m+  disabled: true\x1b[0m",
     ]

@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from netplug_core.testing.clock import ManualClock
 from tests.harness.ctl import ToolHarness
 
 SMALL = ("simulate", "--pool", "10.0.0.0/24", "--nodes", "3", "--pods-per-node", "20", "--steps", "4")
@@ -143,12 +145,22 @@ def test_namespace_labels_select_pools(harness: ToolHarness) -> None:
     assert "It holds" in harness.out
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
+class SlowMachine(ManualClock):
+    """A clock by which each look takes a second."""
+
+    def monotonic(self) -> float:
+        self.sleep(1)
+        return super().monotonic()
+
+
+def test_on_a_terminal_a_line_shows_how_far_it_is(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, harness.clock = Terminal(), SlowMachine()
     monkeypatch.setattr("sys.stderr", terminal)
     assert harness.run_command(*SMALL) == 0
-    assert "simulating" in terminal.getvalue()
-    assert "100%" in terminal.getvalue()
+    shown = terminal.getvalue().split("\r\x1b[K")
+    assert re.fullmatch(r"simulating: 0 of 4 steps, \d+ calls", shown[1])  # the first pods come in the first step
+    assert re.fullmatch(r"simulating: 3 of 4 steps, \d+ calls, about \S+ left", shown[-3])
+    assert shown[-1].startswith("netplugctl: simulated 4m in ")
     assert "It holds" in harness.out
 
 

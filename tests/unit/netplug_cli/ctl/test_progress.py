@@ -1,0 +1,71 @@
+"""The line about the progress of a long work: when it is there, what it says, and that it goes."""
+
+import io
+
+import pytest
+
+from netplug_cli.ctl.reports import Progress, show_progress
+from netplug_core.testing.clock import ManualClock
+
+ERASE = "\r\x1b[K"
+
+
+class Terminal(io.StringIO):
+    """A text stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def progress_on(stream: io.StringIO, clock: ManualClock, total: int = 100) -> Progress:
+    return Progress(label="records", total=total, clock=clock, stream=stream, began_s=clock.monotonic())
+
+
+def test_short_work_shows_nothing_and_longer_work_a_count_and_the_time_left() -> None:
+    clock, screen = ManualClock(), Terminal()
+    progress = progress_on(screen, clock)
+    progress.update(1)
+    clock.sleep(1.9)
+    progress.update(10)
+    assert screen.getvalue() == ""
+    clock.sleep(8.1)
+    progress.update(25, " of some")
+    progress.update(26)  # too soon to be read
+    assert screen.getvalue() == f"{ERASE}records: 25 of 100 of some, about 30s left"
+    progress.erase()
+    progress.erase()
+    assert screen.getvalue().endswith(f"left{ERASE}")
+    assert screen.getvalue().count(ERASE) == 2
+
+
+@pytest.mark.parametrize("done, shown", [(0, "records: 0 of 100"), (100, "records: 100 of 100")])
+def test_nothing_is_said_about_time_at_the_beginning_and_the_end(done: int, shown: str) -> None:
+    clock, screen = ManualClock(), Terminal()
+    progress = progress_on(screen, clock)
+    clock.sleep(3)
+    progress.update(done)
+    assert screen.getvalue() == f"{ERASE}{shown}"
+
+
+def test_off_a_terminal_there_is_none() -> None:
+    clock, file = ManualClock(), io.StringIO()
+    progress = progress_on(file, clock)
+    clock.sleep(60)
+    progress.update(50)
+    progress.erase()
+    assert file.getvalue() == ""
+
+
+def interrupted(clock: ManualClock) -> None:
+    with show_progress("records", 4, clock) as progress:
+        clock.sleep(5)
+        progress.update(1)
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_takes_the_line_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, screen = ManualClock(), Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(clock)
+    assert screen.getvalue() == f"{ERASE}records: 1 of 4, about 15s left{ERASE}"
