@@ -26,6 +26,7 @@ from tests.harness.servers.kube_objects import (
     install_definitions,
     make_namespace,
     make_node,
+    make_pod,
     open_store,
     without_definition,
 )
@@ -131,6 +132,24 @@ def test_profiles_are_the_clusters_namespaces_and_accounts(tool: ToolProcess, ap
     profile = "apiVersion: projectnetplug.org/v3\nkind: Profile\nmetadata: {name: mine}\n"
     assert "own namespaces and service accounts" in tool("create", "-f", "-", stdin=profile, status=1)
     assert "it is kept by netplug itself" in tool("delete", "profile", "projectnetplug-default-allow", status=1)
+
+
+def test_a_policy_of_kubernetes_is_explained(tool: ToolProcess, api_server: ApiServer) -> None:
+    namespace = make_namespace(api_server, f"policed-{uuid.uuid4().hex[:8]}")
+    for name, address in (("client", "10.0.0.1"), ("web", "10.0.0.2"), ("other", "10.0.0.3")):
+        annotations = {"cni.projectnetplug.org/podIP": f"{address}/32"}
+        make_pod(api_server, namespace, name, node="worker-1", labels={"app": name}, annotations=annotations)
+    rule = {"from": [{"podSelector": {"matchLabels": {"app": "client"}}}], "ports": [{"port": 80}]}
+    spec = {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [rule]}
+    path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+    api_server.create(path, {"metadata": {"name": "web"}, "spec": spec})
+    client, web, other = (f"{namespace}/{name}" for name in ("client", "web", "other"))
+    allowed = tool("policy", "explain", client, web)
+    assert f"ingress is allowed by KubernetesNetworkPolicy {namespace}/web #0" in allowed
+    assert "may not connect" in tool("policy", "explain", client, web, "--port", "81", status=1)
+    assert "none of their rules matches" in tool("policy", "explain", other, web, status=1)
+    assert "allowed" in tool("policy", "explain", web, other)
+    assert f"KubernetesNetworkPolicy {namespace}/web  #0 Allow" in tool("policy", "show", web)
 
 
 def test_a_label_of_the_cluster_is_refused_and_one_of_ours_is_kept(tool: ToolProcess, api_server: ApiServer) -> None:
