@@ -1,18 +1,23 @@
-"""A datastore is opened once for all controllers of a process."""
+"""A datastore is opened once for all controllers of a process, and followed from one watch to the next."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Barrier, Thread
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from threading import Barrier, Lock, Thread
 
 import pytest
 from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_cli.runtime.feed import OpenedOnce
+from netplug_cli.runtime.feed import OpenedOnce, StoreFeed
+from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
+from netplug_core.records import Kind, Revision, WatchEvent, WatchExpired
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
+from tests.harness.controllers import DrivenControllers
+from tests.harness.node_server import Lines
 
 ETCD, SQLITE = DatastoreSettings(type="etcdv3"), DatastoreSettings(type="sqlite")
 
@@ -86,3 +91,42 @@ def test_threads_that_open_it_at_once_share_it() -> None:
     assert len(found) == 4
     assert len(set(map(id, found))) == 1
     assert (openings.opened, openings.closed) == (["etcdv3"], ["etcdv3"])
+
+
+# --- following --------------------------------------------------------------------------------------------------------
+
+FRUIT: Kind[object] = Kind("Fruit", ("name",))
+
+
+class Forgetful(MemoryDatastore):
+    """A store that has forgotten the changes of so many watches."""
+
+    expiries: int = 0
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        if self.expiries:
+            self.expiries -= 1
+            raise WatchExpired(start[FRUIT])
+        return super().watch(start, deadline=deadline)
+
+
+@pytest.mark.parametrize("expiries, failures", [(0, 0), (1, 0), (2, 1)])
+def test_an_expired_watch_is_begun_again_at_once_and_a_second_one_in_a_row_is_a_failure(
+    expiries: int, failures: int
+) -> None:
+    clock, log = ManualClock(), Lines()
+    store = Forgetful(clock=clock)
+    store.expiries = expiries
+    feed = StoreFeed(
+        name="feed",
+        what="fruit",
+        kinds=(FRUIT,),
+        view=View(clock=clock, uncached_kinds=frozenset(), guard=Lock()),
+        read_datastore=lambda: ETCD,
+        open_datastore=lambda _settings: nullcontext(store),
+        clock=clock,
+    )
+    DrivenControllers((feed.controller(),), clock=clock, log=log).pass_time(100.0)
+    assert sum(text.startswith("WARNING fruit cannot be followed") for text in log.texts) == failures
+    assert sum(text.startswith("INFO fruit are followed again") for text in log.texts) == failures
+    assert feed.view.has_listed((FRUIT,))
