@@ -166,7 +166,7 @@ def _reservations(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _unknown_profiles(cluster: Cluster) -> Iterator[Finding]:
-    """Host endpoints whose profiles nobody has made. Those of namespaces and accounts are the orchestrator's."""
+    """Host endpoints whose profiles do not exist. Those of namespaces and accounts are the orchestrator's."""
     names = {DEFAULT_ALLOW_PROFILE.key.name, *(one.value.metadata.name for one in cluster.profiles)}
     for one in cluster.host_endpoints:
         for number, name in enumerate(one.value.spec.profiles):

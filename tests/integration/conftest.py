@@ -36,6 +36,7 @@ _BY_NIGHT = (
     "test_monitoring_rules.py",
     "test_quickstart_kubernetes.py",
     "test_simulate_page.py",
+    "test_site_in_browser.py",
 )
 
 collect_ignore = () if IS_DEEP else _BY_NIGHT
