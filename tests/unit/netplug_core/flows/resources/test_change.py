@@ -119,6 +119,10 @@ def test_the_prefix_of_interfaces_in_use_stays(harness: ResourceHarness) -> None
     harness.apply(configuration_of_nodes("default", "tap"))
     with pytest.raises(InvalidResource, match=r"spec\.interfacePrefix = ''"):
         delete(harness.store, key_of(configuration_of_nodes("node.a", "")), pace=harness.pace)
+    other = evolve(
+        configuration_of_nodes("default", "tap"), spec=NodeConfigurationSpec(interface_prefix="tap", vxlan_port=1)
+    )
+    assert harness.apply(other).effect is Effect.UPDATED
     delete(harness.store, key, pace=harness.pace)
 
 
