@@ -168,7 +168,7 @@ def _serve(
             network.wake(tasks)
             registration.on_registered = partial(tasks.wake, NODE_REGISTERED)
         metrics.expect_tasks(tasks.names)
-        process = NodeProcess(
+        return NodeProcess(
             answer=metrics.measured(calls.answer),
             refuse=metrics.counted(calls.refuse),
             tasks=tasks,
@@ -176,8 +176,7 @@ def _serve(
             log=log,
             workers=options.workers,
             queue=options.queue,
-        )
-        return process.run(sockets.calls, signals.wakeup)
+        ).run(sockets.calls, signals.wakeup)
 
 
 def _operations(
