@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeAlias, assert_never
 
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.ruleset import (
@@ -174,6 +174,13 @@ class _Rendered:
 
     chains: tuple[Chain, ...]
     literals: tuple[NamedSet, ...] = ()
+    used: frozenset[str] = field(init=False, default=Factory(lambda self: self._find_used(), takes_self=True))
+
+    def _find_used(self) -> frozenset[str]:
+        """The names of all sets that the rules look into."""
+        statements = (each for chain in self.chains for rule in chain.rules for each in rule.statements)
+        matches = (each.right for each in statements if isinstance(each, Match))
+        return frozenset(each.name for each in matches if isinstance(each, SetReference))
 
 
 @define
@@ -411,7 +418,7 @@ class FilterRenderer:
         parts = [self._static, *self._render_parts(state)]
         chains = tuple(chain for part in parts for chain in part.chains)
         literals = {each.name: each for part in parts for each in part.literals}
-        sets = (*self._dispatch_sets(state), *literals.values(), *self._member_sets(state, chains))
+        sets = (*self._dispatch_sets(state), *literals.values(), *self._member_sets(state, parts))
         return PacketTable(name=POLICY_TABLE, sets=sets, chains=chains)
 
     def _render_parts(self, state: PolicyState) -> tuple[_Rendered, ...]:
@@ -422,7 +429,7 @@ class FilterRenderer:
 
         def keep(sort: str, identity: object, value: object, render: Callable[[], _Rendered]) -> None:
             known = self._kept.get((sort, identity))
-            kept[sort, identity] = known if known is not None and known[0] == value else (value, render())
+            kept[sort, identity] = known if known is not None and _is_same(known[0], value) else (value, render())
 
         for policy in state.policies:
             is_for_hosts = _rejects(settings) and policy.id in host_policies
@@ -457,25 +464,24 @@ class FilterRenderer:
             self._guards = (state.endpoints, sets)
         return (*self._guards[1], *to_hosts)
 
-    def _member_sets(self, state: PolicyState, chains: Iterable[Chain]) -> tuple[NamedSet, ...]:
+    def _member_sets(self, state: PolicyState, parts: Iterable[_Rendered]) -> tuple[NamedSet, ...]:
         """Those that a rule refers to: a set of one family may be without rules."""
-        used = {
-            each.right.name
-            for chain in chains
-            for rule in chain.rules
-            for each in rule.statements
-            if isinstance(each, Match) and isinstance(each.right, SetReference)
-        }
+        used = frozenset[str]().union(*(part.used for part in parts))
         kept: dict[str, tuple[MemberSet, NamedSet]] = {}
         for members in state.sets:
             for family in Family:
                 name = _set_name(members.id, members.type, family)
                 if name in used:
                     known = self._kept_sets.get(name)
-                    is_known = known is not None and known[0] == members
+                    is_known = known is not None and _is_same(known[0], members)
                     kept[name] = known if known is not None and is_known else (members, _member_set(members, family))
         self._kept_sets = kept
         return tuple(rendered for _, rendered in kept.values())
+
+
+def _is_same(known: object, value: object) -> bool:
+    """Whether two values are equal; most are the same object, which is found out faster."""
+    return known is value or known == value
 
 
 def _rejects(settings: PolicySettings) -> bool:

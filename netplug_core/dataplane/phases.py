@@ -16,7 +16,6 @@ comments, sets by their elements.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import define, evolve, field, frozen
@@ -47,8 +46,7 @@ from netplug_core.dataplane.ruleset import (
 
 __all__ = ["TableTracker", "find_phases"]
 
-_VARIANT = re.compile(r"(.+?)-[1-9]")
-_VARIANTS = range(1, 10)
+_NUMBERS = range(1, 10)
 _CLOSED = (
     Rule(
         (Match(TrackingState(), ("invalid", "new", "untracked")), Verdict.DROP),
@@ -130,7 +128,7 @@ class TableTracker:
             self._former = None
         chains = {chain.name: chain for chain in wanted.chains}
         names = self._settle_names(chains)
-        settled = tuple(_renamed(chain, names) for chain in wanted.chains)
+        settled = tuple(_renamed(chain, names) for chain in wanted.chains) if names else wanted.chains
         self._names, self._wanted = names, chains
         changes = self._find_changes(PacketTable(name=wanted.name, sets=wanted.sets, chains=settled))
         self._left = [each for each in changes if isinstance(each, ReplaceTable) or not each.is_empty]
@@ -175,11 +173,10 @@ class TableTracker:
         """The names in the kernel of the chains that others jump to, where they are not those that are wanted."""
         users = _find_users(wanted.values())
         shared = [name for name in users if name in wanted and _is_leaf(wanted[name])]
-        variants = self._find_variants()
         names: dict[str, str] = {}
         changed: list[str] = []
         for name in shared:
-            found = variants.get(name, ())
+            found = self._variants_of(name)
             current = self._names.get(name, name)
             if not found:
                 continue
@@ -190,17 +187,12 @@ class TableTracker:
                 names[name] = current if current in found else found[0]
                 changed.append(name)
         for name in self._find_unsafe(changed, wanted, users):
-            names[name] = _free_name(name, variants[name])
+            names[name] = next(each for each in _variants(name) if each not in self._chains)
         return {name: actual for name, actual in names.items() if name != actual}
 
-    def _find_variants(self) -> dict[str, tuple[str, ...]]:
-        """The chains that the kernel has, by the names that they may be wanted by."""
-        found: dict[str, tuple[str, ...]] = {}
-        for name in self._chains:
-            parts = _VARIANT.fullmatch(name)
-            base = name if parts is None else parts[1]
-            found[base] = (*found.get(base, ()), name)
-        return found
+    def _variants_of(self, name: str) -> tuple[str, ...]:
+        """The chains that the kernel has of those that may be wanted by a name."""
+        return tuple(each for each in _variants(name) if each in self._chains)
 
     def _has_rules_of(self, name: str, wanted: Chain) -> bool:
         known = self._chains[name]
@@ -223,7 +215,7 @@ class TableTracker:
             before, after = former.get(user), wanted.get(user)
             if before is None or after is None:
                 continue  # a new one is not reached before the switch, and one that goes is no longer reached by then
-            used = names & (_jump_targets(before) | _jump_targets(after))
+            used = names & (before.jumps | after.jumps)
             if before != after or (len(used) > 1 and used & denying):
                 unsafe |= used
         yield from sorted(unsafe)
@@ -304,21 +296,17 @@ def _with_elements(named: NamedSet, elements: frozenset[Element]) -> tuple[Named
 # --- chains that others jump to ---------------------------------------------------------------------------------------
 
 
-def _jump_targets(chain: Chain) -> frozenset[str]:
-    return frozenset(each.chain for rule in chain.rules for each in rule.statements if isinstance(each, Jump))
-
-
 def _find_users(chains: Iterable[Chain]) -> dict[str, frozenset[str]]:
     """The chains that jump to a chain, by its name."""
     found: dict[str, set[str]] = {}
     for chain in chains:
-        for target in _jump_targets(chain):
+        for target in chain.jumps:
             found.setdefault(target, set()).add(chain.name)
     return {name: frozenset(users) for name, users in found.items()}
 
 
 def _is_leaf(chain: Chain) -> bool:
-    return chain.base is None and not _jump_targets(chain)
+    return chain.base is None and not chain.jumps
 
 
 def _may_deny(chains: Mapping[str, Chain], name: str) -> bool:
@@ -345,15 +333,16 @@ def _ends_in_denial(rule: Rule, chains: Mapping[str, Chain]) -> bool:
     return _denies(last)
 
 
-def _free_name(name: str, taken: Iterable[str]) -> str:
-    used = frozenset(taken)
-    return next(each for each in (name, *(f"{name}-{number}" for number in _VARIANTS)) if each not in used)
+def _variants(name: str) -> Iterator[str]:
+    """The names in the kernel that a chain may have, the plain one first."""
+    yield name
+    yield from (f"{name}-{number}" for number in _NUMBERS)
 
 
 def _renamed(chain: Chain, names: Mapping[str, str]) -> Chain:
     """A chain under its name in the kernel, with jumps to the names in the kernel."""
     name = names.get(chain.name, chain.name)
-    if name == chain.name and names.keys().isdisjoint(_jump_targets(chain)):
+    if name == chain.name and names.keys().isdisjoint(chain.jumps):
         return chain
     return Chain(name=name, base=chain.base, rules=tuple(_renamed_rule(rule, names) for rule in chain.rules))
 

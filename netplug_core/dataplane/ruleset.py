@@ -362,11 +362,18 @@ class ChainOutline:
 
 @frozen(kw_only=True)
 class Chain:
-    """A chain; without ``base`` it is entered from other chains."""
+    """A chain; without ``base`` it is entered from other chains. ``jumps`` are the chains that its rules jump to."""
 
     name: str
     base: BaseChain | None = None
     rules: tuple[Rule, ...]
+    jumps: frozenset[str] = field(
+        init=False, eq=False, repr=False, default=Factory(lambda self: self._find_jumps(), takes_self=True)
+    )
+
+    def _find_jumps(self) -> frozenset[str]:
+        statements = (statement for rule in self.rules for statement in rule.statements)
+        return frozenset(each.chain for each in statements if isinstance(each, Jump))
 
     @property
     def outline(self) -> ChainOutline:
