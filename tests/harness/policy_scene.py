@@ -1,0 +1,137 @@
+"""Two workloads and a machine outside, on a node whose kernel enforces a policy state: which packets pass.
+
+A packet that is denied is counted by the rule that drops it, so that no test waits for one that does not come.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Final
+
+from attrs import define, field
+
+from netplug_backends.linux.nftables import NftablesRuleset, Run, run_library
+from netplug_core.addressing import Address, Family
+from netplug_core.dataplane.filter import POLICY_TABLE, FilterRenderer
+from netplug_core.dataplane.phases import TableTracker
+from netplug_core.dataplane.ruleset import ChangeTable, Phase
+from netplug_core.policy.model import (
+    Action,
+    ActivePolicy,
+    EndpointId,
+    LocalEndpoint,
+    Match,
+    PolicyId,
+    PolicySettings,
+    PolicyState,
+    Rule,
+)
+from netplug_core.resources.nodeconfiguration import EndpointToHostAction
+from tests.harness.nat_scene import ADDRESSES, NatScene
+from tests.harness.node import NetnsNode
+from tests.harness.policy_states import policy_id
+from tests.harness.waiting import wait_until
+
+__all__ = ["ALLOW_ALL", "PORT", "PolicyScene", "workload"]
+
+PORT: Final = 8080
+ALLOW_ALL: Final = Rule(name="Rule x/all #0", action=Action.ALLOW, matches=(Match(),))
+_OPEN: Final = policy_id("open")
+_INTERFACES: Final = {"web": "netp5", "client": "netp6"}
+
+
+def workload(
+    name: str, *, ingress: tuple[PolicyId, ...] = (_OPEN,), egress: tuple[PolicyId, ...] = (_OPEN,), **more: object
+) -> LocalEndpoint:
+    """The endpoint ``web`` or ``client``; unless said otherwise, everything is allowed."""
+    addresses = tuple(
+        Address.parse(one.web if name == "web" else one.client) for one in (ADDRESSES[each] for each in Family)
+    )
+    given = {"addresses": addresses, **more}
+    return LocalEndpoint(
+        id=EndpointId("x", name),
+        interface=_INTERFACES[name],
+        ingress=ingress,
+        egress=egress,
+        **given,  # type: ignore[arg-type]
+    )
+
+
+@define
+class PolicyScene:
+    """The scene in one family, and who programs its kernel."""
+
+    nat: NatScene
+    runner: Run = run_library
+    _renderer: FilterRenderer = field(factory=FilterRenderer)
+    _tracker: TableTracker = field(factory=lambda: TableTracker(POLICY_TABLE))
+
+    @property
+    def node(self) -> NetnsNode:
+        """The node."""
+        return self.nat.node
+
+    def enforce(self, state: PolicyState, *, restarted: bool = False) -> list[Phase]:
+        """Program a state, perhaps as a new process does; return the phases."""
+        if restarted:
+            self._tracker, self._renderer = TableTracker(POLICY_TABLE), FilterRenderer()
+        ruleset = NftablesRuleset(runners=(self.runner,))
+        phases: list[Phase] = []
+        with self.nat.inside():
+            if restarted:
+                self._tracker.observe(ruleset.read(POLICY_TABLE))
+            for change in self._tracker.plan(self._renderer.render(state)):
+                assert isinstance(change, ChangeTable)
+                ruleset.apply(change)
+                self._tracker.note(change)
+                phases.append(change.phase)
+        return phases
+
+    def state(self, *endpoints: LocalEndpoint, policies: tuple[ActivePolicy, ...] = (), **more: object) -> PolicyState:
+        """A state with the policy that allows everything, and the host as all generated configurations have it."""
+        allowing = ActivePolicy(id=_OPEN, ingress=(ALLOW_ALL,), egress=(ALLOW_ALL,))
+        settings = more.pop("settings", PolicySettings(endpoint_to_host=EndpointToHostAction.ACCEPT))
+        ordered = tuple(sorted((*policies, allowing), key=lambda each: each.id))
+        return PolicyState(settings=settings, policies=ordered, endpoints=endpoints, **more)  # type: ignore[arg-type]
+
+    def passes(self, sender: str, to: str, receiver: str, *, port: int = PORT, source: str = "", at: str = "") -> bool:
+        """Whether a packet of UDP comes from a namespace to an address, and its answer back."""
+        before = self.dropped()
+        with self.nat.socket_at(receiver, at or to, port) as server, self.nat.socket_at(sender, source) as client:
+            for each in (server, client):
+                each.settimeout(0)
+            try:
+                client.sendto(b"request", (to, port))
+            except PermissionError:  # the node itself is not allowed to send it
+                return False
+            peer = self._receive(server, before)
+            if peer is None:
+                return False
+            server.sendto(b"answer", peer)
+            return self._receive(client, before) is not None
+
+    def _receive(self, waiting: socket.socket, before: int) -> tuple[str, int] | None:
+        """Who has sent what comes; None if more is dropped than before."""
+        peers: list[tuple[str, int]] = []
+
+        def is_decided() -> bool:
+            try:
+                _, peer = waiting.recvfrom(100)
+            except BlockingIOError:
+                return self.dropped() > before
+            peers.append((str(peer[0]), int(peer[1])))
+            return True
+
+        wait_until(is_decided, "the packet has come or is dropped")
+        return peers[0] if peers else None
+
+    def dropped(self) -> int:
+        """How many packets the rules have dropped."""
+        listed = json.loads(self.node.run("nft", "-j", "list table inet netplug"))
+        return sum(
+            statement["counter"]["packets"]
+            for each in listed["nftables"]
+            for statement in each.get("rule", {}).get("expr", ())
+            if "counter" in statement
+        )
