@@ -50,7 +50,7 @@ def run_command(argv: Sequence[str]) -> int:
         sys.exit(f"netplugctl needs netplug[cli]: not installed here: {', '.join(missing)}")
     from netplug_cli.ctl.main import run
 
-    if not argv or argv[-1] in _NO_COMMAND:
+    if argv and argv[-1] in _NO_COMMAND:  # a shell that asks for words gives none
         return run(argv, make_session)
     from netplug_cli.cni.method_cache import keep_compiled
 
