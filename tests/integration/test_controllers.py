@@ -184,8 +184,9 @@ def test_nodes_of_an_etcd_go_with_their_machines(server: ApiServer, etcd: EtcdCl
         wait_until(lambda: store.read([settings], deadline=deadline_in()).find(settings) is not None, "settings")
         found = store.read([settings], deadline=deadline_in()).find(settings)
         assert found is not None
-        node = NodeController(host_endpoint=HostEndpointSettings(auto_create=Switch.ENABLED))
-        changed = evolve(found.value, spec=KubeControllersSpec(controllers=Controllers(node=node)))
+        settings_of_nodes = NodeController(host_endpoint=HostEndpointSettings(auto_create=Switch.ENABLED))
+        spec = KubeControllersSpec(controllers=Controllers(node=settings_of_nodes))
+        changed = evolve(found.value, spec=spec)
         store.commit([Update(found.key, changed, found.revision)], deadline=deadline_in())
         expected = ["bare-auto-hep", "worker-1-auto-hep"]
         wait_until(lambda: stored(List(HOST_ENDPOINT)) == expected, "every Node has its endpoint")
