@@ -169,6 +169,7 @@ class NodeRoutes:
     _interfaces: tuple[HostInterface, ...] = field(default=(), init=False)
     _floating: Mapping[Address, str] | None = field(default=None, init=False)
     _is_programmed: bool = field(default=False, init=False)
+    _refused: tuple[Problem, ...] = field(default=(), init=False)  # by the kernel, in the last pass
     _using: Lock = field(factory=Lock, init=False)  # the engine, which the status shows from another thread
 
     def controller(self) -> Controller[_Look, tuple[Change, ...]]:
@@ -196,7 +197,8 @@ class NodeRoutes:
             engine = self.engine
             if engine is None or not self._is_programmed:
                 return NetworkStatus(obstacle="routes to other nodes have not been programmed yet")
-            reasons, problems, count = engine.explain(), engine.problems, len(engine.nodes)
+            reasons, count = engine.explain(), len(engine.nodes)
+            problems = (*self._refused, *engine.problems)
             tunnels = tuple(f"{each.name} {each.address}" for each in engine.desired() if isinstance(each, Tunnel))
         routes = (
             RouteStatus(
@@ -230,7 +232,8 @@ class NodeRoutes:
         ends = {each.name for each in self._interfaces}
         engine.set_floating({each: end for each, end in (self._floating or {}).items() if end in ends})
         changes = engine.changes()
-        self._is_programmed = self._is_programmed or not changes
+        if not changes:
+            self._is_programmed, self._refused = True, ()
         return _Look(changes, engine.problems)
 
     def _apply(self, changes: tuple[Change, ...], _deadline: Deadline) -> None:
@@ -243,12 +246,17 @@ class NodeRoutes:
         self._must_read = True  # unless all of it is known to be done
         failed = self.dataplane.apply(changes)
         engine.note_applied(changes, failed)
+        before = frozenset(self._refused)
+        message = "the kernel refuses a route or tunnel"
+        self._refused = tuple(Problem(message=message, cause=str(each)) for each in failed)
+        # What is refused a second time may be refused for ever, and the node works without it. Without a device it does
+        # not: all routes through it are missing.
+        has_devices = not any(isinstance(each.change.entry, Tunnel) for each in failed)
+        if has_devices and before.issuperset(self._refused):
+            self._is_programmed = True
         if failed:
-            raise Unfinished(
-                tuple(Problem(message="the kernel refuses a route or tunnel", cause=str(each)) for each in failed)
-            )
+            raise Unfinished(self._refused)
         self._must_read = any(isinstance(change.entry, Tunnel) for change in changes)
-        self._is_programmed = True
 
 
 CONDITION_EVERY_S = 600.0

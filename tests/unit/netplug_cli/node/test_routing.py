@@ -252,6 +252,48 @@ def test_a_refusal_of_the_kernel_is_a_problem_and_costs_nothing_else() -> None:
     assert destinations(harness) == {"10.0.0.64/26"}
 
 
+def test_a_route_that_is_always_refused_is_named_and_the_node_is_ready_without_it() -> None:
+    harness = cluster()
+    harness.put_node(make_node("c", "192.0.2.3/24", tunnel="10.0.0.193"))
+    harness.put_block("10.0.0.192/26", "c")
+    harness.kernel.before_change = _refuse_route_to_c
+    harness.pass_time(100)
+    status = harness.routes.status()
+    assert status is not None
+    assert not status.obstacle
+    (problem,) = status.problems
+    assert problem.startswith("the kernel refuses a route or tunnel: ")
+    assert "10.0.0.192/26" in problem
+    assert destinations(harness) == {"10.0.0.64/26"}
+    assert sum("the kernel refuses" in line for line in harness.log.texts) == 1
+    harness.kernel.before_change = lambda _change: None
+    harness.pass_time(31)
+    status = harness.routes.status()
+    assert status is not None
+    assert status.problems == ()
+    assert destinations(harness) == {"10.0.0.64/26", "10.0.0.192/26"}
+
+
+def test_a_node_whose_device_is_refused_is_not_ready() -> None:
+    harness = cluster()
+    harness.kernel.before_change = _refuse_devices
+    harness.pass_time(100)
+    status = harness.routes.status()
+    assert status is not None
+    assert status.obstacle
+
+
+def _refuse_route_to_c(change: object) -> None:
+    entry = getattr(change, "entry", None)
+    if isinstance(entry, Route) and entry.destination == Prefix.parse("10.0.0.192/26"):
+        raise KernelError("adding a route", "no")
+
+
+def _refuse_devices(change: object) -> None:
+    if isinstance(getattr(change, "entry", None), Tunnel):
+        raise KernelError("adding a device", "no")
+
+
 def _refuse_nexthops(change: object) -> None:
     if "nexthop" in str(getattr(change, "entry", "")):
         raise KernelError("adding a nexthop", "no")
