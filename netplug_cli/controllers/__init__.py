@@ -1,6 +1,7 @@
 """``netplug-controllers``: what keeps the records of a cluster in order. One process of a cluster acts.
 
-- ``process``: the command line, probes and metrics
+- ``process``: the command line and probes
+- ``metrics``: what is counted and measured
 - ``nodes``: the configuration, host endpoints that nodes have by themselves, Nodes whose machines are gone
 - ``collection``: addresses, blocks and handles that are in use no more
 """

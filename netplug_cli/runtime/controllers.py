@@ -240,7 +240,9 @@ class _Threads:
     def join(self, seconds: float) -> None:
         """Wait at most so long for the passes that have begun."""
         end = self.clock.monotonic() + seconds
-        for thread in self._threads:
+        with self._lock:
+            threads = tuple(self._threads)
+        for thread in threads:
             thread.join(max(0.0, end - self.clock.monotonic()))
 
     def _run(self, *, is_called: bool) -> None:
@@ -294,8 +296,8 @@ class _Threads:
     def _start_thread(self, *, is_called: bool) -> None:
         # A daemon: a step that hangs must not keep the process from ending.
         thread = Thread(target=self._run, kwargs={"is_called": is_called}, name="controllers", daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # whoever looks before finds no thread that has not begun
 
 
 class Runtime:

@@ -17,6 +17,7 @@ from attrs import frozen
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.kubernetes.installing.cluster import open_cluster_objects
 from netplug_cli.controllers.collection import Collection
+from netplug_cli.controllers.metrics import ControllersMetrics, Election
 from netplug_cli.controllers.nodes import (
     CONFIGURATION_CHANGED,
     CONTROLLER_KINDS,
@@ -28,8 +29,6 @@ from netplug_cli.controllers.nodes import (
 )
 from netplug_cli.controllers.process import (
     CONTROLLERS_LEASE,
-    ControllersMetrics,
-    Election,
     controllers_pages,
     parse_arguments,
 )

@@ -7,7 +7,7 @@ import socket
 from attrs import frozen
 
 from netplug_cli.controllers.collection import CollectionCounts
-from netplug_cli.controllers.process import ControllersMetrics
+from netplug_cli.controllers.metrics import ControllersMetrics
 from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.process import NodeIdentity, NodeOperations, NodeParts, ServiceManager

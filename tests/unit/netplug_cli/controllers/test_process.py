@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netplug_cli.controllers.collection import CollectionCounts
-from netplug_cli.controllers.process import ControllersMetrics, controllers_pages, parse_arguments
+from netplug_cli.controllers.metrics import ControllersMetrics
+from netplug_cli.controllers.process import controllers_pages, parse_arguments
 from netplug_cli.runtime.controllers import Runtime
 from netplug_cli.wiring.controllers import run
 from netplug_core.clock import Deadline
