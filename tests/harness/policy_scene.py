@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from attrs import define, field
@@ -102,20 +103,22 @@ class PolicyScene:
             for each in (server, client):
                 each.settimeout(0)
             try:
-                client.sendto(b"request", (to, port))
+                peer = self._receive(server, before, lambda: client.sendto(b"request", (to, port)))
             except PermissionError:  # the node itself is not allowed to send it
                 return False
-            peer = self._receive(server, before)
             if peer is None:
                 return False
-            server.sendto(b"answer", peer)
-            return self._receive(client, before) is not None
+            return self._receive(client, before, lambda: server.sendto(b"answer", peer)) is not None
 
-    def _receive(self, waiting: socket.socket, before: int) -> tuple[str, int] | None:
-        """Who has sent what comes; None if more is dropped than before."""
+    def _receive(self, waiting: socket.socket, before: int, send: Callable[[], object]) -> tuple[str, int] | None:
+        """Who has sent what comes; None if more is dropped than before.
+
+        It is sent again and again: a neighbor that is not known yet, or that the state before kept silent, costs some.
+        """
         peers: list[tuple[str, int]] = []
 
         def is_decided() -> bool:
+            send()
             try:
                 _, peer = waiting.recvfrom(100)
             except BlockingIOError:
