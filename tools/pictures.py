@@ -221,11 +221,11 @@ def _add_del() -> Picture:
         found.dashes(f"M{x} 40V{top + len(steps) * pitch}")
     for number, step in enumerate(steps):
         y = top + number * pitch + 20
-        if isinstance(step[0], str):
-            found.words(12, y, str(step[1]), "b")
-            continue
-        begin, end, words = int(step[0]), int(str(step[1])), str(step[2])
-        _message(found, y, (_LANES[begin][0], _LANES[end][0]), words)
+        match step:
+            case (str(), str(words)):
+                found.words(12, y, words, "b")
+            case (int(begin), int(end), str(words)):
+                _message(found, y, (_LANES[begin][0], _LANES[end][0]), words)
     return found
 
 

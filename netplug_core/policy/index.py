@@ -146,10 +146,12 @@ class PolicyIndex:
     _used: dict[_User, PolicyDefinition | ProfileDefinition] = field(factory=dict, init=False)
     _settings: PolicySettings = field(factory=PolicySettings, init=False)
     _problems: tuple[PolicyProblem, ...] = field(default=(), init=False)
-    _active_policies: _Published[PolicyId, ActivePolicy] = field(factory=_Published, init=False)
-    _active_profiles: _Published[str, ActiveProfile] = field(factory=_Published, init=False)
-    _endpoints: _Published[EndpointId, LocalEndpoint] = field(factory=_Published, init=False)
-    _host_endpoints: _Published[str, ActiveHostEndpoint] = field(factory=_Published, init=False)
+    _active_policies: _Published[PolicyId, ActivePolicy] = field(factory=_Published[PolicyId, ActivePolicy], init=False)
+    _active_profiles: _Published[str, ActiveProfile] = field(factory=_Published[str, ActiveProfile], init=False)
+    _endpoints: _Published[EndpointId, LocalEndpoint] = field(factory=_Published[EndpointId, LocalEndpoint], init=False)
+    _host_endpoints: _Published[str, ActiveHostEndpoint] = field(
+        factory=_Published[str, ActiveHostEndpoint], init=False
+    )
 
     # What is not settled yet.
     _changed_interfaces: dict[str, None] = field(factory=dict, init=False)

@@ -34,6 +34,7 @@ _BY_NIGHT = (
     "test_live_change.py",
     "test_map_in_browser.py",
     "test_monitoring_rules.py",
+    "test_policy_packets.py",
     "test_quickstart_kubernetes.py",
     "test_simulate_page.py",
     "test_site_in_browser.py",
