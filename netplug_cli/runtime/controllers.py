@@ -297,7 +297,7 @@ class _Threads:
         # A daemon: a step that hangs must not keep the process from ending.
         thread = Thread(target=self._run, kwargs={"is_called": is_called}, name="controllers", daemon=True)
         thread.start()
-        self._threads.append(thread)  # whoever looks before finds no thread that has not begun
+        self._threads.append(thread)  # a look before finds no thread that has not begun
 
 
 class Runtime:
