@@ -124,5 +124,5 @@ def _relation(source: Peer, target: Peer) -> Relation:
             return Relation.OWN_NODE if is_same_node else Relation.FOREIGN_NODE
         case PeerKind.SERVICE:
             return Relation.SERVICE
-        case PeerKind.OUTSIDE:
+        case _:
             return Relation.OUTSIDE

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from netplug_cli.operator.observing import INSTALLATION
+from netplug_core.cni.plugins import PLUGINS_FOUND, PLUGINS_MISSING, MissingPlugin, NeededPlugin
 from netplug_core.errors import Unavailable
 from netplug_core.operator.state import Json
-from netplug_core.operator.status import Event, event_of_problem, ref_of_event, render_event
+from netplug_core.operator.status import Event, event_of_plugins, event_of_problem, ref_of_event, render_event
 from netplug_core.reconcile.controller import Problem
 from tests.harness.installations import manifest, network
 from tests.harness.operator_scene import Scene
@@ -170,3 +171,17 @@ def test_with_host_local_no_family_is_added() -> None:
     scene.cluster.install(network(cni={"type": "Netplug", "ipam": {"type": "HostLocal"}}, mtu=1400))
     scene.settle()
     assert "FamilyAdded" not in [reason for _, reason, _ in events(scene)]
+
+
+def test_plugins_that_a_host_lacks_and_that_are_there_again() -> None:
+    missing = MissingPlugin(
+        plugin=NeededPlugin("portmap", "/etc/cni/net.d/10-netplug.conflist"), folders=("/opt/cni/bin",)
+    )
+    lacking = event_of_plugins((missing,))
+    assert (lacking.reason, lacking.is_warning) == (PLUGINS_MISSING, True)
+    assert lacking.message == (
+        "each start of a pod on this node fails: portmap is not in /opt/cni/bin: "
+        "/etc/cni/net.d/10-netplug.conflist names it, so no pod starts without it"
+    )
+    there = event_of_plugins(())
+    assert (there.reason, there.message, there.is_warning) == (PLUGINS_FOUND, "no plugin is missing any more", False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.resources.fields import parse_duration_s
+from netplug_core.resources.fields import INTERFACE_ADDRESS, parse_duration_s
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,10 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a duration such as 90s or 1h30m is"):
         parse_duration_s(text)
+
+
+@pytest.mark.parametrize("text", ["192.0.2.7/33", "node-1/24", "192.0.2.7/"])
+def test_an_address_of_an_interface_has_the_length_of_its_prefix(text: str) -> None:
+    with pytest.raises(ValueError, match=r"an IP address with the length of its prefix, such as 192\.0\.2\.7/24"):
+        INTERFACE_ADDRESS.decode(text)
+    assert INTERFACE_ADDRESS.encode(INTERFACE_ADDRESS.decode("192.0.2.7/24")) == "192.0.2.7/24"
