@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, Prefix, disjoint_prefixes
 from netplug_core.dataplane.routing import IPIP_DEVICE, VXLAN_DEVICES
 from netplug_core.dataplane.ruleset import (
     BaseChain,
@@ -222,7 +222,7 @@ class _Pools:
     def of(cls, pools: Iterable[IPPool]) -> _Pools:
         specs = [pool.spec for pool in pools if set(pool.spec.allowed_uses) != {AllowedUse.LOAD_BALANCER}]
         with_nat = (spec.prefix for spec in specs if spec.has_outgoing_nat)
-        return cls(_disjoint(spec.prefix for spec in specs), _disjoint(with_nat))
+        return cls(disjoint_prefixes(spec.prefix for spec in specs), disjoint_prefixes(with_nat))
 
     @property
     def families_with_nat(self) -> tuple[Family, ...]:
@@ -233,15 +233,6 @@ class _Pools:
         for family in self.families_with_nat:
             for name, prefixes in (("pools", self.prefixes), ("nat_pools", self.with_nat)):
                 yield _prefix_set(f"{name}{_digit(family)}", family, prefixes)
-
-
-def _disjoint(prefixes: Iterable[Prefix]) -> tuple[Prefix, ...]:
-    """Prefixes that together have the addresses of all, and none twice; the kernel refuses a set with overlaps."""
-    found: list[Prefix] = []
-    for prefix in sorted(prefixes, key=lambda each: (each.family, int(each.first), each.length)):
-        if not found or not found[-1].covers(prefix):
-            found.append(prefix)
-    return tuple(found)
 
 
 def _prefix_set(name: str, family: Family, prefixes: Iterable[Prefix]) -> NamedSet:
@@ -375,7 +366,7 @@ def _node_sets(facts: NatFacts, wrapped: _Wrapped) -> Iterator[NamedSet]:
         )
     if wrapped.devices:
         for family in Family:
-            external = _disjoint(each for each in facts.settings.external_nodes if each.family is family)
+            external = disjoint_prefixes(each for each in facts.settings.external_nodes if each.family is family)
             yield _prefix_set(f"external{_digit(family)}", family, external)
         devices = frozenset(Element((name,)) for name in wrapped.devices)
         yield NamedSet(name="tunnels", types=(ElementType.INTERFACE_NAME,), elements=devices)
