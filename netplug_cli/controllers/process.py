@@ -11,6 +11,7 @@ from attrs import frozen
 
 from netplug_cli.controllers.metrics import METRICS_TYPE, ControllersMetrics, Election
 from netplug_cli.http_server import Page, Pages
+from netplug_cli.loopback import port_argument
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.installation.controllers import CONTROLLERS_NAME, CONTROLLERS_PORT, LEASE_NAMESPACE
 from netplug_core.operator.state import ObjectRef
@@ -22,8 +23,6 @@ __all__ = [
 
 CONTROLLERS_LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", CONTROLLERS_NAME, LEASE_NAMESPACE)
 """Whose holder acts, one for the whole cluster."""
-
-_MAX_PORT = 65_535
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -44,19 +43,12 @@ def parse_arguments(arguments: Sequence[str]) -> ControllersArguments:
     )
     parser.add_argument(
         "--health-port",
-        type=_port,
+        type=port_argument,
         default=CONTROLLERS_PORT,
         metavar="N",
         help="serve /livez, /readyz and /metrics at this port of 127.0.0.1 (default: %(default)s)",
     )
     return ControllersArguments(health_port=parser.parse_args(arguments).health_port)
-
-
-def _port(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= number <= _MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; a number from 1 to {_MAX_PORT} is")
-    return number
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from attrs import define, field, frozen
 
 from netplug_cli.http_server import Page, Pages
+from netplug_cli.loopback import port_argument
 from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter, write_component_statuses
 from netplug_cli.operator.metrics import METRICS_TYPE, OperatorMetrics
 from netplug_cli.operator.observing import Observer, Unreadable
@@ -47,9 +48,6 @@ __all__ = [
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-_MAX_PORT = 65_535
-
-
 @frozen(kw_only=True)
 class OperatorArguments:
     """``manages_definitions``: the CRDs are applied at the start and kept. ``health_port`` is one of 127.0.0.1."""
@@ -71,20 +69,13 @@ def parse_arguments(arguments: Sequence[str]) -> OperatorArguments:
     )
     parser.add_argument(
         "--health-port",
-        type=_port,
+        type=port_argument,
         default=HEALTH_PORT,
         metavar="N",
         help="serve /livez, /readyz and /metrics at this port of 127.0.0.1 (default: %(default)s)",
     )
     found = parser.parse_args(arguments)
     return OperatorArguments(manages_definitions=found.manage_crds == "true", health_port=found.health_port)
-
-
-def _port(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= number <= _MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; a number from 1 to {_MAX_PORT} is")
-    return number
 
 
 # --- process ---------------------------------------------------------------------------------------------------------
