@@ -1,6 +1,6 @@
-"""The pod of ``netplug-controllers`` on a Kubernetes cluster. Pure.
+"""The pod of ``netplug-controllers`` on a Kubernetes cluster, and what the pod of the operator has as well. Pure.
 
-It is in the network of its node: when pods get no addresses any more, it is what frees some.
+Both are in the network of their node: when pods get no addresses, one of them frees some, and one makes nodes ready.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from netplug_core.installation.daemonset import SYSTEM_NAMESPACE, endpoint_override, field_variable, health_probe
 
-__all__ = ["CONTROLLERS_NAME", "CONTROLLERS_PORT", "LEASE_NAMESPACE", "render_controllers"]
+__all__ = ["CONTROLLERS_NAME", "CONTROLLERS_PORT", "LEASE_NAMESPACE", "deployment_of", "render_controllers"]
 
 Json = Mapping[str, object]
 
@@ -23,7 +23,7 @@ CONTROLLERS_PORT: Final = 9094
 LEASE_NAMESPACE: Final = "kube-system"
 """Where the Lease is: a namespace that every cluster has."""
 
-_GRACE_S: Final = 45  # a stop lets the write that has begun finish, and then gives the Lease up
+_GRACE_S: Final = 45  # a stop lets the action that has begun finish, and then gives the Lease up
 _LISTENS_S: Final = 3
 _READ_ONLY_USER: Final = 65532
 """The user of the image, who owns no file in it."""
@@ -31,28 +31,66 @@ _READ_ONLY_USER: Final = 65532
 
 def render_controllers(image: str, *, namespace: str = SYSTEM_NAMESPACE) -> Json:
     """The Deployment, for the Kubernetes datastore."""
+    container = {
+        "name": CONTROLLERS_NAME,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["netplug-controllers"],
+        "args": [f"--health-port={CONTROLLERS_PORT}"],
+        "env": [{"name": "DATASTORE_TYPE", "value": "kubernetes"}, field_variable("POD_NAME", "metadata.name")],
+        **endpoint_override(),
+        "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}},
+        "readinessProbe": {**health_probe("/readyz", CONTROLLERS_PORT), "periodSeconds": 10},
+    }
+    return deployment_of(CONTROLLERS_NAME, namespace, container, port=CONTROLLERS_PORT)
+
+
+def deployment_of(name: str, namespace: str, container: Json, *, port: int) -> Json:
+    """The Deployment of one pod that runs before nodes are ready, with the account and the label of its own name.
+
+    From a node that does not answer it moves, after the time that the cluster gives every pod. ``port`` is that of its
+    probes, at 127.0.0.1.
+    """
+    running = {
+        **container,
+        # Declared, so that no two pods come to the same node.
+        "ports": [{"name": "health", "containerPort": port, "protocol": "TCP"}],
+        # A probe that fails is an Event. So none asks before the process listens.
+        "startupProbe": {
+            **health_probe("/livez", port),
+            "initialDelaySeconds": _LISTENS_S,
+            "periodSeconds": 2,
+            "failureThreshold": 60,
+        },
+        "livenessProbe": {**health_probe("/livez", port), "periodSeconds": 10, "failureThreshold": 6},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": CONTROLLERS_NAME, "namespace": namespace, "labels": _labels()},
+        "metadata": {"name": name, "namespace": namespace, "labels": _labels(name)},
         "spec": {
             "replicas": 1,
-            "selector": {"matchLabels": _labels()},
+            "selector": {"matchLabels": _labels(name)},
             # On a node a second pod would find the port of the first one in use.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "template": {
-                "metadata": {"labels": _labels()},
-                "spec": {**_pod_settings(), "containers": [_container(image)]},
+                "metadata": {"labels": _labels(name)},
+                "spec": {**_pod_settings(name), "containers": [running]},
             },
         },
     }
 
 
-def _pod_settings() -> Json:
+def _pod_settings(account: str) -> Json:
     return {
         "hostNetwork": True,
         "dnsPolicy": "Default",  # the DNS of the cluster needs the network of pods
-        "serviceAccountName": CONTROLLERS_NAME,
+        "serviceAccountName": account,
         "priorityClassName": "system-cluster-critical",
         "terminationGracePeriodSeconds": _GRACE_S,
         "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -69,34 +107,6 @@ def _pod_settings() -> Json:
     }
 
 
-def _container(image: str) -> Json:
-    return {
-        "name": CONTROLLERS_NAME,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["netplug-controllers"],
-        "args": [f"--health-port={CONTROLLERS_PORT}"],
-        "env": [{"name": "DATASTORE_TYPE", "value": "kubernetes"}, field_variable("POD_NAME", "metadata.name")],
-        **endpoint_override(),
-        # Declared, so that no two pods come to the same node.
-        "ports": [{"name": "health", "containerPort": CONTROLLERS_PORT, "protocol": "TCP"}],
-        "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}},
-        "startupProbe": {
-            **health_probe("/livez", CONTROLLERS_PORT),
-            "initialDelaySeconds": _LISTENS_S,
-            "periodSeconds": 2,
-            "failureThreshold": 60,
-        },
-        "readinessProbe": {**health_probe("/readyz", CONTROLLERS_PORT), "periodSeconds": 10},
-        "livenessProbe": {**health_probe("/livez", CONTROLLERS_PORT), "periodSeconds": 10, "failureThreshold": 6},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-
-
-def _labels() -> Json:
+def _labels(name: str) -> Json:
     """A new mapping each time: YAML would print the second one as a reference to the first."""
-    return {"k8s-app": CONTROLLERS_NAME}
+    return {"k8s-app": name}

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from netplug_core.decoding.tables import find_member
 from netplug_core.installation.components import COMPONENT_NAME
+from netplug_core.installation.controllers import deployment_of
 from netplug_core.installation.daemonset import endpoint_override, field_variable, health_probe
 from netplug_core.installation.settings import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
 from netplug_core.operator.lease import LEASE
@@ -149,14 +150,7 @@ _NAME: Final = OPERATOR_LABEL
 _LEASE_ROLE: Final = "netplug-operator-lease"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
-# A stop lets the action that has begun finish, and then gives the Lease up.
-_GRACE_S: Final = 45
-
-_LISTENS_S: Final = 3
 _HAS_LOOKED_S: Final = 15
-
-_READ_ONLY_USER: Final = 65532
-"""The user of the image, who owns no file in it."""
 
 
 def default_image(version: str) -> str:
@@ -174,46 +168,8 @@ def render_operator(shipped: Shipped, *, image: str, manages_definitions: bool =
     yield _role(_LEASE_ROLE, lease_rules())
     yield _binding("ClusterRoleBinding", {"name": _NAME}, _NAME)
     yield _binding("RoleBinding", {"name": _NAME, "namespace": LEASE.namespace}, _LEASE_ROLE)
-    yield {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {**metadata, "labels": _labels()},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": _labels()},
-            # On a node a second pod would find the ports of the first one in use.
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": {
-                "metadata": {"labels": _labels()},
-                "spec": {**_pod_settings(), "containers": [_container(image, manages_definitions=manages_definitions)]},
-            },
-        },
-    }
-
-
-def _pod_settings() -> Json:
-    """What the pod needs to run before nodes are ready: the operator is what makes them so.
-
-    From a node that does not answer it moves, after the time that the cluster gives every pod.
-    """
-    return {
-        "hostNetwork": True,
-        "dnsPolicy": "Default",  # the DNS of the cluster needs the network of pods
-        "serviceAccountName": _NAME,
-        "priorityClassName": "system-cluster-critical",
-        "terminationGracePeriodSeconds": _GRACE_S,
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [
-            {"operator": "Exists", "effect": "NoSchedule"},
-            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
-        ],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _READ_ONLY_USER,
-            "runAsGroup": _READ_ONLY_USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    }
+    container = _container(image, manages_definitions=manages_definitions)
+    yield deployment_of(_NAME, OPERATOR_NAMESPACE, container, port=HEALTH_PORT)
 
 
 def _container(image: str, *, manages_definitions: bool) -> Json:
@@ -225,26 +181,12 @@ def _container(image: str, *, manages_definitions: bool) -> Json:
         "args": [f"--manage-crds={str(manages_definitions).lower()}", f"--health-port={HEALTH_PORT}"],
         "env": [field_variable("NAMESPACE", "metadata.namespace"), field_variable("POD_NAME", "metadata.name")],
         **endpoint_override(),
-        # Declared, so that no two pods come to the same node.
-        "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
-        # A probe that fails is an Event. So none asks before the process listens, or has looked at the cluster once.
-        "startupProbe": {
-            **health_probe("/livez", HEALTH_PORT),
-            "initialDelaySeconds": _LISTENS_S,
-            "periodSeconds": 2,
-            "failureThreshold": 60,
-        },
+        # Nor does this one ask before the operator has looked at the cluster once.
         "readinessProbe": {
             **health_probe("/readyz", HEALTH_PORT),
             "initialDelaySeconds": _HAS_LOOKED_S,
             "periodSeconds": 10,
-        },
-        "livenessProbe": {**health_probe("/livez", HEALTH_PORT), "periodSeconds": 10, "failureThreshold": 6},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
         },
     }
 
@@ -261,8 +203,3 @@ def _binding(kind: str, metadata: Mapping[str, str], role: str) -> Json:
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": _NAME, "namespace": OPERATOR_NAMESPACE}],
     }
-
-
-def _labels() -> Json:
-    """A new mapping each time: YAML would print the second one as a reference to the first."""
-    return {"k8s-app": _NAME}
