@@ -95,13 +95,20 @@ class _UpArguments(TypedDict):
 
 def make_group(make_world: Callable[[click.Context], LabWorld]) -> click.Group:
     """The commands of ``netplugctl lab``; each acts through the world that ``make_world`` makes."""
-    return click.Group("lab", commands=[lab_up, lab_status, lab_down], help=_HELP, context_settings={"obj": make_world})
+    return click.Group(
+        "lab", commands=[lab_up, lab_status, lab_down], help=_HELP, context_settings=_settings(make_world)
+    )
 
 
 def make_connectivity_group(make_world: Callable[[click.Context], LabWorld]) -> click.Group:
     """The commands of ``netplugctl connectivity``; each acts through the world that ``make_world`` makes."""
     help_text = "Test who reaches whom with packets."
-    return click.Group("connectivity", commands=[test_command], help=help_text, context_settings={"obj": make_world})
+    return click.Group("connectivity", commands=[test_command], help=help_text, context_settings=_settings(make_world))
+
+
+def _settings(make_world: Callable[[click.Context], LabWorld]) -> dict[str, object]:
+    # A command keeps the help option of its first call for good (click), so these are the ones of netplugctl here too.
+    return {"obj": make_world, "help_option_names": ["-h", "--help"]}
 
 
 @click.command("up")

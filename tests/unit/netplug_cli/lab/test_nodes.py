@@ -337,3 +337,9 @@ def test_on_kubernetes_every_node_is_an_object(harness: LabHarness) -> None:
     lab = evolve(new_lab(plan(), uid="u"), store=OwnServers(etcd="/e", apiserver="/a"))
     assert lab.store.kind is StoreKind.KUBERNETES
     assert lab.server_netns == "switch"
+
+
+def test_the_help_is_that_of_the_tool_whichever_way_a_command_is_called_first(harness: LabHarness) -> None:
+    """Click keeps the names of a command's help option from its first call."""
+    for name in ("up", "status", "down"):
+        assert "-h, --help" in invoke(harness, name, "--help").output
