@@ -42,7 +42,7 @@ _MAX_DELETIONS = 200  # in one batch
 
 @frozen
 class LinuxConnections:
-    """The :class:`~netplug_core.dataplane.ruleset.Connections` of the calling thread's network namespace."""
+    """The :class:`~netplug_core.dataplane.packetfilter.Connections` of the calling thread's network namespace."""
 
     def forget(self, destinations: Iterable[Address]) -> int:
         """List the connections to each address and delete them, one by one; what is gone already is no error."""

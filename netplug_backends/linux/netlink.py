@@ -5,17 +5,20 @@ from __future__ import annotations
 import _socket
 import enum
 import errno
+import math
 import os
+import select
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
+from netplug_core.clock import Deadline
 from netplug_core.dataplane.protocol import (
     DataplaneTimeout,
     InterfacePlan,
@@ -29,13 +32,12 @@ from netplug_core.dataplane.protocol import (
 )
 
 __all__ = [
-    "MAIN_TABLE", "BatchError", "KernelLink", "KernelRoute", "NetlinkMessage", "NetlinkOutcome", "NetlinkProtocol",
-    "NetlinkSocket", "RouteInsertion", "add_address", "add_neighbour", "add_route", "add_source_rule",
-    "create_veth_pair",
-    "decode_attributes", "decode_link", "decode_namespace_id", "decode_route", "delete_link", "delete_route",
-    "delete_rule_to_table",
-    "encode_attribute", "encode_nested", "encode_text", "has_mac", "interface_table", "iterate_attributes",
-    "query_link", "query_link_by_index", "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
+    "MAIN_TABLE", "BatchError", "KernelLink", "KernelRoute", "NetlinkMessage", "NetlinkNotifications", "NetlinkOutcome",
+    "NetlinkProtocol", "NetlinkSocket", "RouteInsertion", "add_address", "add_neighbour", "add_route",
+    "add_source_rule", "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id", "decode_route",
+    "delete_link", "delete_route", "delete_rule_to_table", "encode_attribute", "encode_nested", "encode_text",
+    "has_mac", "interface_table", "iterate_attributes", "query_link", "query_link_by_index", "query_namespace_id",
+    "query_route", "query_routes", "set_alias", "set_up",
 ]  # fmt: skip
 
 
@@ -401,7 +403,7 @@ def _number(data: bytes) -> int:
 
 
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 270, 10, 11, 12
-_SO_RECEIVE_BUFFER_FORCE = 33
+_SO_RECEIVE_BUFFER_FORCE, _ADD_MEMBERSHIP = 33, 1
 _DUMP_ATTEMPTS = 3
 _MOST_ERRORS_BYTES = 1 << 21  # a refusal of each message of a batch, with what the kernel adds for itself
 _HEADER = struct.Struct("=IHHII")
@@ -417,6 +419,7 @@ _EXT_ACK_MESSAGE = 1
 _SUCCESS = (0, "")
 _BUFFER = 1 << 16
 _RECEIVE_TIMEOUT_S = 5
+_NOTIFICATION_BYTES = 1 << 16
 
 
 BatchError: TypeAlias = tuple[int, str]
@@ -598,6 +601,92 @@ class NetlinkSocket:
         while not pending.are_complete:
             pending.add(self._socket.recv(_BUFFER))
         return pending.outcomes(messages)
+
+
+@define(eq=False)
+class NetlinkNotifications:
+    """A socket that the kernel notifies of changes, in the namespace in which it was opened.
+
+    One thread waits. It is left, as a context, once that thread waits no more; any thread may close it before.
+    """
+
+    _notified: _socket.socket
+    _waking: _socket.socket
+    _woken: _socket.socket
+
+    @classmethod
+    def open(cls, protocol: NetlinkProtocol, groups: Sequence[int], *, buffer_bytes: int) -> NetlinkNotifications:
+        """The notifications of some groups from now on, in the calling thread's namespace; older kernels lack some.
+
+        The kernel keeps ``buffer_bytes`` of them; without the right to that, they are lost earlier, which is noticed.
+
+        Raises:
+            KernelError: the kernel refuses a socket.
+        """
+        try:
+            flags = _socket.SOCK_RAW | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
+            notified = _socket.socket(_socket.AF_NETLINK, flags, protocol)
+        except OSError as error:
+            raise KernelError("opening a netlink socket", os.strerror(error.errno or 0)) from error
+        notified.bind((0, 0))
+        for group in groups:
+            with suppress(OSError):
+                notified.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+        opened = cls(notified, *_socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC))
+        opened.set_buffer(buffer_bytes)
+        return opened
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in (self._notified, self._waking, self._woken):
+            each.close()
+
+    def set_buffer(self, size: int) -> None:
+        """Let the kernel keep that many bytes of notifications."""
+        with suppress(OSError):
+            self._notified.setsockopt(_socket.SOL_SOCKET, _SO_RECEIVE_BUFFER_FORCE, size)
+
+    def close(self) -> None:
+        """End the wait, and each later one."""
+        with suppress(OSError):  # it has been left
+            self._waking.send(b"\0")
+
+    def wait(self, has_something: Callable[[], bool], *, deadline: Deadline) -> bool:
+        """Wait for notifications in which ``has_something`` finds what was waited for; False: deadline, or closed."""
+        waiting = select.poll()
+        waiting.register(self._woken, select.POLLIN)
+        waiting.register(self._notified, select.POLLIN)
+        while True:
+            ready = dict(waiting.poll(math.ceil(deadline.remaining_s * 1000)))
+            if self._woken.fileno() in ready:
+                return False  # the byte stays there: whatever waits again ends at once
+            if ready and has_something():
+                return True
+            if deadline.has_passed:
+                return False
+
+    def receive(self) -> Iterator[bytes | None]:
+        """All datagrams of the kernel that there are; None: it could not deliver some.
+
+        Raises:
+            KernelError: there are no notifications.
+        """
+        while True:
+            try:
+                datagram, sender = self._notified.recvfrom(_NOTIFICATION_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise KernelError("waiting for notifications of the kernel", error.strerror or "") from error
+                yield None
+                continue
+            if sender[0] == 0:  # other programs may send to the socket, too
+                yield datagram
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 The library is called in this process; where the host does not have it, the program ``nft`` is, with the same JSON. Both
 work in the network namespace of the calling thread. Whether anything has changed since the last reading is one netlink
 message: the kernel counts the transactions of a namespace. The same message says beforehand whether the kernel has
-nftables, and lets this process use it: without, the library would end the process.
+nftables, and lets this process use it: without, the library would end the process. ``nftevents`` sends it.
 
 Source: libnftables(3), libnftables-json(5); the numbers are those of the kernel's ``linux/netfilter/nf_tables.h``.
 """
@@ -11,12 +11,10 @@ Source: libnftables(3), libnftables-json(5); the numbers are those of the kernel
 from __future__ import annotations
 
 import ctypes
-import errno
 import json
 import os
 import shutil
 import socket
-import struct
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -25,7 +23,7 @@ from typing import Final, Protocol, TypeAlias
 
 from attrs import define, field, frozen
 
-from netplug_backends.linux.netlink import NetlinkMessage, NetlinkProtocol, NetlinkSocket, decode_attributes
+from netplug_backends.linux.nftevents import NftablesEvents, OwnGenerations, find_generation
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 from netplug_core.dataplane.ruleset import (
@@ -70,8 +68,6 @@ _READING, _PROGRAMMING = "reading the packet filter", "programming the packet fi
 _PROGRAM_TIMEOUT_S = 60
 _ATTEMPTS = 5  # a listing fails while another process replaces the table
 
-_NFGENMSG = struct.Struct("!BBH")
-_REQUEST, _GETGEN, _GENERATION = 0x1, 10 << 8 | 16, 1
 _IN_JSON, _PROTOCOLS_AS_NUMBERS = 1 << 4, 1 << 7
 
 
@@ -188,31 +184,40 @@ class _Reading:
 
 @define(eq=False)
 class NftablesRuleset:
-    """The :class:`~netplug_core.dataplane.ruleset.RulesetDataplane` of the calling thread's network namespace.
+    """The :class:`~netplug_core.dataplane.packetfilter.RulesetDataplane` of the calling thread's network namespace.
 
     ``runners`` are tried in their order until one is installed.
     """
 
     runners: tuple[Run, ...] = (run_library, run_program)
     _readings: dict[str, _Reading] = field(factory=dict, init=False)
+    _own: OwnGenerations = field(factory=OwnGenerations, init=False)
 
     def read(self, name: str) -> ObservedTable | None:
         """List the table, unless nothing of the namespace has changed since the last time."""
-        namespace, generation = os.stat(OWN_NAMESPACE).st_ino, _find_generation(_READING)
+        namespace, generation = os.stat(OWN_NAMESPACE).st_ino, find_generation(_READING)
         known = self._readings.get(name)
         if known is not None and (known.namespace, known.generation) == (namespace, generation):
             return known.table
         table = self._list(name)
-        if _find_generation(_READING) == generation:
+        if find_generation(_READING) == generation:
             self._readings[name] = _Reading(namespace, generation, table)
         return table
 
     def apply(self, change: TableChange) -> None:
         """Make a change."""
-        _find_generation(_PROGRAMMING)
-        answer = self._run(render_change(change), _PROGRAMMING)
+        with self._own.noted(_PROGRAMMING):
+            answer = self._run(render_change(change), _PROGRAMMING)
         if answer.error:
             raise KernelError(_PROGRAMMING, answer.error)
+
+    def open_events(self) -> NftablesEvents:
+        """Notifications of what others do, from now on: whatever this one has not done.
+
+        Raises:
+            KernelError: the kernel refuses a socket.
+        """
+        return NftablesEvents.open(self._own)
 
     def _list(self, name: str) -> ObservedTable | None:
         answer = _Answer("")
@@ -232,21 +237,6 @@ class NftablesRuleset:
             if answer is not None:
                 return answer
         raise KernelError(operation, _NOT_INSTALLED)
-
-
-def _find_generation(operation: str) -> int:
-    """How many transactions the namespace has had.
-
-    Raises:
-        KernelError: the kernel has no nftables, or this process may not use it.
-    """
-    message = NetlinkMessage(_GETGEN, _REQUEST, _NFGENMSG.pack(0, 0, 0), lambda: operation)
-    with NetlinkSocket.open(NetlinkProtocol.NETFILTER) as kernel:
-        outcome = kernel.send_one(message)
-    if outcome.error == errno.EINVAL:
-        raise KernelError(operation, "the kernel has no nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
-    attributes = decode_attributes(outcome.require_success().reply, _NFGENMSG.size)
-    return int.from_bytes(attributes[_GENERATION], "big")
 
 
 # --- what is listed ---------------------------------------------------------------------------------------------------

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import _socket
 import errno
-import math
 import os
-import select
 import struct
 import sys
 from array import array
@@ -28,6 +26,7 @@ from netplug_backends.linux.addresses import decode_host_address, find_interface
 from netplug_backends.linux.attachment import choose_index
 from netplug_backends.linux.netlink import (
     NetlinkMessage,
+    NetlinkNotifications,
     NetlinkProtocol,
     NetlinkSocket,
     iterate_attributes,
@@ -77,9 +76,8 @@ _NEIGHBOUR_SIZE: Final = {Family.IPV4: 12 + 8 + 12, Family.IPV6: 12 + 20 + 12}
 _AF = {Family.IPV4: 2, Family.IPV6: 10}
 
 _OWN: Final = RouteProtocol.NETPLUG.value
-_SOL_NETLINK, _ADD_MEMBERSHIP, _SO_RECEIVE_BUFFER_FORCE = 270, 1, 33
 _GROUPS: Final = (1, 5, 7, 9, 11, 32)  # links, IPv4 addresses and routes, IPv6 addresses and routes, nexthops
-_EVENT_BYTES, _EVENT_BUFFER_BYTES = 1 << 16, 1 << 20
+_EVENT_BUFFER_BYTES = 1 << 20
 _NEWLINK = 16
 _LINK_EVENTS, _ADDRESS_EVENTS, _ROUTE_EVENTS, _NEXTHOP_EVENTS = {16, 17}, {20, 21}, {24, 25}, {104, 105}
 _HEADER = struct.Struct("=IHHII")
@@ -553,9 +551,7 @@ class LinuxKernelEvents:
     """
 
     _kernel: NetlinkSocket
-    _notified: _socket.socket
-    _waking: _socket.socket
-    _woken: _socket.socket
+    _notifications: NetlinkNotifications
     _filter: EventFilter
 
     @classmethod
@@ -567,19 +563,9 @@ class LinuxKernelEvents:
         Raises:
             KernelError: the kernel refuses a socket.
         """
-        try:
-            flags = _socket.SOCK_RAW | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
-            notified = _socket.socket(_socket.AF_NETLINK, flags, NetlinkProtocol.ROUTE)
-        except OSError as error:
-            raise KernelError("opening a netlink socket", os.strerror(error.errno or 0)) from error
-        notified.bind((0, 0))
-        for group in _GROUPS:
-            with suppress(OSError):  # kernels before 5.3 have no nexthops
-                notified.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
-        with suppress(OSError):  # without the right to it, notifications are lost earlier, which is noticed
-            notified.setsockopt(_socket.SOL_SOCKET, _SO_RECEIVE_BUFFER_FORCE, _EVENT_BUFFER_BYTES)
-        waking, woken = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
-        events = cls(NetlinkSocket.open(), notified, waking, woken, EventFilter(own_port))
+        # Kernels before 5.3 have no nexthops.
+        notifications = NetlinkNotifications.open(NetlinkProtocol.ROUTE, _GROUPS, buffer_bytes=_EVENT_BUFFER_BYTES)
+        events = cls(NetlinkSocket.open(), notifications, EventFilter(own_port))
         events._list_host_ends()
         return events
 
@@ -590,22 +576,11 @@ class LinuxKernelEvents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._kernel.__exit__(kind, error, trace)
-        for each in (self._notified, self._waking, self._woken):
-            each.close()
+        self._notifications.__exit__(kind, error, trace)
 
     def wait(self, *, deadline: Deadline) -> bool:
         """Wait for a notification that concerns routes between nodes."""
-        waiting = select.poll()
-        waiting.register(self._woken, select.POLLIN)
-        waiting.register(self._notified, select.POLLIN)
-        while True:
-            ready = dict(waiting.poll(math.ceil(deadline.remaining_s * 1000)))
-            if self._woken.fileno() in ready:
-                return False  # the byte stays there: whatever waits again ends at once
-            if ready and self._receive():
-                return True
-            if deadline.has_passed:
-                return False
+        return self._notifications.wait(self._receive, deadline=deadline)
 
     def follow_workloads(self, *, is_asked: bool) -> None:
         """From now on, count routes to workloads of the node too, or no more."""
@@ -613,29 +588,22 @@ class LinuxKernelEvents:
 
     def set_buffer(self, size: int) -> None:
         """Let the kernel keep that many bytes of notifications; more are lost, which counts as a change."""
-        self._notified.setsockopt(_socket.SOL_SOCKET, _SO_RECEIVE_BUFFER_FORCE, size)
+        self._notifications.set_buffer(size)
 
     def close(self) -> None:
         """End the wait, and each later one."""
-        with suppress(OSError):  # it has been left
-            self._waking.send(b"\0")
+        self._notifications.close()
 
     def _receive(self) -> bool:
         """Take all notifications there are; whether any of them concerns routes between nodes."""
         concerned = False
-        while True:
-            try:
-                datagram, sender = self._notified.recvfrom(_EVENT_BYTES)
-            except BlockingIOError:
-                return concerned
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise KernelError("waiting for notifications of the kernel", error.strerror or "") from error
+        for datagram in self._notifications.receive():
+            if datagram is None:
                 self._list_host_ends()
                 concerned = True
-                continue
-            if sender[0] == 0:  # other programs may send to the socket, too
+            else:
                 concerned = self._filter.concerns(datagram) or concerned
+        return concerned
 
     def _list_host_ends(self) -> None:
         links = self._kernel.list_all(list_host_links(), _decode_listed_link)

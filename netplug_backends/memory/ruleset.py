@@ -7,12 +7,14 @@ chains do to a packet can be asked at each step. A test changes tables by hand, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Lock
+from threading import Condition, Lock
 
 from attrs import define, evolve, field
 
 from netplug_backends.memory.packets import Fate, HeldChain, HeldRule, HeldTable, walk
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.packetfilter import ForeignChange, ForeignChanges
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import (
     Chain,
@@ -50,11 +52,12 @@ from netplug_core.dataplane.ruleset import (
 from netplug_core.policy.model import Packet
 from netplug_core.resources.fields import PortRange
 
-__all__ = ["MemoryConnections", "MemoryRuleset"]
+__all__ = ["MemoryConnections", "MemoryRuleset", "MemoryRulesetEvents"]
 
 _MISSING, _EXISTS, _BUSY = "No such file or directory", "File exists", "Device or resource busy"
 _NOT_SUPPORTED, _WRONG_TYPE, _OVERLAP = "Operation not supported", "datatype mismatch", "conflicting intervals"
 _SOURCE_HOOKS, _DESTINATION_HOOKS = {Hook.POSTROUTING, Hook.INPUT}, {Hook.PREROUTING, Hook.OUTPUT}
+_BY_HAND = "nft"
 _TRANSPORT = Meta(MetaKey.TRANSPORT)
 _FAMILIES = {ElementType.IPV4_ADDRESS: Family.IPV4, ElementType.IPV6_ADDRESS: Family.IPV6}
 
@@ -64,15 +67,59 @@ def _do_nothing() -> None:
 
 
 @define(eq=False)
-class MemoryRuleset:
-    """See :class:`~netplug_core.dataplane.ruleset.RulesetDataplane`. ``changes`` are those that were made.
+class MemoryRulesetEvents:
+    """See :class:`~netplug_core.dataplane.packetfilter.RulesetEvents`. What is done by hand notifies it."""
 
-    ``on_step`` is called whenever packets may see a table, also in the middle of a :class:`ChangeTable`: chains change
-    one by one, and elements after them.
+    _condition: Condition = field(factory=Condition, init=False)
+    _found: list[ForeignChange] = field(factory=list, init=False)
+    _were_lost: bool = field(default=False, init=False)
+    _is_closed: bool = field(default=False, init=False)
+
+    def wait(self, *, deadline: Deadline) -> ForeignChanges | None:
+        """Wait for a change, the deadline or ``close``."""
+        with self._condition:
+            self._condition.wait_for(self._is_decided, timeout=deadline.remaining_s)
+            if self._is_closed or not self._is_decided():
+                return None
+            found = ForeignChanges(changes=tuple(self._found), were_lost=self._were_lost)
+            self._found.clear()
+            self._were_lost = False
+            return found
+
+    def notify(self, program: str, *tables: str) -> None:
+        """A program has changed tables."""
+        with self._condition:
+            self._found.append(ForeignChange(program, frozenset(tables)))
+            self._condition.notify_all()
+
+    def lose(self) -> None:
+        """Some notifications are lost."""
+        with self._condition:
+            self._found.clear()
+            self._were_lost = True
+            self._condition.notify_all()
+
+    def close(self) -> None:
+        """End the wait."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify_all()
+
+    def _is_decided(self) -> bool:
+        return self._is_closed or self._were_lost or bool(self._found)
+
+
+@define(eq=False)
+class MemoryRuleset:
+    """See :class:`~netplug_core.dataplane.packetfilter.RulesetDataplane`. ``changes`` are those that were made.
+
+    ``events`` are notified of what is done by hand, which is what ``nft`` does. ``on_step`` is called whenever packets
+    may see a table, also in the middle of a :class:`ChangeTable`: chains change one by one, and elements after them.
     """
 
     changes: list[TableChange] = field(factory=list, init=False)
     on_step: Callable[[], None] = field(default=_do_nothing)
+    events: MemoryRulesetEvents = field(factory=MemoryRulesetEvents, init=False)
     _tables: dict[str, HeldTable] = field(factory=dict, init=False)
     _unreadable: dict[str, tuple[UnreadableObject, ...]] = field(factory=dict, init=False)
     _lock: Lock = field(factory=Lock, init=False)
@@ -140,8 +187,10 @@ class MemoryRuleset:
 
     def flush(self) -> None:
         """Delete all tables."""
+        names = tuple(self._tables)
         self._tables.clear()
         self._unreadable.clear()
+        self.events.notify(_BY_HAND, *names)
 
     def add_rule(self, name: str, chain: str, *, is_first: bool = False) -> None:
         """Add a rule without a comment to a chain, which accepts all, at its end or at its beginning."""
@@ -155,16 +204,18 @@ class MemoryRuleset:
     def add_unreadable(self, name: str, what: str) -> None:
         """Add a counter, which no table of ours has."""
         self._unreadable[name] = (UnreadableObject("counter", what),)
+        self.events.notify(_BY_HAND, name)
 
     def _set_rules(self, name: str, chain: str, rules: tuple[HeldRule, ...]) -> None:
         table = self._find(name)
         changed = evolve(table.chains[chain], rules=rules)
         self._tables[name] = evolve(table, chains={**table.chains, chain: changed})
+        self.events.notify(_BY_HAND, name)
 
 
 @define(eq=False)
 class MemoryConnections:
-    """See :class:`~netplug_core.dataplane.ruleset.Connections`. ``begun`` are the addresses they were begun to."""
+    """See :class:`~netplug_core.dataplane.packetfilter.Connections`. ``begun`` are the addresses they were begun to."""
 
     begun: list[Address] = field(factory=list)
 

@@ -15,15 +15,9 @@ from attrs import define, field, frozen
 from netplug_cli.runtime.feed import FOLLOW_S, LIVE_FOLLOW_S, StoppableClock
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
+from netplug_core.dataplane.packetfilter import Connections, RulesetDataplane
 from netplug_core.dataplane.protocol import KernelError
-from netplug_core.dataplane.ruleset import (
-    ChangeElements,
-    Connections,
-    DeleteTable,
-    ObservedTable,
-    ReplaceTable,
-    RulesetDataplane,
-)
+from netplug_core.dataplane.ruleset import ChangeElements, DeleteTable, ObservedTable, ReplaceTable
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, LiveWatch, ShowsNodeEndpoints
 from netplug_core.datastore.view import View
 from netplug_core.keys import Key, Kind

@@ -1,10 +1,9 @@
 """A table of nftables as values: what it has in it, how libnftables spells it in JSON, and what has to change.
 
-Rules for NAT and filters make a :class:`PacketTable`; a :class:`RulesetDataplane` reads what the kernel has of it and
-makes changes. A small table that differs in its chains is replaced, and its sets are changed in place
+Rules for NAT and filters make a :class:`PacketTable`; ``packetfilter`` has the interface of who reads what the kernel
+has of it, and makes changes. A small table that differs in its chains is replaced, and its sets are changed in place
 (:func:`find_change`). The table of policy changes in place while packets pass: ``phases`` finds the transactions.
 What the kernel lists of a rule is not what was sent, so each rule carries a digest of what was sent, in its comment.
-``netplug_core.testing.ruleset_checks`` tests every implementation.
 
 Source: libnftables-json(5), nft(8).
 """
@@ -15,7 +14,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from attrs import Factory, evolve, field, frozen
 
@@ -24,10 +23,10 @@ from netplug_core.resources.fields import PortRange
 
 __all__ = [
     "BaseChain", "Chain", "ChainOutline", "ChainType", "ChangeElements", "ChangeTable", "Command", "Concatenation",
-    "Connections", "Counter", "DeleteTable", "DestinationNAT", "Element", "ElementType",
+    "Counter", "DeleteTable", "DestinationNAT", "Element", "ElementType",
     "Expression", "Fib", "FibKey", "Goto", "Hook", "Jump", "JumpByMap", "Limit", "LogPacket", "MapLookup", "Masquerade",
     "Match", "Meta", "MetaKey", "NamedSet", "ObservedTable", "Operand", "PacketTable", "Payload", "Phase", "Policy",
-    "Reject", "ReplaceTable", "Rule", "RulesetDataplane", "SetReference", "SourceNAT", "Statement", "TableChange",
+    "Reject", "ReplaceTable", "Rule", "SetReference", "SourceNAT", "Statement", "TableChange",
     "TrackingState", "UnreadableObject", "Verdict", "destination_of", "find_change", "render_change", "source_of",
     "without_elements",
 ]  # fmt: skip
@@ -473,43 +472,6 @@ class ChangeTable:
 
 TableChange: TypeAlias = ReplaceTable | ChangeElements | ChangeTable | DeleteTable
 """One transaction: packets see the table of before or that of afterwards."""
-
-
-class RulesetDataplane(Protocol):
-    """Who keeps tables in the packet filter of a node. Any thread may call it."""
-
-    def read(self, name: str) -> ObservedTable | None:
-        """What the kernel has of a table; None if it has no such table.
-
-        Raises:
-            KernelError: the kernel would not say, or has no packet filter, or no program that reads it is there.
-        """
-        ...
-
-    def apply(self, change: TableChange) -> None:
-        """Make a change, in one transaction. Tables of other names stay as they are.
-
-        Raises:
-            KernelError: the kernel refused; nothing is changed.
-        """
-        ...
-
-
-class Connections(Protocol):
-    """The connections that the kernel of a node tracks. Any thread may call it.
-
-    A connection keeps the translation that its first packet got, whatever the tables say by now.
-    """
-
-    def forget(self, destinations: Iterable[Address]) -> int:
-        """Forget the connections that were begun to some addresses, before any translation; return how many.
-
-        The next packet of each is translated as the first one of a new connection.
-
-        Raises:
-            KernelError: the kernel refused; some may be forgotten.
-        """
-        ...
 
 
 def find_change(wanted: PacketTable, observed: ObservedTable | None) -> ReplaceTable | ChangeElements | None:

@@ -10,12 +10,15 @@ Each check takes a fresh :class:`RulesetHarness`. A test module needs three line
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Protocol, TypeAlias
 
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Clock, Deadline
+from netplug_core.dataplane.packetfilter import ForeignChange, RulesetDataplane, RulesetEvents
 from netplug_core.dataplane.phases import TableTracker, find_phases
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import (
@@ -50,7 +53,6 @@ from netplug_core.dataplane.ruleset import (
     Reject,
     ReplaceTable,
     Rule,
-    RulesetDataplane,
     SetReference,
     SourceNAT,
     TableChange,
@@ -66,14 +68,24 @@ from netplug_core.testing.assertions import expect, expect_refused, expect_same
 __all__ = ["RULESET_CHECKS", "RulesetCheck", "RulesetHarness", "policy_table", "sample_table"]
 
 TABLE = "netplug_check"
+_LONG_S = 60.0  # for what comes at once
 
 
 class RulesetHarness(Protocol):
-    """A packet filter under test, which has no tables, and what other programs do to it."""
+    """A packet filter under test, which has no tables, and what other programs do to it: all of it is done by nft."""
 
     @property
     def ruleset(self) -> RulesetDataplane:
         """The packet filter under test."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which events are waited for."""
+        ...
+
+    def open_events(self) -> AbstractContextManager[RulesetEvents]:
+        """Notifications of what other programs do from now on."""
         ...
 
     def flush(self) -> None:
@@ -492,6 +504,56 @@ def a_refused_change_in_place_changes_nothing(harness: RulesetHarness) -> None:
         expect_same(find_phases(wanted, harness.ruleset.read(TABLE)), (), f"what {refused} has changed")
 
 
+def what_others_do_is_notified(harness: RulesetHarness) -> None:
+    """Each transaction, with the program and the tables that it has changed; and what comes at once, at once."""
+    _bring(harness, sample_table("netplug_other"))
+    wanted = policy_table("netp1")
+    _change(harness, wanted)
+    with harness.open_events() as events:
+        harness.add_rule(TABLE, "forward")
+        _expect_notified(harness, events, (TABLE,))
+        harness.clear_chain(TABLE, "fw-netp1")
+        harness.add_unreadable("netplug_other", "seen")
+        harness.flush()
+        _expect_notified(harness, events, (TABLE,), ("netplug_other",), (TABLE, "netplug_other"))
+
+
+def own_changes_are_not_notified(harness: RulesetHarness) -> None:
+    """Neither those of phases nor a replacement nor a deletion nor one that is refused; what comes after them is."""
+    with harness.open_events() as events:
+        for names in (("netp1",), ("netp1", "netp2"), ("netp2",)):
+            _change(harness, policy_table(*names))
+        _bring(harness, sample_table())
+        expect_refused(KernelError, lambda: harness.ruleset.apply(DeleteTable("netplug_other")), what="a missing table")
+        harness.ruleset.apply(DeleteTable(TABLE))
+        expect_same(events.wait(deadline=Deadline.after(harness.clock, 0)), None, "what is notified of own changes")
+        _bring(harness, sample_table())
+        harness.add_rule(TABLE, "guard")
+        _expect_notified(harness, events, (TABLE,))
+
+
+def closed_events_are_waited_for_no_more(harness: RulesetHarness) -> None:
+    """Whatever there is to say."""
+    with harness.open_events() as events:
+        events.close()
+        harness.flush()
+        for _ in range(2):
+            expect_same(events.wait(deadline=Deadline.after(harness.clock, _LONG_S)), None, "what is notified of")
+
+
+def _expect_notified(harness: RulesetHarness, events: RulesetEvents, *tables: tuple[str, ...]) -> None:
+    """So many transactions of ``nft`` are notified of, each of these tables."""
+    noticed: list[ForeignChange] = []
+    while len(noticed) < len(tables):
+        found = events.wait(deadline=Deadline.after(harness.clock, _LONG_S))
+        expect(found is not None, f"after {noticed} nothing is notified of")
+        if found is None:
+            return
+        expect(not found.were_lost, "some were lost")
+        noticed += found.changes
+    expect_same(noticed, [ForeignChange("nft", frozenset(names)) for names in tables], "what is notified of")
+
+
 RULESET_CHECKS: tuple[RulesetCheck, ...] = (
     a_missing_table_is_none,
     a_table_is_read_as_it_was_made,
@@ -505,4 +567,7 @@ RULESET_CHECKS: tuple[RulesetCheck, ...] = (
     a_set_that_is_declared_otherwise_is_made_anew,
     a_base_chain_moves_to_another_hook,
     a_refused_change_in_place_changes_nothing,
+    what_others_do_is_notified,
+    own_changes_are_not_notified,
+    closed_events_are_waited_for_no_more,
 )

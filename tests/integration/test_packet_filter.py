@@ -11,8 +11,9 @@ import pytest
 
 from netplug_backends.linux.netns import entered_namespace
 from netplug_backends.linux.nftables import NftablesRuleset
+from netplug_core.dataplane.packetfilter import RulesetDataplane
 from netplug_core.dataplane.protocol import KernelError
-from netplug_core.dataplane.ruleset import ReplaceTable, RulesetDataplane, find_change
+from netplug_core.dataplane.ruleset import ReplaceTable, find_change
 from netplug_core.reconcile.nat import NET_TABLE, NatFacts, plan_table
 from tests.harness.node import NetnsNode
 from tests.harness.node_process import start_node_process
