@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Condition, Lock
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from netplug_backends.memory.packets import Fate, HeldChain, HeldRule, HeldTable, walk
 from netplug_core.addressing import Address, Family, Prefix
@@ -52,7 +52,7 @@ from netplug_core.dataplane.ruleset import (
 from netplug_core.policy.model import Packet
 from netplug_core.resources.fields import PortRange
 
-__all__ = ["MemoryConnections", "MemoryRuleset", "MemoryRulesetEvents"]
+__all__ = ["MemoryConnections", "MemoryRuleset", "MemoryRulesetEvents", "TrackedConnection"]
 
 _MISSING, _EXISTS, _BUSY = "No such file or directory", "File exists", "Device or resource busy"
 _NOT_SUPPORTED, _WRONG_TYPE, _OVERLAP = "Operation not supported", "datatype mismatch", "conflicting intervals"
@@ -213,18 +213,40 @@ class MemoryRuleset:
         self.events.notify(_BY_HAND, name)
 
 
+@frozen(kw_only=True)
+class TrackedConnection:
+    """A connection. ``answers`` is who answers, if a translation has led it elsewhere than where it was begun to."""
+
+    source: Address
+    destination: Address
+    answers: Address | None = None
+
+    @property
+    def ends(self) -> frozenset[Address]:
+        """All addresses that it belongs to."""
+        return frozenset(each for each in (self.source, self.destination, self.answers) if each is not None)
+
+
 @define(eq=False)
 class MemoryConnections:
-    """See :class:`~netplug_core.dataplane.packetfilter.Connections`. ``begun`` are the addresses they were begun to."""
+    """See :class:`~netplug_core.dataplane.packetfilter.Connections`."""
 
-    begun: list[Address] = field(factory=list)
+    tracked: list[TrackedConnection] = field(factory=list)
 
     def forget(self, destinations: Iterable[Address]) -> int:
-        """Forget those to the addresses."""
+        """Forget those that were begun to the addresses."""
         forgotten = frozenset(destinations)
-        before = len(self.begun)
-        self.begun[:] = [each for each in self.begun if each not in forgotten]
-        return before - len(self.begun)
+        return self._keep(lambda each: each.destination not in forgotten)
+
+    def forget_workloads(self, addresses: Iterable[Address]) -> int:
+        """Forget those that have one of the addresses at any end."""
+        forgotten = frozenset(addresses)
+        return self._keep(lambda each: not each.ends & forgotten)
+
+    def _keep(self, is_kept: Callable[[TrackedConnection], bool]) -> int:
+        before = len(self.tracked)
+        self.tracked[:] = filter(is_kept, self.tracked)
+        return before - len(self.tracked)
 
 
 def _make_table(table: PacketTable) -> HeldTable:

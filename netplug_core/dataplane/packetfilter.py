@@ -99,13 +99,25 @@ class RulesetEvents(Protocol):
 class Connections(Protocol):
     """The connections that the kernel of a node tracks. Any thread may call it.
 
-    A connection keeps the translation that its first packet got, whatever the tables say by now.
+    A connection keeps the translation that its first packet got, and what policy decided of it, whatever the tables
+    say by now.
     """
 
     def forget(self, destinations: Iterable[Address]) -> int:
         """Forget the connections that were begun to some addresses, before any translation; return how many.
 
         The next packet of each is translated as the first one of a new connection.
+
+        Raises:
+            KernelError: the kernel refused; some may be forgotten.
+        """
+        ...
+
+    def forget_workloads(self, addresses: Iterable[Address]) -> int:
+        """Forget the connections of workloads with some addresses; return how many.
+
+        They are those that began at such an address, that were begun to it, and that a translation led to it. The
+        next workload with such an address inherits none of them.
 
         Raises:
             KernelError: the kernel refused; some may be forgotten.

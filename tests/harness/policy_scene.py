@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from attrs import define, field
@@ -109,6 +110,22 @@ class PolicyScene:
             if peer is None:
                 return False
             return self._receive(client, before, lambda: server.sendto(b"answer", peer)) is not None
+
+    @contextmanager
+    def connection(self, sender: str, source: str, receiver: str, to: str) -> Iterator[Callable[[], bool]]:
+        """A connection between two namespaces; what is yielded sends over it, and says whether it is let through."""
+        with self.nat.socket_at(receiver, to, PORT) as server, self.nat.socket_at(sender, source, PORT) as client:
+            for each in (server, client):
+                each.settimeout(0)
+
+            def answers() -> bool:
+                before = self.dropped()
+                peer = self._receive(server, before, lambda: client.sendto(b"request", (to, PORT)))
+                if peer is None:
+                    return False
+                return self._receive(client, before, lambda: server.sendto(b"answer", peer)) is not None
+
+            yield answers
 
     def _receive(self, waiting: socket.socket, before: int, send: Callable[[], object]) -> tuple[str, int] | None:
         """Who has sent what comes; None if more is dropped than before.

@@ -216,3 +216,30 @@ def test_connections_to_other_addresses_are_not_forgotten(scene: NatScene) -> No
         assert LinuxConnections().forget({floating}) == 2
         assert LinuxConnections().forget({floating}) == 0
         assert LinuxConnections().forget({floating, client}) == 1
+
+
+def test_connections_of_a_workload_are_forgotten_at_every_end(scene: NatScene) -> None:
+    """Those that it began, that were begun to it, and that were led to it; and no others."""
+    own = scene.addresses
+    scene.program_floating(own.web)
+    for _ in range(2):
+        scene.seen_source(WORLD, own.floating, scene.web.name, at=own.web)
+    scene.seen_source(WORLD, own.web, scene.web.name)
+    scene.source_of_web(own.outside)
+    scene.seen_source(WORLD, own.client, scene.client.name)
+    with scene.inside():
+        web, client = Address.parse(own.web), Address.parse(own.client)
+        assert LinuxConnections().forget_workloads({web}) == 4
+        assert LinuxConnections().forget_workloads({web}) == 0
+        assert LinuxConnections().forget_workloads({web, client}) == 1
+
+
+def test_connections_of_many_workloads_are_forgotten_at_once(scene: NatScene) -> None:
+    own = scene.addresses
+    scene.program_floating(own.client)  # without a translation, the kernel tracks nothing
+    scene.seen_source(WORLD, own.web, scene.web.name)
+    scene.seen_source(WORLD, own.client, scene.client.name)
+    gone = {Address(scene.family, int(Address.parse(own.web)) + 1000 + number) for number in range(20)}
+    with scene.inside():
+        assert LinuxConnections().forget_workloads(gone) == 0
+        assert LinuxConnections().forget_workloads(gone | {Address.parse(own.web)}) == 1

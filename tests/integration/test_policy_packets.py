@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve
 
+from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_backends.linux.nftables import run_library, run_program
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.ruleset import Phase
@@ -218,3 +219,17 @@ def test_what_others_change_is_repaired(scene: PolicyScene, runner: object) -> N
     scene.node.run("nft", "flush ruleset")
     assert scene.enforce(state, restarted=True) == [Phase.CREATE, Phase.SWITCH]
     assert ways(scene) == closed("client web", "outside web")
+
+
+def test_an_address_that_another_workload_gets_has_none_of_its_connections(scene: PolicyScene) -> None:
+    """P-58: what policy decided of a connection counts for its workload alone."""
+    at, web = scene.nat.addresses, scene.nat.web.name
+    scene.enforce(scene.state(workload("web")))
+    with scene.connection(OUTSIDE, at.outside, web, at.web) as answers:
+        assert answers()
+        isolated = workload("web", ingress=(A,), egress=(A,))
+        scene.enforce(scene.state(isolated, policies=(ActivePolicy(id=A),)))
+        assert answers()  # connections survive a change of policy
+        with scene.nat.inside():
+            assert LinuxConnections().forget_workloads({Address.parse(at.web)}) == 1
+        assert not answers()

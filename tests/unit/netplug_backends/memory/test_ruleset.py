@@ -8,7 +8,7 @@ import pytest
 from attrs import define, field
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset, MemoryRulesetEvents
+from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset, MemoryRulesetEvents, TrackedConnection
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.packetfilter import ForeignChange, ForeignChanges
@@ -45,12 +45,19 @@ def test_conformance(check: RulesetCheck) -> None:
     check(MemoryHarness())
 
 
-def test_connections_in_memory_are_forgotten_by_their_destination() -> None:
-    one, other = Address.parse("203.0.113.1"), Address.parse("203.0.113.2")
-    connections = MemoryConnections([one, other, one])
+def test_connections_in_memory_are_forgotten_by_their_ends() -> None:
+    one, other, third = (Address.parse(f"203.0.113.{number}") for number in (1, 2, 3))
+    to_one = TrackedConnection(source=other, destination=one)
+    from_one = TrackedConnection(source=one, destination=other)
+    led_to_one = TrackedConnection(source=other, destination=third, answers=one)
+    elsewhere = TrackedConnection(source=other, destination=third)
+    connections = MemoryConnections([to_one, from_one, led_to_one, elsewhere, to_one])
     assert connections.forget({one}) == 2
     assert connections.forget({one}) == 0
-    assert connections.begun == [other]
+    assert connections.tracked == [from_one, led_to_one, elsewhere]
+    assert connections.forget_workloads({one}) == 2
+    assert connections.forget_workloads({one}) == 0
+    assert connections.tracked == [elsewhere]
 
 
 def test_a_wait_in_memory_ends_with_what_another_thread_does() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from attrs import define, field, frozen
 
-from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset
+from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset, TrackedConnection
 from netplug_cli.node.packet_filter import CHECK_EVERY_S, PacketFilter
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.protocol import KernelError
@@ -200,6 +200,10 @@ def _endpoint(text: str) -> WorkloadEndpoint:
     return WorkloadEndpoint(metadata=Metadata(name=text, namespace="shop"), spec=spec)
 
 
+def connections_to(*destinations: Address) -> list[TrackedConnection]:
+    return [TrackedConnection(source=OTHER, destination=each) for each in destinations]
+
+
 @define
 class Scene:
     """A node process on a kernel in memory, whose datastore says what a test puts there."""
@@ -222,6 +226,9 @@ class Scene:
         if self.refused:
             raise self.refused.pop()
         return self.connections.forget(destinations)
+
+    def forget_workloads(self, addresses: Iterable[Address]) -> int:
+        return self.connections.forget_workloads(addresses)
 
     def learn(self, known: NatFacts | None) -> None:
         """The datastore has changed; the passes that follow are made."""
@@ -282,23 +289,23 @@ def test_elements_that_the_kernel_does_not_take_are_brought_by_a_new_table() -> 
 def test_connections_to_a_floating_address_are_forgotten_when_it_leads_elsewhere() -> None:
     scene = Scene()
     scene.learn(facts("10.0.0.5"))
-    scene.connections.begun[:] = [EXTERNAL, OTHER, EXTERNAL]
+    scene.connections.tracked[:] = connections_to(EXTERNAL, OTHER, EXTERNAL)
     scene.learn(facts("10.0.0.5", prefix="10.0.0.0/17"))
-    assert scene.connections.begun == [EXTERNAL, OTHER, EXTERNAL]
+    assert scene.connections.tracked == connections_to(EXTERNAL, OTHER, EXTERNAL)
     scene.learn(facts("10.0.0.6"))
-    assert scene.connections.begun == [OTHER]
-    scene.connections.begun.append(EXTERNAL)
+    assert scene.connections.tracked == connections_to(OTHER)
+    scene.connections.tracked += connections_to(EXTERNAL)
     scene.learn(facts())
-    assert scene.connections.begun == [OTHER]
+    assert scene.connections.tracked == connections_to(OTHER)
 
 
 def test_connections_that_could_not_be_forgotten_are_tried_again() -> None:
     scene = Scene()
     scene.learn(facts("10.0.0.5"))
-    scene.connections.begun[:] = [EXTERNAL]
+    scene.connections.tracked[:] = connections_to(EXTERNAL)
     scene.refused.append(BUSY)
     scene.learn(facts("10.0.0.6"))
-    assert scene.connections.begun == []
+    assert scene.connections.tracked == []
     message = "WARNING connections to a floating address stay with the workload that had it"
     assert scene.log.texts == [PROGRAMMED, f"{message} cause={BUSY}"]
 
