@@ -25,6 +25,9 @@ from netplug_backends.host.atomic_files import (
 from netplug_core.locks import HeldLock
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from netplug_backends.host.endpoint_status import FolderChanges
     from netplug_core.clock import Deadline
     from netplug_core.workload.gates import ProbeResult
 
@@ -116,6 +119,12 @@ class HostMachine(FileLocks):
         """
         content = find_file(path)
         return None if content is None else content.decode(errors="replace")
+
+    def watch_folder(self, path: str) -> AbstractContextManager[FolderChanges]:
+        """The changes of a folder from now on; it may be missing."""
+        from netplug_backends.host.endpoint_status import watch_folder  # few configurations wait for a file
+
+        return watch_folder(path)
 
     def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:
         """What a GET of an HTTP URL answers; no failure is raised."""

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.workload.gates import ProbeResult
 
-__all__ = ["CNIWorld", "Host", "HostWorld", "RecordCounts", "RecordFiles", "ReplayTime"]
+__all__ = ["CNIWorld", "FolderChanges", "Host", "HostWorld", "RecordCounts", "RecordFiles", "ReplayTime"]
+
+
+class FolderChanges(Protocol):
+    """The changes of a folder, as the kernel reports them if it can."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when something in the folder has changed, or after that time."""
+        ...
 
 
 class Host(LockHost, Protocol):
@@ -42,6 +50,10 @@ class Host(LockHost, Protocol):
             OSError: it exists and cannot be read, is no file, or is larger than a small one.
             ValueError: no file can have that path.
         """
+        ...
+
+    def watch_folder(self, path: str) -> AbstractContextManager[FolderChanges]:
+        """The changes of a folder from now on; it may be missing."""
         ...
 
     def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:

@@ -51,9 +51,11 @@ from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadE
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.dataplane_checks import link_to
 from netplug_core.workload.gates import ProbeResult
+from netplug_core.workload.status import BOOT_ID_FILE
 from tests.harness.release_records import FakeRecordFiles
 
 NODE = "node-1"
+BOOT_ID = "1f0b2b44-0000-4000-8000-000000000001"
 LOCK_FILE = "/var/run/netplug/ipam.lock"
 POD = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
 NO_ANSWER = ProbeResult(problem="Connection refused")
@@ -79,6 +81,16 @@ FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
 }
 
 
+@frozen
+class FakeFolderChanges:
+    """A folder whose changes nobody hears: each wait takes all of its time."""
+
+    clock: ManualClock
+
+    def wait(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+
 @define
 class FakeHost:
     """A machine of texts and locks; a path may hold an error instead. ``before_lock`` is called before each attempt.
@@ -89,7 +101,8 @@ class FakeHost:
     """
 
     name: str = "Machine"
-    texts: dict[str, str | OSError] = field(factory=dict)
+    clock: ManualClock = field(factory=ManualClock)
+    texts: dict[str, str | OSError] = Factory(lambda: {BOOT_ID_FILE: f"{BOOT_ID}\n"})
     locks: MemoryLocks = field(factory=MemoryLocks)
     before_lock: Callable[[], None] = lambda: None
     before_read: Callable[[str], None] = lambda _path: None
@@ -109,6 +122,10 @@ class FakeHost:
         if isinstance(found, OSError):
             raise found
         return found
+
+    @contextmanager
+    def watch_folder(self, path: str) -> Iterator[FakeFolderChanges]:
+        yield FakeFolderChanges(self.clock)
 
     def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:
         return self.answer_probe(url, deadline)
@@ -189,7 +206,7 @@ class CNINodeHarness:
     memory: MemoryDatastore = Factory(_make_memory_store, takes_self=True)
     store: Datastore = Factory(_same_store, takes_self=True)
     dataplane: MemoryDataplane = field(factory=MemoryDataplane)
-    host: FakeHost = field(factory=FakeHost)
+    host: FakeHost = Factory(lambda self: FakeHost(clock=self.clock), takes_self=True)
     log: RecordingLog = field(factory=RecordingLog)
     config: dict[str, object] = Factory(_default_config)
     orchestrator: Orchestrator | None = None

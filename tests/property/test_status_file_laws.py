@@ -1,7 +1,7 @@
 """The laws of endpoint status files: each counts for the endpoint and container that it was written for, and no other.
 
 1. What is written for an endpoint counts for it.
-2. It counts for no other container, and for no other interface.
+2. It counts for no other container, for no other interface, and after no other boot.
 3. Any part of it that is not whole does not count, and any text and any JSON is judged without an error.
 """
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from netplug_core.addressing import Address
 from netplug_core.testing.strategies import addresses
 from netplug_core.workload.endpoint import WorkloadIdentity
-from netplug_core.workload.gates import EndpointStatus, find_difference, render_status
+from netplug_core.workload.status import EndpointStatus, find_difference, render_status
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=12)
 JSON_VALUES = st.recursive(
@@ -24,7 +24,7 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-MEMBERS = st.sampled_from(("containerID", "ifaceName", "mac", "ipv4Nets", "ipv6Nets", "another"))
+MEMBERS = st.sampled_from(("containerID", "ifaceName", "mac", "ipv4Nets", "ipv6Nets", "another", "bootID"))
 HELD = st.lists(addresses(), max_size=3, unique=True).map(tuple)
 
 
@@ -42,30 +42,33 @@ def workloads(draw: st.DrawFn) -> WorkloadIdentity:
 
 @given(workloads(), HELD)
 def test_what_is_written_for_an_endpoint_counts_for_it(workload: WorkloadIdentity, held: tuple[Address, ...]) -> None:
-    status = EndpointStatus.of(workload, held)
+    status = EndpointStatus.expected_by(workload, held, boot_id="b")
     assert find_difference(render_status(status), status) == ""
-    assert find_difference(render_status(evolve(status, container_id="")), status) == ""
+    assert find_difference(render_status(evolve(status, programmed_at_ns=0)), status) == ""
 
 
 @given(workloads(), workloads(), HELD)
 def test_it_counts_for_no_other(first: WorkloadIdentity, second: WorkloadIdentity, held: tuple[Address, ...]) -> None:
-    text = render_status(EndpointStatus.of(first, held))
+    text = render_status(EndpointStatus.expected_by(first, held, boot_id="b"))
     is_same = (first.container_id, first.host_interface) == (second.container_id, second.host_interface)
-    assert (find_difference(text, EndpointStatus.of(second, held)) == "") is is_same
+    assert (find_difference(text, EndpointStatus.expected_by(second, held, boot_id="b")) == "") is is_same
     restarted = evolve(first, container_id=f"{first.container_id}x")
-    assert find_difference(text, EndpointStatus.of(restarted, held)) != ""
+    assert find_difference(text, EndpointStatus.expected_by(restarted, held, boot_id="b")) != ""
+    assert find_difference(text, EndpointStatus.expected_by(first, held, boot_id="c")) != ""
 
 
 @given(workloads(), HELD, st.data())
 def test_what_is_not_whole_does_not_count(
     workload: WorkloadIdentity, held: tuple[Address, ...], data: st.DataObject
 ) -> None:
-    status = EndpointStatus.of(workload, held)
+    status = EndpointStatus.expected_by(workload, held, boot_id="b")
     text = render_status(status).rstrip()
     assert find_difference(text[: data.draw(st.integers(0, len(text) - 1))], status) != ""
 
 
 @given(st.text() | JSON_VALUES.map(json.dumps) | st.dictionaries(MEMBERS, JSON_VALUES).map(json.dumps))
 def test_any_text_is_judged(text: str) -> None:
-    status = EndpointStatus.of(WorkloadIdentity(node="n", network="a", container_id="b", interface="eth0"), ())
+    status = EndpointStatus.expected_by(
+        WorkloadIdentity(node="n", network="a", container_id="b", interface="eth0"), (), boot_id="b"
+    )
     assert find_difference(text, status) != ""

@@ -18,7 +18,7 @@ the first two addresses of a pool and its last are never assigned. No endpoint i
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from attrs import evolve, frozen
 
@@ -52,7 +52,7 @@ from netplug_core.flows.cni.call import (
     wanted_of,
     workload_of,
 )
-from netplug_core.flows.cni.pods import address_request_of_pod, hold_back, release_former_containers, wait_for_gates
+from netplug_core.flows.cni.pods import address_request_of_pod, release_former_containers, wait_for_gates
 from netplug_core.flows.cni.release_records import finish_own, has_own, release_request_of, replay_after_call
 from netplug_core.flows.locks import ADD_LOCK_S, AttachmentBusy
 from netplug_core.flows.world import CNIWorld
@@ -114,8 +114,10 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     if dns != NO_DNS:
         result = evolve(result, dns=dns)
     world.log(Level.INFO, "container attached", **call.fields)
+    attached_at = world.clock.monotonic()
     replay_after_call(world, netconf)
-    _hold_back(world, call, result)
+    if netconf.policy_setup_timeout_s:
+        _hold_back(world, call, result, attached_at)
     return result if previous is None else previous.chained_with(result)
 
 
@@ -125,10 +127,24 @@ def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
         wait_for_gates(world, netconf.readiness_gates)
 
 
-def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult) -> None:
-    """Hold the pod's start back until its policy is programmed, if the configuration says for how long."""
-    if call.netconf.policy_setup_timeout_s:
-        hold_back(world, call, tuple(ip.address for ip in result.ips))
+def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult, attached_at: float) -> None:
+    """Hold the pod's start back until its policy is programmed.
+
+    Raises:
+        DeletedMeanwhile: a DEL came while it waited.
+    """
+    from netplug_core.flows.cni.policy import hold_back  # few configurations wait for policy
+
+    if hold_back(world, call, tuple(ip.address for ip in result.ips), since=attached_at):
+        return
+    workload = call.workload
+    with suppress(AttachmentBusy), attachment_lock(world, workload, wait_s=ADD_LOCK_S):
+        # No other call is at work. What a later ADD of the attachment has made stays, and so does its address.
+        if not world.dataplane.has_host_end(call.link):
+            _take_back(
+                world, call, endpoint_delete(workload, world.datastore.description.endpoints), has_interface=True
+            )
+    raise DeletedMeanwhile(workload.container_id, workload.interface)
 
 
 def _address_request(world: CNIWorld, request: CNIRequest, call: AttachmentCall) -> AddressRequest:

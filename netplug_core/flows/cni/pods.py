@@ -1,7 +1,6 @@
-"""The pod of an ADD: its facts and annotations, what they ask for, and the gates that hold it back.
+"""The pod of an ADD: its facts and annotations, what they ask for, and the readiness gates that hold it back.
 
-``add`` and ``status`` call it. Readiness gates are waited for before the work of an ADD, the set-up of policy after it,
-and no lock is held meanwhile.
+``add`` and ``status`` call it. The gates are waited for before the work of an ADD, and no lock is held meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family
-from netplug_core.clock import Deadline, Pace
+from netplug_core.clock import Deadline
 from netplug_core.errors import RequestError
 from netplug_core.flows.cni.call import (
     AddressRequest,
@@ -33,22 +32,19 @@ from netplug_core.netconf.annotations import (
 from netplug_core.netconf.model import BLOCK_IPAM, Requested
 from netplug_core.netconf.precedence import ResolvedAddresses, require_allowed, resolve_addresses
 from netplug_core.orchestrator.model import PodName
-from netplug_core.workload.endpoint import EndpointOptions, find_replaced, has_endpoint, pod_details
+from netplug_core.workload.endpoint import EndpointOptions, find_replaced, pod_details
 from netplug_core.workload.gates import (
     GATES_S,
     PROBE_INTERVAL_S,
     PROBE_S,
-    EndpointStatus,
     Gate,
     GateNotReady,
     ProbeResult,
-    find_difference,
     gates_of,
-    status_file_of,
 )
 
 __all__ = [
-    "ATTACHMENTS_S", "LOOKUP_S", "address_request_of_pod", "annotated_address_request", "hold_back",
+    "ATTACHMENTS_S", "LOOKUP_S", "address_request_of_pod", "annotated_address_request",
     "release_former_containers", "require_ready_gates", "wait_for_gates",
 ]  # fmt: skip
 
@@ -224,10 +220,6 @@ def _warn(world: CNIWorld, call: AttachmentCall, text: str, items: tuple[object,
 # --- gates ------------------------------------------------------------------------------------------------------------
 
 
-_LONGEST_HOLD_BACK_S = 10.0**9  # a number in JSON may be larger than any clock
-_FIRST_LOOK_S, _LONGEST_PAUSE_S = 0.005, 0.1
-
-
 def wait_for_gates(world: CNIWorld, urls: tuple[str, ...]) -> None:
     """Return when every readiness gate has been ready, one after the other in their order.
 
@@ -263,43 +255,3 @@ def require_ready_gates(world: CNIWorld, urls: tuple[str, ...]) -> None:
         result = world.host.probe(gate.url, deadline=deadline)
         if not result.is_ready:
             raise GateNotReady(str(gate), f"it is not ready; its answer: {result}")
-
-
-def hold_back(world: CNIWorld, call: AttachmentCall, addresses: tuple[Address, ...]) -> None:
-    """Return when policy is programmed for the attachment, or the configured time is up, which is a warning.
-
-    Nothing is waited for without an endpoint, which policy is programmed for, nor for a container that is no pod's.
-    """
-    workload, seconds = call.workload, min(call.netconf.policy_setup_timeout_s, _LONGEST_HOLD_BACK_S)
-    if not workload.is_pod or not has_endpoint(workload, world.datastore.description.endpoints):
-        return
-    path = f"{call.netconf.endpoint_status_dir}/{status_file_of(workload)}"
-    expected = EndpointStatus.of(workload, addresses)
-    deadline = Deadline.after(world.clock, seconds)
-    pace = Pace(
-        clock=world.clock,
-        deadline=deadline,
-        chance=lambda: 1.0,  # nothing collides: the file is only read
-        first_s=_FIRST_LOOK_S,
-        longest_s=_LONGEST_PAUSE_S,
-    )
-    attempt = 0
-    while reason := _find_obstacle(world, path, expected):
-        if deadline.has_passed:
-            text = "policy is not programmed in time: the pod starts without it"
-            world.log(Level.WARNING, text, **call.fields, path=path, cause=reason, waited=f"{seconds:g} s")
-            return
-        if not attempt:
-            world.log(Level.INFO, "waiting for policy", **call.fields, path=path, cause=reason)
-        attempt += 1
-        pace.wait(attempt)
-    world.log(Level.INFO, "policy is programmed", **call.fields)
-
-
-def _find_obstacle(world: CNIWorld, path: str, expected: EndpointStatus) -> str:
-    """Why a status file does not end the wait; empty if it does."""
-    try:
-        text = world.host.find_text(path)
-    except (OSError, ValueError) as error:  # ValueError: no file can have that path
-        return str(error)
-    return "there is no such file" if text is None else find_difference(text, expected)

@@ -3,22 +3,16 @@
 from collections.abc import Callable
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, field
 
-from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import UnhealthyStatus
 from netplug_core.log import Level
-from netplug_core.netconf.model import NetConf
-from netplug_core.workload.endpoint import WorkloadIdentity
-from netplug_core.workload.gates import EndpointStatus, GateNotReady, ProbeResult, render_status, status_file_of
+from netplug_core.workload.gates import GateNotReady, ProbeResult
 from tests.harness.cni_node import (
     DEFAULT_CONTAINER,
-    DUAL_STACK,
     NO_ANSWER,
-    NODE,
     POD,
     CNINodeHarness,
     ContainerInterface,
@@ -146,153 +140,4 @@ def test_status_asks_each_gate_once(harness: CNINodeHarness) -> None:
     assert str(refused.value) == f"readiness_gates[1] {SECOND}: it is not ready; its answer: status 503"
     harness.run("STATUS", DEFAULT_CONTAINER, readiness_gates=[FIRST, SECOND])
     assert [url for _, url in servers.asked] == [FIRST, SECOND] * 2
-    assert harness.clock.monotonic() == 0.0
-
-
-# --- policy ----------------------------------------------------------------------------------------------------------
-
-
-def identity(container: ContainerInterface = WORKLOAD) -> WorkloadIdentity:
-    return WorkloadIdentity(
-        node=NODE,
-        network="net1",
-        container_id=container.id,
-        interface=container.ifname,
-        pod="test-pod-1",
-        pod_namespace="test",
-    )
-
-
-PATH = f"{NetConf().endpoint_status_dir}/{status_file_of(identity())}"
-
-
-def write_status(harness: CNINodeHarness, *addresses: str, container: ContainerInterface = WORKLOAD) -> None:
-    """What the node process writes when the policy of an endpoint is programmed."""
-    status = EndpointStatus.of(identity(container), tuple(map(Address.parse, addresses)))
-    harness.host.texts[PATH] = render_status(status)
-
-
-def at(harness: CNINodeHarness, seconds: float, act: Callable[[], object]) -> None:
-    """Let the node process do something when so many seconds have passed; no lock is held at any look at the file."""
-
-    def look(path: str) -> None:
-        if path == PATH:
-            assert harness.host.locks.held == frozenset()
-            if harness.clock.monotonic() >= seconds:
-                act()
-
-    harness.host.before_read = look
-
-
-def held_addresses(harness: CNINodeHarness) -> list[str]:
-    return [str(address) for address in harness.allocations()]
-
-
-def warnings(harness: CNINodeHarness) -> list[tuple[str, object]]:
-    return [(text, fields["cause"]) for level, text, fields in harness.log.lines if level is Level.WARNING]
-
-
-LATE = "policy is not programmed in time: the pod starts without it"
-
-
-def test_check_97_the_pod_starts_when_its_policy_is_programmed(harness: CNINodeHarness) -> None:
-    at(harness, 1.0, lambda: write_status(harness, *held_addresses(harness)))
-    added = harness.add(WORKLOAD, ipam=DUAL_STACK, policy_setup_timeout_seconds=3)
-    assert 1.0 <= harness.clock.monotonic() < 1.2
-    assert len(added.ips) == 2
-    assert warnings(harness) == []
-    assert harness.log.of(Level.INFO)[-2:] == ["waiting for policy", "policy is programmed"]
-
-
-def test_policy_that_is_programmed_already_is_not_waited_for(harness: CNINodeHarness) -> None:
-    at(harness, 0.0, lambda: write_status(harness))
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=3)
-    assert harness.clock.monotonic() == 0.0
-    assert "waiting for policy" not in harness.log.of(Level.INFO)
-
-
-def test_check_97_after_the_time_the_pod_starts_with_a_warning(harness: CNINodeHarness) -> None:
-    at(harness, 0.0, lambda: None)
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=3)
-    assert harness.clock.monotonic() == pytest.approx(3.0, abs=1e-6)
-    assert warnings(harness) == [(LATE, "there is no such file")]
-    assert len(harness.endpoints()) == 1
-
-
-@pytest.mark.parametrize(
-    "found, cause",
-    [
-        ("", "it is not whole, or not JSON"),
-        ('{"containerID": "c1", "ifaceNa', "it is not whole, or not JSON"),
-        (IsADirectoryError(21, "Is a directory"), "[Errno 21] Is a directory"),
-        (OSError(27, "larger than 1048576 bytes"), "[Errno 27] larger than 1048576 bytes"),
-    ],
-)
-def test_a_file_that_says_nothing_is_as_none(harness: CNINodeHarness, found: str | OSError, cause: str) -> None:
-    harness.host.texts[PATH] = found
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=1)
-    assert warnings(harness) == [(LATE, cause)]
-
-
-def test_the_file_of_an_earlier_container_of_the_pod_is_waited_out(harness: CNINodeHarness) -> None:
-    write_status(harness, container=ContainerInterface(id="c0"))
-    at(harness, 2.0, lambda: write_status(harness))
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=5)
-    assert 2.0 <= harness.clock.monotonic() < 2.2
-    harness.run("DEL", WORKLOAD)
-    harness.host.texts[PATH] = render_status(EndpointStatus.of(identity(ContainerInterface(id="c0")), ()))
-    at(harness, 99.0, lambda: None)
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=5)
-    assert warnings(harness) == [(LATE, "it names the container 'c0'")]
-
-
-def test_the_file_of_an_earlier_attachment_of_the_container_is_waited_out(harness: CNINodeHarness) -> None:
-    write_status(harness, "10.65.0.99")
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=1)
-    (address,) = held_addresses(harness)
-    assert warnings(harness) == [(LATE, f"it does not have the address {address}/32")]
-
-
-@pytest.mark.parametrize("container", [DEFAULT_CONTAINER, ContainerInterface(ifname="eth1")], ids=["eth0", "eth1"])
-def test_a_container_that_is_no_pods_is_not_held_back(harness: CNINodeHarness, container: ContainerInterface) -> None:
-    harness.add(container, policy_setup_timeout_seconds=3)
-    assert harness.clock.monotonic() == 0.0
-    assert harness.log.of(Level.WARNING) == []
-
-
-def test_an_interface_without_an_endpoint_is_not_held_back(harness: CNINodeHarness) -> None:
-    harness.memory.description = evolve(harness.memory.description, endpoints=EndpointStorage.PODS)
-    harness.add(ContainerInterface(ifname="eth1", args=POD), policy_setup_timeout_seconds=3)
-    assert harness.clock.monotonic() == 0.0
-
-
-def test_the_folder_of_the_configuration_counts(harness: CNINodeHarness) -> None:
-    write_status(harness)
-    harness.host.texts = {
-        path.replace(NetConf().endpoint_status_dir, "/s"): x for path, x in harness.host.texts.items()
-    }
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=3, endpoint_status_dir="/s")
-    assert harness.clock.monotonic() == 0.0
-
-
-def test_a_time_beyond_all_bounds_is_served(harness: CNINodeHarness) -> None:
-    at(harness, 1.0, lambda: write_status(harness))
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=10**400)
-    assert 1.0 <= harness.clock.monotonic() < 1.2
-
-
-def test_a_delete_during_the_wait_is_not_kept_away(harness: CNINodeHarness) -> None:
-    at(harness, 1.0, lambda: harness.run("DEL", WORKLOAD))
-    harness.add(WORKLOAD, policy_setup_timeout_seconds=2)
-    harness.host.before_read = lambda _path: None
-    assert harness.clock.monotonic() == pytest.approx(2.0, abs=1e-6)
-    harness.assert_nothing_left()
-
-
-def test_no_other_command_is_held_back(harness: CNINodeHarness) -> None:
-    added = harness.add(WORKLOAD)
-    harness.check(WORKLOAD, added, policy_setup_timeout_seconds=3)
-    harness.run("STATUS", WORKLOAD, policy_setup_timeout_seconds=3)
-    harness.run("DEL", WORKLOAD, policy_setup_timeout_seconds=3)
-    harness.run("ADD", ContainerInterface(id="c2", args=POD), Plugin.IPAM, policy_setup_timeout_seconds=3)
     assert harness.clock.monotonic() == 0.0
