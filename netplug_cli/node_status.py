@@ -14,6 +14,7 @@ from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document
 
 __all__ = [
     "STATUS_PATH", "AddressStatus", "CallFigures", "NetworkStatus", "NodeDatastore", "NodeStatus", "PeerStatus",
+    "PolicyStatus",
     "RegistrationStatus", "RouteStatus", "decode_status", "encode_status", "status_socket_of",
 ]  # fmt: skip
 
@@ -105,6 +106,23 @@ class NetworkStatus:
 
 
 @frozen(kw_only=True)
+class PolicyStatus:
+    """What a node enforces: so many endpoints and policies.
+
+    ``closed`` are parts that the kernel refuses, so that they let nothing pass. ``obstacle`` says why not everything is
+    programmed; ``problems``, what is not enforced as it stands.
+    """
+
+    endpoints: int = 0
+    host_endpoints: int = 0
+    policies: int = 0
+    sets: int = 0
+    closed: tuple[str, ...] = ()
+    obstacle: str = ""
+    problems: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
 class NodeStatus:
     """What a node process is and does. ``problems``: why it is not ready.
 
@@ -113,7 +131,7 @@ class NodeStatus:
     ``release_records`` of its datastores wait, ``foreign_records`` of others, and ``damaged_records`` cannot be read.
 
     ``registration`` is None as long as the node is not registered; so is ``network``, and where another program makes
-    the routes.
+    the routes. ``policy`` is None where this process does not enforce any.
     """
 
     version: str
@@ -131,6 +149,7 @@ class NodeStatus:
     datastores: tuple[NodeDatastore, ...] = ()
     registration: RegistrationStatus | None = None
     network: NetworkStatus | None = None
+    policy: PolicyStatus | None = None
 
 
 def status_socket_of(socket: str) -> str:
@@ -172,6 +191,7 @@ def _decoder() -> Decoder:
         "datastores": Field("datastores", ListOf(NodeDatastore), is_always_written=True),
         "registration": Field("registration", RegistrationStatus),
         "network": Field("network", NetworkStatus),
+        "policy": Field("policy", PolicyStatus),
     }
     calls = fields_of(
         NONNEGATIVE_INTEGER,
@@ -199,6 +219,7 @@ def _decoder() -> Decoder:
     }
     tables = (
         *_network_tables(),
+        _policy_table(),
         Table(cls=NodeStatus, fields=status),
         Table(cls=RegistrationStatus, fields=registration),
         Table(cls=AddressStatus, fields=address),
@@ -206,6 +227,22 @@ def _decoder() -> Decoder:
         Table(cls=NodeDatastore, fields=datastore),
     )
     return Decoder(document_error, tables=tables)
+
+
+def _policy_table() -> Table[PolicyStatus]:
+    fields = {
+        **fields_of(
+            NONNEGATIVE_INTEGER,
+            endpoints="endpoints",
+            host_endpoints="hostEndpoints",
+            policies="policies",
+            sets="sets",
+        ),
+        "closed": Field("closed", ListOf(STRING)),
+        "obstacle": Field("obstacle", STRING),
+        "problems": Field("problems", ListOf(STRING), is_always_written=True),
+    }
+    return Table(cls=PolicyStatus, fields=fields)
 
 
 def _network_tables() -> tuple[Table[object], ...]:

@@ -23,6 +23,7 @@ from netplug_cli.node_status import (
     NetworkStatus,
     NodeDatastore,
     NodeStatus,
+    PolicyStatus,
     RegistrationStatus,
     encode_status,
 )
@@ -108,6 +109,7 @@ class Health:
     datastores: OpenDatastores
     clock: Clock
     network: Callable[[], NetworkStatus | None] = lambda: None
+    policy: Callable[[], PolicyStatus | None] = lambda: None
 
     def find_dead(self) -> tuple[str, ...]:
         """Why the process has to be started again; nothing if its threads run and the queue moves."""
@@ -133,9 +135,9 @@ class Health:
         problems = () if self.server.is_serving else ("the process does not serve calls",)
         silent = (state for state in self.datastores.check() if not state.does_answer)
         stuck = (f"{each.name} is stuck for {each.busy_s:.0f} s" for each in self.tasks.healths if each.is_stuck)
-        network = self.network()
-        unconnected = (network.obstacle,) if network is not None and network.obstacle else ()
-        return (*problems, *self.find_dead(), *stuck, *map(_describe, silent), *unconnected)
+        states = (self.network(), self.policy())
+        obstacles = (each.obstacle for each in states if each is not None and each.obstacle)
+        return (*problems, *self.find_dead(), *stuck, *map(_describe, silent), *obstacles)
 
 
 def _describe(state: DatastoreState) -> str:
@@ -241,7 +243,7 @@ class NodeOperations:
     ``listening`` serves the pages for everybody on this machine, ``status_listening`` them and the status for root;
     None: nothing does. An empty path: no file. ``count_records`` counts the release records that wait;
     ``missing_plugins`` are sentences about the plugins that a runtime needs and that the host lacks. ``registration``
-    says how the node is registered, and ``network`` how it is connected with others.
+    says how the node is registered, ``network`` how it is connected with others, and ``policy`` what it enforces.
     """
 
     metrics: NodeMetrics
@@ -257,6 +259,7 @@ class NodeOperations:
     missing_plugins: Callable[[], tuple[str, ...]] = tuple
     registration: Callable[[], RegistrationStatus | None] = lambda: None
     network: Callable[[], NetworkStatus | None] = lambda: None
+    policy: Callable[[], PolicyStatus | None] = lambda: None
 
     @contextmanager
     def running(self, parts: NodeParts) -> Iterator[Callable[[], None]]:
@@ -269,6 +272,7 @@ class NodeOperations:
             datastores=self.datastores,
             clock=self.clock,
             network=self.network,
+            policy=self.policy,
         )
         with ExitStack() as stack:
             if self.listening is not None:
@@ -314,6 +318,7 @@ class NodeOperations:
             missing_plugins=self.missing_plugins(),
             registration=self.registration(),
             network=self.network(),
+            policy=self.policy(),
             workers=parts.workers.count,
             queue_limit=parts.queue.limit,
             calls=figures,

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.feed import Damage, follow
-from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.view import View
 from netplug_core.reconcile.controller import Controller, Plan, Problem, Timing
 from netplug_core.records import Kind, WatchExpired
@@ -117,7 +117,8 @@ class StoreFeed:
 
     While the datastore is away, the view has what was known last, and controllers leave everything as it is.
     ``read_datastore`` says which datastore it is, and is asked again before each watch; None: there is none yet.
-    ``what`` names the records in log lines.
+    ``what`` names the records in log lines. ``cluster_kinds`` are followed too where the datastore is a cluster's own:
+    no other one has them.
     """
 
     name: str
@@ -127,12 +128,18 @@ class StoreFeed:
     read_datastore: Callable[[], DatastoreSettings | None]
     open_datastore: OpenDatastore
     clock: Clock
+    cluster_kinds: tuple[Kind[object], ...] = ()
     datastore: Datastore | None = field(default=None, init=False)
+    followed: tuple[Kind[object], ...] = field(init=False)
+    """The kinds that the datastore has, as far as it is known."""
     _settings: DatastoreSettings | None = field(default=None, init=False)
     _opened: ExitStack = field(factory=ExitStack, init=False)
     _stopping: Event = field(factory=Event, init=False)
     _has_damage: bool = field(default=False, init=False)
     _has_expired: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.followed = self.kinds
 
     def controller(self) -> Controller[Plan[None], None]:
         """What follows."""
@@ -159,15 +166,17 @@ class StoreFeed:
             return Plan(look_again_s=LOOK_EVERY_S)
         if settings != self._settings:
             self.close()
-            self.view.lose(frozenset(self.kinds))
+            self.view.lose(frozenset(self.followed))
         if self.datastore is None:
             self.datastore = self._opened.enter_context(self.open_datastore(settings))
             self._settings = settings
+            shows_pods = self.datastore.description.endpoints is EndpointStorage.PODS
+            self.followed = (*self.kinds, *self.cluster_kinds) if shows_pods else self.kinds
         is_atomic = self.datastore.description.atomicity is Atomicity.ATOMIC
         seconds = _DAMAGED_EVERY_S if self._has_damage else FOLLOW_S if is_atomic else LIVE_FOLLOW_S
         deadline = Deadline.after(StoppableClock(self.clock, self._stopping), seconds)
         try:
-            damaged = follow(self.datastore, self.view, self.kinds, deadline=deadline, damage=Damage.PASSED_OVER)
+            damaged = follow(self.datastore, self.view, self.followed, deadline=deadline, damage=Damage.PASSED_OVER)
         except Exception as error:
             if isinstance(error, WatchExpired) and not self._has_expired:
                 # Stores forget old changes: the kinds are listed again at once. A second time in a row is a failure.

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.process import NodeOperations
     from netplug_cli.node.stores import OpenDatastores
+    from netplug_cli.node.tasks import NodeRegistration
+    from netplug_cli.runtime.controllers import Runtime
+    from netplug_cli.runtime.feed import OpenDatastore
+    from netplug_cli.wiring.node_bgp import NodeContainer
+    from netplug_cli.wiring.node_network import NodeNetwork
+    from netplug_cli.wiring.node_policy import PolicyEnforcement
     from netplug_core.flows.world import RecordCounts
     from netplug_core.log import Log
 
@@ -73,8 +79,14 @@ def run(arguments: Sequence[str]) -> int:
         if in_container is None:
             use_cache()
         sockets = _Sockets(listener, pages, stack.enter_context(_status_listener(listener)))
+        from netplug_core.errors import ConfigurationError
+
         with StopSignals() as signals:
-            return _serve(options, sockets, signals, in_container)
+            try:
+                return _serve(options, sockets, signals, in_container)
+            except ConfigurationError as error:
+                sys.stderr.write(f"netplug-node: {error}\n")
+                return 1
 
 
 def _enter_host(path: str) -> RunInContainer:
@@ -128,13 +140,12 @@ def _serve(
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.process import NodeProcess
     from netplug_cli.node.stores import OpenDatastores
-    from netplug_cli.node.tasks import NODE_REGISTERED
     from netplug_cli.runtime.controllers import Runtime
     from netplug_cli.runtime.feed import OpenedOnce
     from netplug_cli.wiring import node_process
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_bgp import NodeContainer
-    from netplug_cli.wiring.node_network import network_controllers, node_network, open_node_datastore
+    from netplug_cli.wiring.node_network import network_controllers, open_node_datastore
     from netplug_core import __version__
 
     _import_flows()
@@ -145,9 +156,7 @@ def _serve(
     container = NodeContainer(run=in_container or run_here, host_root=options.host_root or "")
     with (
         closing(node_process.NodeCalls(log, datastores)) as calls,
-        node_network(
-            os.environ, registration.read_datastore, lambda: registration.name, open_datastore, log, container
-        ) as network,
+        _opened_networks(registration, open_datastore, log, container) as (network, policy),
     ):
         plugins = node_process.helper_plugins(os.environ, in_container)
         operations = evolve(
@@ -155,18 +164,17 @@ def _serve(
             missing_plugins=lambda: tuple(map(str, plugins.missing)),
             registration=registration.status,
             network=(lambda: None) if network is None else network.status,
+            policy=(lambda: None) if policy is None else policy.status,
         )
         controllers = (
             calls.replay.controller(),
             *node_process.node_tasks(os.environ, registration, log, datastores.credentials, plugins, in_container),
             *network_controllers(network, os.environ, lambda: registration.name, container, log),
+            *(() if policy is None else policy.controllers()),
             *node_process.conflict_reports(os.environ, registration, network, in_container),
         )
         tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
-        if network is not None:
-            registration.view = network.feed.view
-            network.wake(tasks)
-            registration.on_registered = partial(tasks.wake, NODE_REGISTERED)
+        _wake_by_changes(tasks, registration, network, policy)
         metrics.expect_tasks(tasks.names)
         return NodeProcess(
             answer=metrics.measured(calls.answer),
@@ -177,6 +185,39 @@ def _serve(
             workers=options.workers,
             queue=options.queue,
         ).run(sockets.calls, signals.wakeup)
+
+
+@contextmanager
+def _opened_networks(
+    registration: NodeRegistration, open_datastore: OpenDatastore, log: Log, container: NodeContainer
+) -> Iterator[tuple[NodeNetwork | None, PolicyEnforcement | None]]:
+    """What connects the node with others, and what enforces policy on it; None where this process does not."""
+    from netplug_cli.wiring.node_network import node_network
+    from netplug_cli.wiring.node_policy import node_policy
+
+    def find_name() -> str | None:
+        return registration.name
+
+    read_datastore = registration.read_datastore
+    with (
+        node_network(os.environ, read_datastore, find_name, open_datastore, log, container) as network,
+        node_policy(os.environ, read_datastore, find_name, open_datastore, log, network) as policy,
+    ):
+        yield network, policy
+
+
+def _wake_by_changes(
+    tasks: Runtime, registration: NodeRegistration, network: NodeNetwork | None, policy: PolicyEnforcement | None
+) -> None:
+    """Let what is followed, and the registration, wake those that it concerns."""
+    from netplug_cli.node.tasks import NODE_REGISTERED
+
+    if network is not None:
+        registration.view = network.feed.view
+        network.wake(tasks)
+    if policy is not None:
+        policy.wake(tasks)
+    registration.on_registered = partial(tasks.wake, NODE_REGISTERED)
 
 
 def _operations(

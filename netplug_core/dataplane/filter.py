@@ -74,7 +74,7 @@ from netplug_core.resources.nodeconfiguration import EndpointToHostAction
 
 __all__ = [
     "NO_OVERLAY", "POLICY_TABLE", "SOURCE_GUARD", "FilterRenderer", "Overlay", "closed_endpoint", "closed_policy",
-    "guard_table", "render_state",
+    "find_guarded", "guard_table", "render_state",
 ]  # fmt: skip
 
 POLICY_TABLE: Final = "netplug"
@@ -390,6 +390,13 @@ def _guard_sets(endpoints: Iterable[LocalEndpoint]) -> Iterator[NamedSet]:
         for name, is_interval in ((f"src-v{digit}", False), (f"srcnet-v{digit}", True)):
             held = frozenset(elements.get(name, ()))
             yield NamedSet(name=name, types=types, is_interval=is_interval, elements=held)
+
+
+def find_guarded(sets: Iterable[NamedSet]) -> frozenset[tuple[str, Address]]:
+    """The interfaces of workloads with the addresses that each may send from, by the sets of a table."""
+    names = [f"src-v{digit}" for digit in _DIGITS.values()]
+    keys = (each.key for named in sets if named.name in names for each in named.elements)
+    return frozenset((key[0], key[1]) for key in keys if isinstance(key[0], str) and isinstance(key[1], Address))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from netplug_core.records import (
     Written,
 )
 
-__all__ = ["MAX_CHANGES", "START", "Known", "Mark", "View"]
+__all__ = ["MAX_CHANGES", "START", "Changes", "Known", "Mark", "View"]
 
 
 MAX_CHANGES = 4096
@@ -82,6 +82,19 @@ class Known:
     missing: tuple[Query, ...]
     aging: tuple[Query, ...] = ()
     at_s: float = inf
+
+
+@frozen(eq=False, kw_only=True)
+class Changes:
+    """What has changed of the followed kinds, all as of one moment, which ``mark`` is a mark of.
+
+    ``values`` has the value of each changed key, None where the record is deleted. ``is_whole``: they are all values
+    that there are, and what has none among them does not exist.
+    """
+
+    mark: Mark
+    values: Mapping[Key[object], object | None]
+    is_whole: bool = False
 
 
 def _is_change(write: Write) -> TypeGuard[_Change]:
@@ -298,6 +311,20 @@ class View:
         """
         with self.guard:
             return Mark(self._log.last), self._log.since(mark)
+
+    def read_changes(self, mark: Mark) -> Changes:
+        """The values of what has changed since a mark; as of one moment, so that none is newer than another one.
+
+        A reader begins with ``START``. It gets all values where ``changes_since`` does not know which have changed.
+        """
+        with self.guard:
+            now, keys = Mark(self._log.last), self._log.since(mark)
+            if keys is None:
+                found = (record for each in self._followed.values() for record in each.records.values())
+                return Changes(mark=now, values={record.key: record.value for record in found}, is_whole=True)
+            records = {key: self._get_followed(key.kind).records.get(key.path) for key in keys}
+        values = {key: None if record is None else record.value for key, record in records.items()}
+        return Changes(mark=now, values=values)
 
     def _get_followed(self, kind: Kind[object]) -> _FollowedKind:
         found = self._followed.get(kind)

@@ -13,6 +13,7 @@ from typing import Final
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix, disjoint_prefixes
+from netplug_core.dataplane.filter import NO_OVERLAY, Overlay
 from netplug_core.dataplane.routing import IPIP_DEVICE, VXLAN_DEVICES
 from netplug_core.dataplane.ruleset import (
     BaseChain,
@@ -62,7 +63,7 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
     "FORMER_TABLE", "NET_TABLE", "NODE_LOOPBACK", "NatFacts", "TablePlan", "find_changed_floating", "find_floating",
-    "find_nat_facts", "find_table_change", "has_former_rule", "plan_table",
+    "find_nat_facts", "find_overlay", "find_table_change", "has_former_rule", "plan_table",
 ]  # fmt: skip
 
 NET_TABLE: Final = "netplug_net"
@@ -318,6 +319,19 @@ class _Wrapped:
         parts = (PortRange(whole.first, port - 1), PortRange(port + 1, whole.last))
         longest = max(parts, key=lambda part: part.last - part.first)
         return longest if longest.first <= longest.last else whole
+
+
+def find_overlay(facts: NatFacts) -> Overlay:
+    """The wrapped packets that the node receives. The table of policy accepts them before it judges others."""
+    wrapped = _Wrapped.of(facts)
+    if not wrapped.devices:
+        return NO_OVERLAY
+    return Overlay(
+        vxlan_port=wrapped.vxlan_port,
+        has_ipip=wrapped.has_ipip,
+        nodes=facts.node_addresses,
+        external=tuple(facts.settings.external_nodes),
+    )
 
 
 def _guard_chains(wrapped: _Wrapped) -> Iterator[Chain]:

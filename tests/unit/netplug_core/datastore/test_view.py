@@ -114,6 +114,20 @@ def test_a_reader_that_has_seen_nothing_looks_at_everything(harness: ViewHarness
     assert harness.view.changes_since(START)[1] is None
 
 
+def test_a_reader_gets_the_values_of_what_has_changed_as_of_one_moment(harness: ViewHarness) -> None:
+    whole = harness.view.read_changes(START)
+    assert (whole.is_whole, dict(whole.values)) == (True, {APPLE: "green"})
+    harness.deliver(PEAR, "ripe")
+    harness.deliver(APPLE, None)
+    later = harness.view.read_changes(whole.mark)
+    assert (later.is_whole, dict(later.values)) == (False, {PEAR: "ripe", APPLE: None})
+    assert later.mark == harness.mark
+    assert not harness.view.read_changes(later.mark).values
+    harness.relist(Record(PLUM, "blue", Revision("20")))
+    relisted = harness.view.read_changes(later.mark)
+    assert (relisted.is_whole, dict(relisted.values)) == (False, {PEAR: None, PLUM: "blue"})
+
+
 def test_a_reader_that_is_too_far_behind_looks_at_everything(harness: ViewHarness) -> None:
     before = harness.mark
     for number in range(MAX_CHANGES):

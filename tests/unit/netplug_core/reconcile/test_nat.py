@@ -4,6 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
+from netplug_core.dataplane.filter import NO_OVERLAY, Overlay
 from netplug_core.dataplane.ruleset import (
     BaseChain,
     ChainOutline,
@@ -26,6 +27,7 @@ from netplug_core.reconcile.nat import (
     find_changed_floating,
     find_floating,
     find_nat_facts,
+    find_overlay,
     find_table_change,
     has_former_rule,
     plan_table,
@@ -411,6 +413,17 @@ def test_the_facts_of_a_node_are_in_the_datastore() -> None:
     )
     assert find_nat_facts(view, "n2").own_families == frozenset(Family)
     assert find_nat_facts(view, "n9").own_families == frozenset()
+
+
+def test_the_wrapped_packets_that_a_node_receives_come_from_nodes_and_external_ones() -> None:
+    nodes, external = address_set("192.0.2.1", "2001:db8::1"), (Prefix.parse("198.51.100.0/24"),)
+    settings = NodeConfigurationSpec(vxlan_port=4790, external_nodes=external)
+    facts = NatFacts(pools=(pool("10.0.0.0/16"),), settings=settings, node_addresses=nodes)
+    assert find_overlay(facts) == NO_OVERLAY
+    vxlan = evolve(facts, pools=(wrapped(),))
+    assert find_overlay(vxlan) == Overlay(vxlan_port=4790, nodes=nodes, external=external)
+    ipip = evolve(facts, pools=(wrapped(ipip=True),))
+    assert find_overlay(ipip) == Overlay(has_ipip=True, nodes=nodes, external=external)
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,436 @@
+"""The controller ``policy``: what the cluster's policies mean for this node is in the kernel, and stays so.
+
+``netplug_core.policy`` calculates what the node enforces from the objects of the datastore, ``dataplane.filter``
+renders it as the table ``inet netplug``, and ``dataplane.phases`` finds the transactions that lead there. This
+controller runs them, and says what the kernel has acknowledged.
+
+Until all objects have been listed once, nothing is programmed but the guard, which lets no packet of a workload pass,
+and that only where no workload runs yet: a table of an earlier process stays in force. While the datastore is away,
+the last state does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from threading import Lock
+from typing import Final
+
+from attrs import define, field, frozen
+
+from netplug_cli.node.tasks import NODE_REGISTERED
+from netplug_cli.node_status import PolicyStatus
+from netplug_core.addressing import Address
+from netplug_core.clock import Clock, Deadline
+from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, FilterRenderer, Overlay, guard_table
+from netplug_core.dataplane.phases import TableTracker
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.routing import HostInterface
+from netplug_core.dataplane.ruleset import (
+    ChangeTable,
+    Connections,
+    ObservedTable,
+    PacketTable,
+    ReplaceTable,
+    RulesetDataplane,
+)
+from netplug_core.datastore.view import START, Mark, View
+from netplug_core.keys import Key, Kind
+from netplug_core.log import Level, Log
+from netplug_core.policy.index import PolicyIndex
+from netplug_core.policy.model import EndpointId, PolicyProblem, PolicyState
+from netplug_core.policy.resolve import Interfaces
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
+from netplug_core.reconcile.programming import (
+    Part,
+    ProgrammingFacts,
+    close_parts,
+    find_changed_parts,
+    find_lost_addresses,
+    find_programmed,
+    isolate,
+    name_of,
+)
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.node import NODE
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+
+__all__ = [
+    "ATTEMPTS", "MAX_PROBLEMS", "OBJECTS_CHANGED", "READ_EVERY_S", "RETRY_CLOSED_S", "TABLE_CHANGED",
+    "WORKLOADS_CHANGED", "NodePolicy", "PolicyCounts", "ReportProgrammed",
+]  # fmt: skip
+
+OBJECTS_CHANGED: Final = Source("objects of policy")
+"""An object that policy follows from has changed."""
+
+WORKLOADS_CHANGED: Final = Source("interfaces of workloads")
+"""Interfaces of the node, or of its workloads, have changed, or this process has attached or detached one."""
+
+TABLE_CHANGED: Final = Source("table of policy")
+"""Another program may have changed the table."""
+
+READ_EVERY_S: Final = 10.0
+"""The table is read so often, if nothing has changed: what others have changed is repaired."""
+
+ATTEMPTS: Final = 3
+"""A state that the kernel refuses as often as this has a part that is at fault, which is looked for."""
+
+MAX_PROBLEMS: Final = 20
+"""So many of the objects that are not enforced as they stand are named; the others are counted."""
+
+RETRY_CLOSED_S: Final = 60.0
+"""A part that the kernel has refused is tried again after so long: it may have lacked memory."""
+
+_NOT_PROGRAMMED: Final = "policy is not programmed: what was enforced before stays in force"
+_NOT_ENFORCED: Final = "a part of a policy is not enforced as it stands"
+_CLOSED: Final = "the kernel refuses a part of policy: it lets nothing pass"
+_LOOPBACK: Final = "lo"
+_GUARD: Final = guard_table()
+_GUARD_HOOKS: Final = frozenset(each.name for each in _GUARD.chains if each.base is not None)
+
+_Change = ChangeTable | ReplaceTable
+
+ReportProgrammed = Callable[[Mapping[EndpointId, WorkloadEndpoint]], None]
+"""Takes the endpoints for which policy is programmed, whenever it may have changed; it must be called again if it
+fails.
+"""
+
+
+def _report_nothing(_endpoints: Mapping[EndpointId, WorkloadEndpoint]) -> None:
+    """Nothing waits for policy to be programmed."""
+
+
+@define(kw_only=True, eq=False)
+class PolicyCounts:
+    """What has been counted, for metrics. ``transactions``: by phase and result; ``foreign``: by program."""
+
+    transactions: dict[tuple[str, ...], float] = field(factory=dict)
+    foreign: dict[tuple[str, ...], float] = field(factory=dict)
+
+    def add_transaction(self, change: _Change, result: str) -> None:
+        """One more."""
+        phase = change.phase.value if isinstance(change, ChangeTable) else "replace"
+        self.transactions[phase, result] = self.transactions.get((phase, result), 0) + 1
+
+    def add_foreign(self, program: str) -> None:
+        """One more."""
+        self.foreign[program,] = self.foreign.get((program,), 0) + 1
+
+
+@frozen(kw_only=True)
+class _Step:
+    """What is done in a pass: first the guard, if the table is gone; then a state, if all of it is known."""
+
+    guard: tuple[_Change, ...] = ()
+    state: PolicyState | None = None
+    overlay: Overlay = NO_OVERLAY
+
+
+@frozen(kw_only=True)
+class _Look:
+    step: _Step = _Step()
+    problems: tuple[Problem, ...] = ()
+
+
+@define(kw_only=True, eq=False)
+class NodePolicy:
+    """Programs policy.
+
+    ``view`` follows the kinds of ``find_kinds``; ``find_name`` is the name that the node is registered by, None: not
+    yet. ``find_overlay`` are the wrapped packets that the node receives, None: not known yet. ``report`` takes the
+    endpoints for which policy is programmed.
+    """
+
+    view: View
+    find_kinds: Callable[[], Iterable[Kind[object]]]
+    find_name: Callable[[], str | None]
+    find_overlay: Callable[[], Overlay | None]
+    find_interfaces: Callable[[], tuple[HostInterface, ...]]
+    ruleset: RulesetDataplane
+    connections: Connections
+    clock: Clock
+    log: Log
+    report: ReportProgrammed = _report_nothing
+    counts: PolicyCounts = field(factory=PolicyCounts, init=False)
+
+    # What is followed.
+    _index: PolicyIndex | None = field(default=None, init=False)
+    _mark: Mark = field(default=START, init=False)
+    _known: set[Key[object]] = field(factory=set, init=False)
+    _workloads: dict[EndpointId, WorkloadEndpoint] = field(factory=dict, init=False)
+    _state: PolicyState = field(factory=PolicyState, init=False)
+    _overlay: Overlay | None = field(default=None, init=False)
+    _interfaces: tuple[HostInterface, ...] = field(default=(), init=False)
+    _attached: dict[str, str] = field(factory=dict, init=False)
+    _new_attached: dict[str, str | None] = field(factory=dict, init=False)
+    _lock: Lock = field(factory=Lock, init=False)  # of what other threads note
+    _host_interfaces: Interfaces = field(default=(), init=False)
+    _confirmed_at: dict[Kind[object], float] = field(factory=dict, init=False)
+
+    # What the kernel has.
+    _renderer: FilterRenderer = field(factory=FilterRenderer, init=False)
+    _tracker: TableTracker = field(factory=lambda: TableTracker(POLICY_TABLE), init=False)
+    _read_at: float = field(default=-inf, init=False)
+    _must_read: bool = field(default=True, init=False)
+    _must_look: bool = field(default=True, init=False)
+    _was_there: bool = field(default=False, init=False)  # the table, at any time that this process has looked
+    _wanted: PacketTable | None = field(default=None, init=False)  # what was programmed last, as long as all of it was
+    _applied: PolicyState | None = field(default=None, init=False)
+    _closed: frozenset[Part] = field(default=frozenset(), init=False)
+    _retry_at: float = field(default=inf, init=False)
+    _refusals: int = field(default=0, init=False)
+    _refusal: str = field(default="", init=False)
+    _to_forget: frozenset[Address] = field(default=frozenset(), init=False)
+
+    def controller(self) -> Controller[_Look, _Step]:
+        """What programs."""
+        inputs = (OBJECTS_CHANGED, WORKLOADS_CHANGED, TABLE_CHANGED, NODE_REGISTERED, NODE, IPPOOL, NODE_CONFIGURATION)
+        return Controller(
+            name="policy",
+            observe=self._observe,
+            plan=_plan,
+            act=self._program,
+            failure=_NOT_PROGRAMMED,
+            recovered="all policies are programmed as they stand",
+            inputs=frozenset(inputs),
+            timing=Timing(backoff=Backoff(first_s=0.05, longest_s=5.0), gather_s=0.005),
+        )
+
+    # --- what others note; any thread may call it ---------------------------------------------------------------------
+
+    def note_attached(self, interface: str, container_id: str | None) -> None:
+        """This process has attached the interface of a workload for a container; None: it has detached it."""
+        with self._lock:
+            self._new_attached[interface] = container_id
+
+    def note_interface_change(self) -> None:
+        """Interfaces or their addresses have changed."""
+        self._must_look = True
+
+    def note_table_change(self) -> None:
+        """Another program may have changed the table."""
+        self._must_read = True
+
+    def status(self) -> PolicyStatus:
+        """What is enforced."""
+        applied, closed = self._applied, self._closed
+        problems = (f"{each.message}: {each.cause}" for each in self._problems())
+        if applied is None:
+            return PolicyStatus(obstacle=self._obstacle(), problems=tuple(problems))
+        return PolicyStatus(
+            endpoints=len(applied.endpoints),
+            host_endpoints=len(applied.host_endpoints),
+            policies=len(applied.policies),
+            sets=len(applied.sets),
+            closed=tuple(sorted(map(name_of, closed))),
+            obstacle=self._obstacle(),
+            problems=tuple(problems),
+        )
+
+    def find_wanted(self) -> PacketTable | None:
+        """The table that is programmed; None as long as none is."""
+        return self._wanted
+
+    def count_members(self) -> int:
+        """How many members the sets of rules have."""
+        applied = self._applied
+        return 0 if applied is None else sum(len(each.members) for each in applied.sets)
+
+    def find_age_s(self) -> float:
+        """How long ago the objects were last known to be as they are; infinite as long as they never were."""
+        confirmed = {**self._confirmed_at, **self.view.watched}
+        oldest = min((confirmed.get(kind, -inf) for kind in self.find_kinds()), default=-inf)
+        return self.clock.monotonic() - oldest
+
+    def _obstacle(self) -> str:
+        if self._applied is None:
+            return "policy is not programmed yet: not all of its objects have been listed"
+        return "policy is not programmed: the kernel refuses all of it" if self._refusals >= ATTEMPTS else ""
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def _observe(self, _deadline: Deadline) -> _Look:
+        now = self.clock.monotonic()
+        must_read = self._must_read or now >= self._read_at + READ_EVERY_S
+        if must_read or self._must_look:
+            self._must_look = False
+            self._interfaces = self.find_interfaces()
+        guard = self._read(now) if must_read else ()
+        name, self._overlay = self.find_name(), self.find_overlay() or self._overlay
+        if name is None or self._overlay is None or not self.view.has_listed(self.find_kinds()):
+            return _Look(step=_Step(guard=guard))
+        try:
+            self._state = self._follow(name).take_delta().apply_to(self._state)
+        except BaseException:
+            self._index = None  # what it has handed out is not in the state: all is calculated again
+            raise
+        return _Look(step=_Step(guard=guard, state=self._state, overlay=self._overlay), problems=self._problems())
+
+    def _read(self, now: float) -> tuple[_Change, ...]:
+        """Read the table; the transactions that make the guard, where there is to be one alone."""
+        observed = self.ruleset.read(POLICY_TABLE)
+        self._must_read, self._read_at = False, now
+        self._tracker.observe(observed)
+        has_hooks = observed is not None and not _GUARD_HOOKS.isdisjoint(each.name for each in observed.chains)
+        must_guard = not has_hooks and (self._was_there or not self._has_workloads())
+        self._was_there = self._was_there or has_hooks or must_guard
+        if self._wanted is not None and (not has_hooks or self._tracker.plan(self._wanted)):
+            self._note_foreign(observed)
+        return self._tracker.plan(_GUARD) if must_guard else ()
+
+    def _note_foreign(self, observed: ObservedTable | None) -> None:
+        self._wanted = None
+        self.counts.add_foreign("unknown")
+        what = "has removed" if observed is None else "has changed"
+        self.log(Level.WARNING, f"another program {what} the table of policy: it is programmed again")
+
+    def _has_workloads(self) -> bool:
+        prefixes = tuple(self._state.settings.interface_prefix.split(","))
+        return any(each.name.startswith(prefixes) for each in self._interfaces)
+
+    def _follow(self, name: str) -> PolicyIndex:
+        """Apply what has changed since the last pass."""
+        index = self._index
+        if index is None or index.node != name:
+            index, self._host_interfaces = PolicyIndex(name), ()
+            self._index = index
+            for interface, container_id in self._attached.items():
+                index.set_attached(interface, container_id)
+            self._mark, self._state, self._known, self._workloads = START, PolicyState(), set(), {}
+        changes = self.view.read_changes(self._mark)
+        gone = dict.fromkeys(self._known - changes.values.keys()) if changes.is_whole else {}
+        for key, value in (*changes.values.items(), *gone.items()):
+            index.apply(key, value)
+            (self._known.discard if value is None else self._known.add)(key)
+            if key.kind.name == WORKLOAD_ENDPOINT.name:
+                self._note_workload(name, EndpointId(*key.path), value)
+        self._mark = changes.mark
+        self._confirmed_at.update(self.view.watched)
+        self._follow_node(index)
+        return index
+
+    def _note_workload(self, node: str, identity: EndpointId, value: object | None) -> None:
+        self._workloads.pop(identity, None)
+        if isinstance(value, WorkloadEndpoint) and value.spec.node == node:
+            self._workloads[identity] = value
+
+    def _follow_node(self, index: PolicyIndex) -> None:
+        """Take what only the node knows."""
+        with self._lock:
+            attached, self._new_attached = self._new_attached, {}
+        for interface, container_id in attached.items():
+            index.set_attached(interface, container_id)
+            self._attached.pop(interface, None)
+            if container_id is not None:
+                self._attached[interface] = container_id
+        prefixes = tuple(self._state.settings.interface_prefix.split(","))
+        others = (each for each in self._interfaces if each.name != _LOOPBACK and not each.name.startswith(prefixes))
+        interfaces = tuple((each.name, tuple(one.held.address for one in each.addresses)) for each in others)
+        if interfaces != self._host_interfaces:
+            self._host_interfaces = interfaces
+            index.set_interfaces(interfaces)
+
+    def _problems(self) -> tuple[Problem, ...]:
+        """What is not enforced as it stands."""
+        found = self._state.problems
+        problems = [_problem_of(each) for each in found[:MAX_PROBLEMS]]
+        if len(found) > MAX_PROBLEMS:
+            problems.append(Problem(message=_NOT_ENFORCED, cause=f"and {len(found) - MAX_PROBLEMS} more"))
+        closed = sorted(map(name_of, self._closed))
+        problems += (
+            Problem(message=_CLOSED, cause=f"{each}: {self._refusal}", event="PolicyRefused") for each in closed
+        )
+        return tuple(problems)
+
+    # --- what is done -------------------------------------------------------------------------------------------------
+
+    def _program(self, step: _Step, _deadline: Deadline) -> None:
+        if step.guard:
+            self._apply(step.guard)
+            self.log(Level.INFO, "the guard is programmed: workloads pass nothing until policy is")
+        if step.state is None:
+            return
+        if self.clock.monotonic() >= self._retry_at:
+            self._closed, self._retry_at = frozenset(), inf
+        closed = self._closed
+        try:
+            self._enforce(step, self._closed)
+        except KernelError as error:
+            self._refusals, self._refusal = self._refusals + 1, error.reason
+            if self._refusals < ATTEMPTS:
+                raise
+            self._close_refused(step, step.state)
+        self._refusals = 0
+        self._forget_connections()
+        self._report(step.state)
+        if self._closed - closed:
+            raise Unfinished(self._problems())
+
+    def _enforce(self, step: _Step, closed: frozenset[Part]) -> None:
+        """Make the kernel have a state, with some parts closed.
+
+        Raises:
+            KernelError: it refuses; the table is read again before the next attempt.
+        """
+        state = step.state or PolicyState()
+        table = self._renderer.render(close_parts(state, closed), step.overlay)
+        before = self._applied or PolicyState()
+        self._to_forget |= find_lost_addresses(self._tracker.sets.values(), table.sets, before, state)
+        self._apply(self._tracker.plan(table))
+        if self._applied is None:
+            self.log(Level.INFO, "policy is programmed", endpoints=len(state.endpoints), policies=len(state.policies))
+        self._wanted, self._applied, self._closed = table, state, closed
+
+    def _apply(self, changes: Iterable[_Change]) -> None:
+        for change in changes:
+            try:
+                self.ruleset.apply(change)
+            except KernelError:
+                self._must_read, self._wanted = True, None
+                self.counts.add_transaction(change, "refused")
+                raise
+            self._tracker.note(change)
+            self.counts.add_transaction(change, "applied")
+
+    def _close_refused(self, step: _Step, state: PolicyState) -> None:
+        """Find the parts that the kernel refuses, and program the state with these closed."""
+        changed = find_changed_parts(state, self._applied or PolicyState())
+        candidates = tuple(each for each in changed if each not in self._closed)
+
+        def does_accept(closed: frozenset[Part]) -> bool:
+            try:
+                self._tracker.observe(self.ruleset.read(POLICY_TABLE))
+                self._enforce(step, closed)
+            except KernelError:
+                return False
+            return True
+
+        if isolate(candidates, self._closed, does_accept) is None:
+            raise KernelError("programming the table of policy", self._refusal)
+        self._retry_at = self.clock.monotonic() + RETRY_CLOSED_S
+
+    def _forget_connections(self) -> None:
+        """Forget the connections of addresses that an interface or a container has lost; after a failure, again."""
+        if not self._to_forget:
+            return
+        try:
+            self.connections.forget(self._to_forget)
+        except KernelError as error:
+            message = "connections of a workload that is gone are not forgotten"
+            raise Unfinished((Problem(message=message, cause=str(error)),)) from error
+        self._to_forget = frozenset()
+
+    def _report(self, state: PolicyState) -> None:
+        """Report for which endpoints policy is programmed."""
+        up = frozenset(each.name for each in self._interfaces if each.is_up)
+        facts = ProgrammingFacts(up=up, attached=self._attached, closed=self._closed)
+        self.report({each.id: self._workloads[each.id] for each in find_programmed(state, facts)})
+
+
+def _plan(look: _Look) -> Plan[_Step]:
+    return Plan(actions=(look.step,), look_again_s=READ_EVERY_S, problems=look.problems)
+
+
+def _problem_of(problem: PolicyProblem) -> Problem:
+    return Problem(message=_NOT_ENFORCED, cause=str(problem))

@@ -1,0 +1,151 @@
+"""Opens what the node process enforces policy through: its objects in the datastore, and the packet filter.
+
+``netplug_cli.wiring.node`` runs the controllers that are made here, where ``NETPLUG_POLICY`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from threading import Lock
+
+from attrs import evolve, frozen
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.linux.addresses import find_interfaces
+from netplug_backends.linux.conntrack import LinuxConnections
+from netplug_backends.linux.nftables import NftablesRuleset
+from netplug_backends.linux.routing import LinuxKernelEvents
+from netplug_cli.node.policy import OBJECTS_CHANGED, WORKLOADS_CHANGED, NodePolicy
+from netplug_cli.node.routing import kernel_events_controller
+from netplug_cli.node_status import PolicyStatus
+from netplug_cli.runtime.controllers import Reconciler, Runtime
+from netplug_cli.runtime.feed import OpenDatastore, StoreFeed
+from netplug_cli.wiring.node_network import NodeNetwork
+from netplug_core.clock import Clock
+from netplug_core.dataplane.filter import NO_OVERLAY, Overlay
+from netplug_core.dataplane.routing import KernelEvents
+from netplug_core.datastore.view import View
+from netplug_core.errors import ConfigurationError
+from netplug_core.keys import Kind
+from netplug_core.log import Log
+from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY
+from netplug_core.policy.index import POLICY_KINDS
+from netplug_core.reconcile.nat import find_nat_facts, find_overlay
+from netplug_core.resources.fields import Switch
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.node import NODE
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
+from netplug_core.settings.model import DatastoreSettings
+
+__all__ = ["POLICY_VARIABLE", "PolicyEnforcement", "is_policy_enabled", "node_policy"]
+
+POLICY_VARIABLE = "NETPLUG_POLICY"
+"""Whether this process enforces policy: ``Enabled``, or as without the variable ``Disabled``."""
+
+_OVERLAY_KINDS: tuple[Kind[object], ...] = (NODE, IPPOOL, NODE_CONFIGURATION)
+_STORED_KINDS = tuple(kind for kind in POLICY_KINDS if kind != KUBERNETES_NETWORK_POLICY)
+
+
+def is_policy_enabled(environ: Mapping[str, str]) -> bool:
+    """Whether this process enforces policy.
+
+    Raises:
+        ConfigurationError: the variable has another value. A process that passed it over would leave all pods open.
+    """
+    text = environ.get(POLICY_VARIABLE) or Switch.DISABLED.value
+    try:
+        return Switch(text) is Switch.ENABLED
+    except ValueError:
+        accepted = f"{Switch.ENABLED.value} or {Switch.DISABLED.value}"
+        raise ConfigurationError(POLICY_VARIABLE, text, accepted) from None
+
+
+@frozen
+class PolicyEnforcement:
+    """What enforces the policy of this node."""
+
+    feed: StoreFeed
+    policy: NodePolicy
+    events: KernelEvents
+    clock: Clock
+    woken: list[Runtime]
+
+    def controllers(self) -> tuple[Reconciler, ...]:
+        """All of them."""
+        events = kernel_events_controller(self.events, self._note_interface_change, clock=self.clock)
+        failure = "the kernel notifies of no interface; those of workloads are looked at every few seconds"
+        return (
+            self.feed.controller(),
+            self.policy.controller(),
+            evolve(events, name="policy interfaces", failure=failure),
+        )
+
+    def status(self) -> PolicyStatus:
+        """What is enforced."""
+        return self.policy.status()
+
+    def wake(self, tasks: Runtime) -> None:
+        """Let changes of the datastore and of interfaces wake the controller."""
+        self.feed.view.on_change = lambda _kind: tasks.wake(OBJECTS_CHANGED)
+        self.woken.append(tasks)
+
+    def _note_interface_change(self) -> None:
+        self.policy.note_interface_change()
+        for tasks in self.woken:
+            tasks.wake(WORKLOADS_CHANGED)
+
+
+@contextmanager
+def node_policy(
+    environ: Mapping[str, str],
+    read_datastore: Callable[[], DatastoreSettings | None],
+    find_name: Callable[[], str | None],
+    open_datastore: OpenDatastore,
+    log: Log,
+    network: NodeNetwork | None,
+) -> Iterator[PolicyEnforcement | None]:
+    """What enforces policy on this node, as long as the context lasts; None where this process does not.
+
+    ``network`` makes the tunnels between nodes; None: another program does.
+
+    Raises:
+        ConfigurationError: the environment does not say whether it does.
+    """
+    if not is_policy_enabled(environ):
+        yield None
+        return
+    clock = SystemClock()
+    view = View(clock=clock, uncached_kinds=frozenset(), guard=Lock())
+    feed = StoreFeed(
+        name="policy feed",
+        what="the objects of policy",
+        kinds=_STORED_KINDS,
+        cluster_kinds=(KUBERNETES_NETWORK_POLICY,),
+        view=view,
+        read_datastore=read_datastore,
+        open_datastore=open_datastore,
+        clock=clock,
+    )
+    policy = NodePolicy(
+        view=view,
+        find_kinds=lambda: feed.followed,
+        find_name=find_name,
+        find_overlay=lambda: _find_overlay(network, find_name()),
+        find_interfaces=find_interfaces,
+        ruleset=NftablesRuleset(),
+        connections=LinuxConnections(),
+        clock=clock,
+        log=log,
+    )
+    with closing(feed), LinuxKernelEvents.open() as events:
+        events.follow_workloads(is_asked=True)
+        yield PolicyEnforcement(feed, policy, events, clock, [])
+
+
+def _find_overlay(network: NodeNetwork | None, node: str | None) -> Overlay | None:
+    """The wrapped packets that this node receives; None as long as that is not known."""
+    if network is None:
+        return NO_OVERLAY
+    view = network.feed.view
+    return find_overlay(find_nat_facts(view, node)) if node is not None and view.has_listed(_OVERLAY_KINDS) else None

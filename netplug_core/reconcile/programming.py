@@ -1,0 +1,164 @@
+"""What may be said of the policy of a node, and what is done with what the kernel refuses.
+
+Pure rules: the controller ``policy`` of the node process calculates what the node enforces and programs it. A state is
+applied once the kernel has acknowledged all of it. Of an endpoint in it, policy is programmed if the endpoint is known
+as its container has it, and its interface is there and up: only then does the status file say so.
+
+Where the kernel refuses a state again and again, some part of it is at fault, which closed stand-ins take the place of,
+so that the rest is programmed. :func:`isolate` finds the parts with as few attempts as it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias, TypeVar, assert_never
+
+from attrs import evolve, field, frozen
+
+from netplug_core.addressing import Address
+from netplug_core.dataplane.filter import closed_endpoint, closed_policy, find_guarded
+from netplug_core.dataplane.ruleset import NamedSet
+from netplug_core.policy.model import (
+    ActiveHostEndpoint,
+    ActivePolicy,
+    ActiveProfile,
+    LocalEndpoint,
+    PolicyState,
+)
+
+__all__ = [
+    "Part", "ProgrammingFacts", "close_parts", "find_changed_parts", "find_lost_addresses", "find_programmed",
+    "isolate", "name_of",
+]  # fmt: skip
+
+Part: TypeAlias = LocalEndpoint | ActiveHostEndpoint | ActivePolicy | ActiveProfile
+"""A part of a state that can be closed alone. One that has changed is another part."""
+
+P = TypeVar("P", LocalEndpoint, ActiveHostEndpoint, ActivePolicy, ActiveProfile)
+
+
+def name_of(part: Part) -> str:
+    """The object that a part was made of, for people."""
+    match part:
+        case LocalEndpoint():
+            return f"WorkloadEndpoint {part.id}"
+        case ActiveHostEndpoint():
+            return f"HostEndpoint {part.name}"
+        case ActivePolicy():
+            return str(part.id)
+        case ActiveProfile():
+            return f"Profile {part.name}"
+        case _:
+            assert_never(part)
+
+
+# --- closed parts -----------------------------------------------------------------------------------------------------
+
+
+def close_parts(state: PolicyState, closed: AbstractSet[Part]) -> PolicyState:
+    """A state in which some parts let nothing pass; those that are not in the state have no effect."""
+    if not closed:
+        return state
+    return evolve(
+        state,
+        policies=_closed(state.policies, closed, closed_policy),
+        profiles=_closed(state.profiles, closed, lambda each: ActiveProfile(name=each.name)),
+        endpoints=_closed(state.endpoints, closed, closed_endpoint),
+        host_endpoints=_closed(state.host_endpoints, closed, _closed_host),
+    )
+
+
+def _closed(parts: Iterable[P], closed: AbstractSet[Part], close: Callable[[P], P]) -> tuple[P, ...]:
+    return tuple(close(each) if each in closed else each for each in parts)
+
+
+def _closed_host(host: ActiveHostEndpoint) -> ActiveHostEndpoint:
+    """Only the failsafe ports are open."""
+    return ActiveHostEndpoint(name=host.name, interface=host.interface)
+
+
+def find_changed_parts(state: PolicyState, applied: PolicyState) -> tuple[Part, ...]:
+    """The parts of a state that the one which was applied last does not have so."""
+    before = frozenset(_parts(applied))
+    return tuple(each for each in _parts(state) if each not in before)
+
+
+def _parts(state: PolicyState) -> Iterator[Part]:
+    yield from state.policies
+    yield from state.profiles
+    yield from state.host_endpoints
+    yield from state.endpoints
+
+
+def isolate(
+    candidates: tuple[Part, ...], closed: frozenset[Part], does_accept: Callable[[frozenset[Part]], bool]
+) -> frozenset[Part] | None:
+    """Which parts have to be closed, of the candidates and those that are closed already; None: closing does not help.
+
+    ``does_accept`` tries to program the state with these parts closed. Its last call is that of the answer.
+    """
+    every = closed.union(candidates)
+    if not does_accept(every):
+        return None
+    left = every
+    is_last_accepted = True
+    groups = [candidates] if candidates else []
+    while groups:
+        group = groups.pop()
+        is_last_accepted = does_accept(left.difference(group))
+        if is_last_accepted:
+            left = left.difference(group)
+        elif len(group) > 1:
+            middle = len(group) // 2
+            groups += (group[middle:], group[:middle])
+    return left if is_last_accepted or does_accept(left) else None
+
+
+# --- what was programmed ----------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ProgrammingFacts:
+    """What is known beside the state that the kernel has acknowledged.
+
+    ``up`` are the interfaces that are there and up, ``attached`` those that this process has attached, with the
+    container of each, and ``closed`` the parts of the state that are closed in the kernel.
+    """
+
+    up: AbstractSet[str] = frozenset()
+    attached: Mapping[str, str] = field(factory=dict)
+    closed: AbstractSet[Part] = frozenset()
+
+
+def find_programmed(applied: PolicyState, facts: ProgrammingFacts) -> Iterator[LocalEndpoint]:
+    """The endpoints of a state that the kernel has acknowledged, for which policy is programmed.
+
+    That is so for one whose container and addresses are known, and of which nothing is closed. Where this process has
+    attached the interface for another container, the endpoint is that of before.
+    """
+    closed_policies = {each.id for each in facts.closed if isinstance(each, ActivePolicy)}
+    closed_profiles = {each.name for each in facts.closed if isinstance(each, ActiveProfile)}
+    for each in applied.endpoints:
+        container = each.container_id
+        is_whole = (
+            each not in facts.closed
+            and closed_policies.isdisjoint((*each.ingress, *each.egress))
+            and closed_profiles.isdisjoint(each.profiles)
+        )
+        is_own = facts.attached.get(each.interface, container) == container
+        if container and each.addresses and is_whole and is_own and each.interface in facts.up:
+            yield each
+
+
+def find_lost_addresses(
+    former: Iterable[NamedSet], wanted: Iterable[NamedSet], before: PolicyState, after: PolicyState
+) -> frozenset[Address]:
+    """The addresses that an interface or a container loses: connections of these are forgotten.
+
+    ``former`` and ``wanted`` are the sets of the table before and after a change.
+    """
+    lost = find_guarded(former) - find_guarded(wanted)
+    containers = {each.id: each.container_id for each in after.endpoints}
+    replaced = (each for each in before.endpoints if each.container_id and containers.get(each.id) != each.container_id)
+    return frozenset((*(address for _, address in lost), *(one for each in replaced for one in each.addresses)))
