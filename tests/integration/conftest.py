@@ -29,16 +29,23 @@ from tools.images.build import Built
 
 _BY_NIGHT = (
     "test_charts.py",
+    "test_cni_killed.py",
+    "test_cni_race.py",
     "test_from_empty.py",
     "test_images.py",
+    "test_kubernetes_lab.py",
     "test_lab_nodes_broken.py",
     "test_live_change.py",
     "test_map_in_browser.py",
     "test_monitoring_rules.py",
+    "test_operator_conversion.py",
+    "test_outage_drill.py",
     "test_policy_packets.py",
     "test_quickstart_kubernetes.py",
+    "test_secrets.py",
     "test_simulate_page.py",
     "test_site_in_browser.py",
+    "test_two_nodes.py",
 )
 
 collect_ignore = () if IS_DEEP else _BY_NIGHT
