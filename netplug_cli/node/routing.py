@@ -41,7 +41,8 @@ from netplug_core.ipam.protocol import IPAM
 from netplug_core.names import HOST_INTERFACE_PREFIX
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
 from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings
-from netplug_core.reconcile.routes import RouteEngine, find_route_settings, update_routes
+from netplug_core.reconcile.route_inputs import RouteInputs, find_route_settings, update_inputs
+from netplug_core.reconcile.routes import RouteEngine
 from netplug_core.reconcile.tunnels import TunnelAddress, find_tunnel_pools
 from netplug_core.records import Kind
 from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
@@ -197,7 +198,7 @@ class NodeRoutes:
             engine = self.engine
             if engine is None or not self._is_programmed:
                 return NetworkStatus(obstacle="routes to other nodes have not been programmed yet")
-            reasons, count = engine.explain(), len(engine.nodes)
+            reasons, count = engine.explain(), len(engine.inputs.nodes)
             problems = (*self._refused, *engine.problems)
             tunnels = tuple(f"{each.name} {each.address}" for each in engine.desired() if isinstance(each, Tunnel))
         routes = (
@@ -218,19 +219,20 @@ class NodeRoutes:
             return self._find_changes(name, bgp)
 
     def _find_changes(self, name: str, bgp: BgpUse) -> _Look:
-        if self.engine is None or self.engine.node != name:
-            self.engine, self._mark, self._must_read = RouteEngine(name), START, True
+        if self.engine is None or self.engine.inputs.node != name:
+            self.engine, self._mark, self._must_read = RouteEngine(RouteInputs(name)), START, True
         engine, now = self.engine, self.clock.monotonic()
+        inputs = engine.inputs
         if self._must_read or now >= self._read_at:
             self._must_read, self._read_at = False, now + RESYNC_EVERY_S
             self._interfaces = self.dataplane.find_interfaces()
-            engine.set_interfaces(tuple(filter(_may_carry, self._interfaces)))
+            inputs.set_interfaces(tuple(filter(_may_carry, self._interfaces)))
             engine.observe(self.dataplane.read())
         self._mark, changed = self.view.changes_since(self._mark)
-        update_routes(engine, self.view, changed)
-        engine.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
+        update_inputs(inputs, self.view, changed)
+        inputs.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
         ends = {each.name for each in self._interfaces}
-        engine.set_floating({each: end for each, end in (self._floating or {}).items() if end in ends})
+        inputs.set_floating({each: end for each, end in (self._floating or {}).items() if end in ends})
         changes = engine.changes()
         if not changes:
             self._is_programmed, self._refused = True, ()

@@ -67,6 +67,7 @@ class DeltaTracker(Generic[K, V]):
         """These are all."""
         former, self._observed = self._observed, dict(values)
         if self._observed == self._desired:  # the usual case, in one step: a third of the time
+            self._observed = dict(self._desired)  # one value of each, not two
             self._differing.clear()
             return
         for key in former.keys() | values.keys():

@@ -6,18 +6,27 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.routing import Entry, HostAddress, HostInterface, Nexthop, Route
-from netplug_core.reconcile.routes import BlockRoutes, RouteEngine, RouteSettings
+from netplug_core.reconcile.route_inputs import BlockRoutes, RouteInputs, RouteSettings
+from netplug_core.reconcile.routes import RouteEngine
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeBGP, NodeSpec
+from netplug_core.resources.node import Node, NodeBGP, NodeSpec, NodeStatus
 
 __all__ = ["SETTINGS", "engine_of", "interface", "make_node", "make_pool", "seen"]
 
 SETTINGS = RouteSettings(vxlan_mtu={Family.IPV4: 1450, Family.IPV6: 1430})
 
 
-def make_node(name: str, *held: str, tunnel: str = "", tunnel_v6: str = "", ipip: str = "", mac: str = "") -> Node:
-    """A node with addresses (with their lengths) and addresses of tunnels."""
+def make_node(
+    name: str,
+    *held: str,
+    tunnel: str = "",
+    tunnel_v6: str = "",
+    ipip: str = "",
+    mac: str = "",
+    cidrs: tuple[str, ...] = (),
+) -> Node:
+    """A node with addresses (with their lengths), addresses of tunnels, and pod CIDRs."""
     addresses = {each.address.family: each for each in map(InterfaceAddress.parse, held)}
     bgp = NodeBGP(
         ipv4_address=addresses.get(Family.IPV4),
@@ -30,7 +39,8 @@ def make_node(name: str, *held: str, tunnel: str = "", tunnel_v6: str = "", ipip
         vxlan_tunnel_address_v6=Address.parse(tunnel_v6) if tunnel_v6 else None,
         vxlan_tunnel_mac=mac,
     )
-    return Node(metadata=Metadata(name=name), spec=spec)
+    status = NodeStatus(pod_cidrs=tuple(map(Prefix.parse, cidrs)))
+    return Node(metadata=Metadata(name=name), spec=spec, status=status)
 
 
 def make_pool(
@@ -70,16 +80,16 @@ def engine_of(
     interfaces: tuple[HostInterface, ...] = (),
     settings: RouteSettings = SETTINGS,
 ) -> RouteEngine:
-    """An engine that knows all this."""
-    engine = RouteEngine(node)
-    engine.set_settings(settings)
-    engine.set_interfaces(interfaces)
-    engine.set_pools(pools)
+    """An engine that knows all this. If the orchestrator has given nodes pod CIDRs, these are the blocks."""
+    inputs = RouteInputs(node, uses_pod_cidrs=any(each.status.pod_cidrs for each in nodes))
+    inputs.set_settings(settings)
+    inputs.set_interfaces(interfaces)
+    inputs.set_pools(pools)
     for each in nodes:
-        engine.set_node(each.metadata.name, each)
+        inputs.set_node(each.metadata.name, each)
     for prefix, block in (blocks or {}).items():
-        engine.set_block(Prefix.parse(prefix), block)
-    return engine
+        inputs.set_block(Prefix.parse(prefix), block)
+    return RouteEngine(inputs)
 
 
 def seen(engine: RouteEngine) -> frozenset[Entry | str]:

@@ -14,7 +14,7 @@ from netplug_backends.linux.netns import entered_namespace
 from netplug_backends.linux.routing import LinuxRouting
 from netplug_core.addressing import Address
 from netplug_core.dataplane.routing import IPIP_DEVICE, Nexthop, Put, Route
-from netplug_core.reconcile.routes import BlockRoutes
+from netplug_core.reconcile.route_inputs import BlockRoutes
 from netplug_core.resources.ippool import Encapsulation
 from tests.harness import ipip_standin
 from tests.harness.node import NetnsNode, open_node

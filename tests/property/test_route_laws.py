@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.routing import FdbEntry, Nexthop, Route, RoutingState, Tunnel, TunnelNeighbour
-from netplug_core.reconcile.routes import BlockRoutes, RouteEngine
+from netplug_core.reconcile.route_inputs import BlockRoutes, RouteInputs
+from netplug_core.reconcile.routes import RouteEngine
 from netplug_core.resources.ippool import Encapsulation, IPPool
 from netplug_core.resources.node import Node
 from tests.harness.routes import SETTINGS, interface, make_node, make_pool, seen
@@ -69,13 +70,13 @@ _STEPS = st.lists(st.one_of(_nodes(), _blocks(), _pools(), _INTERFACES), max_siz
 def _tell(engine: RouteEngine, step: object) -> None:
     match step:
         case (str() as name, Node() | None as node) if name in _NAMES:
-            engine.set_node(name, node)
+            engine.inputs.set_node(name, node)
         case (str() as prefix, BlockRoutes() | None as block):
-            engine.set_block(Prefix.parse(prefix), block)
+            engine.inputs.set_block(Prefix.parse(prefix), block)
         case tuple() as values if values and isinstance(values[0], IPPool):
-            engine.set_pools(values)
+            engine.inputs.set_pools(values)
         case tuple() as values:
-            engine.set_interfaces(values)
+            engine.inputs.set_interfaces(values)
 
 
 def _kernel(engine: RouteEngine) -> RoutingState:
@@ -90,8 +91,8 @@ def _kernel(engine: RouteEngine) -> RoutingState:
 
 
 def _new() -> RouteEngine:
-    engine = RouteEngine("me")
-    engine.set_settings(SETTINGS)
+    engine = RouteEngine(RouteInputs("me"))
+    engine.inputs.set_settings(SETTINGS)
     return engine
 
 
@@ -104,12 +105,12 @@ def test_the_order_of_changes_does_not_count(steps: list[object], more: list[obj
     for step in more:
         _tell(engine, step)
     last = _new()
-    last.set_interfaces(engine.interfaces)
-    last.set_pools(engine.pools)
-    for prefix, block in sorted(engine.blocks.items(), reverse=True):
-        last.set_block(prefix, block)
-    for name, node in sorted(engine.nodes.items(), reverse=True):
-        last.set_node(name, node)
+    last.inputs.set_interfaces(engine.inputs.interfaces)
+    last.inputs.set_pools(engine.inputs.pools)
+    for prefix, block in sorted(engine.inputs.blocks.items(), reverse=True):
+        last.inputs.set_block(prefix, block)
+    for name, node in sorted(engine.inputs.nodes.items(), reverse=True):
+        last.inputs.set_node(name, node)
     assert seen(engine) == seen(last)
 
 
@@ -132,13 +133,13 @@ def test_one_application_is_enough_from_any_state_of_the_kernel(before: list[obj
 @given(st.permutations(("n1", "n2", "n3")), st.sampled_from(("mac", "tunnel")))
 def test_of_rivals_the_first_by_name_is_reached(names: list[str], what: str) -> None:
     engine = _new()
-    engine.set_interfaces((interface("eth0", "192.0.2.1/24"),))
-    engine.set_pools([make_pool("10.0.0.0/16", vxlan=Encapsulation.ALWAYS)])
-    engine.set_node("me", make_node("me", "192.0.2.1/24", tunnel="10.0.0.1"))
+    engine.inputs.set_interfaces((interface("eth0", "192.0.2.1/24"),))
+    engine.inputs.set_pools([make_pool("10.0.0.0/16", vxlan=Encapsulation.ALWAYS)])
+    engine.inputs.set_node("me", make_node("me", "192.0.2.1/24", tunnel="10.0.0.1"))
     for number, name in enumerate(names):
         tunnel = "10.0.0.65" if what == "tunnel" else f"10.0.0.{70 + number}"
         mac = "66:00:00:00:00:01" if what == "mac" else ""
-        engine.set_node(name, make_node(name, f"192.0.2.{int(name[1]) + 10}/24", tunnel=tunnel, mac=mac))
+        engine.inputs.set_node(name, make_node(name, f"192.0.2.{int(name[1]) + 10}/24", tunnel=tunnel, mac=mac))
     found = [each.node_address for each in engine.desired() if isinstance(each, FdbEntry)]
     assert found == [Address.parse("192.0.2.11")]
 

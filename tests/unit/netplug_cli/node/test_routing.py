@@ -331,7 +331,7 @@ def test_a_name_that_changes_begins_anew() -> None:
     harness.pass_time(100)
     engine = harness.routes.engine
     assert engine is not None
-    assert engine.node == "b"
+    assert engine.inputs.node == "b"
 
 
 def test_another_datastore_is_opened_in_place_of_the_first() -> None:

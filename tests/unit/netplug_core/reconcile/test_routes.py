@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.routing import MemoryRouting
-from netplug_core.addressing import Address, Family, Ordinal, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane import routing
 from netplug_core.dataplane.bgp import BgpUse
 from netplug_core.dataplane.protocol import KernelError
@@ -30,26 +30,14 @@ from netplug_core.dataplane.routing import (
     TunnelNeighbour,
     tunnel_gateway,
 )
-from netplug_core.datastore.view import START, View
-from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.keys import Key
-from netplug_core.reconcile.mtus import MTUSettings
-from netplug_core.reconcile.routes import (
+from netplug_core.reconcile.route_inputs import (
     BlockRoutes,
-    RouteEngine,
-    find_block_routes,
-    find_route_settings,
-    plan_removal,
-    update_routes,
+    RouteInputs,
     vxlan_mac,
 )
-from netplug_core.records import List, Query, ReadResult, Record, Revision, Snapshot, WatchEvent
-from netplug_core.resources.ippool import IPPOOL, AllowedUse, Encapsulation
-from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import NODE, node_key
-from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
-from netplug_core.testing.clock import ManualClock
+from netplug_core.reconcile.routes import RouteEngine, plan_removal
+from netplug_core.resources.ippool import AllowedUse, Encapsulation
+from netplug_core.resources.node import NodeStatus
 from tests.harness.routes import SETTINGS, engine_of, interface, make_node, make_pool, seen
 
 A = make_node("a", "192.0.2.1/24", "2001:db8::1/64", tunnel="10.0.0.1", tunnel_v6="fd00::1", ipip="10.9.0.1")
@@ -147,9 +135,9 @@ def test_with_bgp_a_daemon_writes_the_routes_without_encapsulation_and_announces
     found = engine(Encapsulation.NEVER, settings=settings)
     assert seen(found) == {blackhole(OWN), announced}
     assert problems(found) == []
-    found.set_pools([make_pool("10.0.0.0/16", is_export_disabled=True)])
+    found.inputs.set_pools([make_pool("10.0.0.0/16", is_export_disabled=True)])
     assert seen(found) == {blackhole(OWN)}
-    found.set_pools([])
+    found.inputs.set_pools([])
     assert announced not in seen(found)
 
 
@@ -204,24 +192,26 @@ def test_an_address_held_elsewhere_has_a_route_to_who_holds_it_on_every_other_no
     borrowed = (Address.parse("10.0.0.70"), "c")
     route = "the route to 10.0.0.70/32 via the link by 10.0.0.129 over vxlan.netplug from None mtu 1450"
     found = engine(ALWAYS)
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", (borrowed,)))
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("b", (borrowed,)))
     assert route in seen(found)
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((borrowed[0], "a"),)))  # its own route leads to the pod
+    found.inputs.set_block(
+        Prefix.parse(OF_B), BlockRoutes("b", ((borrowed[0], "a"),))
+    )  # its own route leads to the pod
     assert route not in seen(found)
-    found.set_block(Prefix.parse(OWN), BlockRoutes("a", ((Address.parse("10.0.0.9"), "b"),)))
+    found.inputs.set_block(Prefix.parse(OWN), BlockRoutes("a", ((Address.parse("10.0.0.9"), "b"),)))
     assert "the route to 10.0.0.9/32 via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450" in seen(found)
 
 
 def test_an_address_borrowed_by_this_node_is_announced_alone() -> None:
     found = engine(Encapsulation.NEVER, settings=evolve(SETTINGS, bgp=BgpUse(is_enabled=True)))
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((Address.parse("10.0.0.70"), "a"),)))
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((Address.parse("10.0.0.70"), "a"),)))
     announced = {each.destination for each in seen(found) if isinstance(each, Route) and each.table == ADVERTISED_TABLE}
     assert announced == {Prefix.parse(OWN), Prefix.parse("10.0.0.70")}
 
 
 def test_a_block_of_nobody_has_no_route_and_its_addresses_do() -> None:
     found = engine(ALWAYS)
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("", ((Address.parse("10.0.0.70"), "b"),)))
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("", ((Address.parse("10.0.0.70"), "b"),)))
     routes_of_b = [each for each in seen(found) if isinstance(each, str) and "10.0.0.65" in each]
     assert sorted(routes_of_b) == [
         "10.0.0.65 over vxlan.netplug",
@@ -233,14 +223,14 @@ def test_a_tunnel_address_outside_a_block_of_its_node_is_reached_over_the_device
     link = Route(destination=Prefix.parse("10.0.0.65"), device="vxlan.netplug", mtu=1450)
     found = engine(ALWAYS)
     assert link not in seen(found)
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("c", ((Address.parse("10.0.0.65"), "b"),)))  # borrowed
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("c", ((Address.parse("10.0.0.65"), "b"),)))  # borrowed
     assert link in seen(found)
     pools = (make_pool("10.0.0.0/16", vxlan=ALWAYS, block_length=32),)
     blocks = {"10.0.0.65/32": BlockRoutes("b")}
     assert link in seen(engine_of("a", nodes=(A, B), pools=pools, blocks=blocks, interfaces=(ETH0,)))
     # An address that was set by hand lies in no pool.
     by_hand = make_node("b", "192.0.2.2/24", tunnel="172.16.0.9")
-    found.set_node("b", by_hand)
+    found.inputs.set_node("b", by_hand)
     assert evolve(link, destination=Prefix.parse("172.16.0.9")) in seen(found)
 
 
@@ -288,6 +278,41 @@ def test_a_missing_fact_is_named_and_costs_its_own_routes(nodes: tuple, interfac
             assert problem in problems(found)
 
 
+def test_blocks_of_a_node_share_its_nexthop_until_the_last_one_goes() -> None:
+    found = engine(ALWAYS)
+    found.note_applied(found.changes(), ())
+    more = [Prefix.parse(f"10.0.{number}.0/26") for number in (3, 2, 1)]
+    for prefix in more:  # each comes before the ones of before
+        found.inputs.set_block(prefix, BlockRoutes("b"))
+        found.note_applied(found.changes(), ())
+    found.inputs.set_block(Prefix.parse("10.0.0.0/27"), BlockRoutes("b"))
+    assert sorts(found.changes()) == ["Put Route"]
+    found.note_applied(found.changes(), ())
+    for prefix in (more[1], Prefix.parse("10.0.0.0/27"), more[0], Prefix.parse(OF_B)):
+        found.inputs.set_block(prefix, None)
+        assert "Remove Nexthop" not in sorts(found.changes())
+        found.note_applied(found.changes(), ())
+    found.inputs.set_block(more[2], None)
+    assert "Remove Nexthop" in sorts(found.changes())
+
+
+def test_nodes_with_one_pod_cidr_are_named_and_the_first_has_it() -> None:
+    found = engine_of(
+        "a",
+        nodes=(evolve(A, status=NodeStatus(pod_cidrs=(Prefix.parse(OWN),))),),
+        pools=(make_pool("10.0.0.0/16"),),
+        interfaces=(ETH0,),
+    )
+    for name in ("c", "b"):
+        found.inputs.set_node(name, make_node(name, "192.0.2.2/24", cidrs=(OF_B,)))
+    message = f"nodes have the same pod CIDR, so that only the pods of the first one are reached: b, c: {OF_B}"
+    assert message in problems(found)
+    assert f"the route to {OF_B} via the link by 192.0.2.2 over eth0 from 192.0.2.1 mtu 0" in seen(found)
+    found.inputs.set_node("b", None)
+    assert problems(found) == []
+    assert found.inputs.blocks == {Prefix.parse(OWN): BlockRoutes("a"), Prefix.parse(OF_B): BlockRoutes("c")}
+
+
 def test_a_node_without_a_tunnel_address_of_its_own_makes_no_device_and_says_nothing_of_the_others() -> None:
     for pool in (make_pool("10.0.0.0/16", vxlan=ALWAYS), make_pool("10.0.0.0/16", ipip=ALWAYS)):
         nodes = (make_node("a", "192.0.2.1/24"), B)
@@ -299,31 +324,31 @@ def test_a_node_without_a_tunnel_address_of_its_own_makes_no_device_and_says_not
 def test_nothing_is_known_before_the_own_node_and_the_settings_are() -> None:
     found = engine_of("a", nodes=(B,), pools=(make_pool("10.0.0.0/16"),), blocks=BLOCKS, interfaces=(ETH0,))
     assert found.desired() == ()
-    assert RouteEngine("a").desired() == ()
+    assert RouteEngine(RouteInputs("a")).desired() == ()
 
 
 def test_of_two_nodes_with_one_tunnel_address_the_first_counts_and_both_are_named() -> None:
     twin = make_node("c", "192.0.2.3/24", tunnel="10.0.0.65")
     found = engine(ALWAYS)
-    found.set_node("c", twin)
+    found.inputs.set_node("c", twin)
     problem = "two nodes have the same IPv4 tunnel address, so that the second one is not reached through tunnels"
     assert problems(found) == [f"{problem}: b and c: 10.0.0.65"]
     nodes = {each.node_address for each in seen(found) if isinstance(each, FdbEntry)}
     assert nodes == {Address.parse("192.0.2.2")}
-    found.set_node("b", None)
+    found.inputs.set_node("b", None)
     assert f"the route to {OF_C} via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450" in seen(found)
 
 
 def test_of_two_nodes_with_one_mac_the_first_counts() -> None:
     found = engine(ALWAYS)
-    found.set_node("c", evolve(FAR, spec=evolve(FAR.spec, vxlan_tunnel_mac=vxlan_mac("b", Family.IPV4))))
+    found.inputs.set_node("c", evolve(FAR, spec=evolve(FAR.spec, vxlan_tunnel_mac=vxlan_mac("b", Family.IPV4))))
     assert any("the same IPv4 tunnel MAC" in each for each in problems(found))
     assert not any(isinstance(each, str) and OF_C in each for each in seen(found))
 
 
 def test_an_address_without_a_known_node_is_named() -> None:
     found = engine(ALWAYS)
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", nodeless=(Address.parse("10.0.0.70"),)))
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("b", nodeless=(Address.parse("10.0.0.70"),)))
     assert problems(found) == [
         "an address of a block has no recorded node, so that it has no route of its own: 10.0.0.64/26: 10.0.0.70"
     ]
@@ -348,27 +373,27 @@ def test_changes_come_in_an_order_in_which_nothing_is_missing() -> None:
     ]
     found.note_applied(first, ())
     assert found.changes() == ()
-    found.set_node("b", None)
-    found.set_block(Prefix.parse(OF_B), None)
+    found.inputs.set_node("b", None)
+    found.inputs.set_block(Prefix.parse(OF_B), None)
     assert sorts(found.changes()) == ["Remove Route", "Remove Nexthop", "Remove TunnelNeighbour", "Remove FdbEntry"]
-    found.set_pools([])
+    found.inputs.set_pools([])
     assert sorts(found.changes())[-1] == "Remove Tunnel"
 
 
 def test_one_node_that_changes_its_address_is_one_message_and_one_that_changes_its_tunnel_address_three() -> None:
     found = engine(ALWAYS)
     found.note_applied(found.changes(), ())
-    found.set_node("b", make_node("b", "192.0.2.22/24", tunnel="10.0.0.65"))
+    found.inputs.set_node("b", make_node("b", "192.0.2.22/24", tunnel="10.0.0.65"))
     assert sorts(found.changes()) == ["Put FdbEntry"]
     found.note_applied(found.changes(), ())
-    found.set_node("b", make_node("b", "192.0.2.22/24", tunnel="10.0.0.66"))
+    found.inputs.set_node("b", make_node("b", "192.0.2.22/24", tunnel="10.0.0.66"))
     assert sorts(found.changes()) == ["Put TunnelNeighbour", "Put Nexthop", "Remove TunnelNeighbour"]
 
 
 def test_a_block_that_moves_is_replaced_by_one_message() -> None:
     found = engine(ALWAYS)
     found.note_applied(found.changes(), ())
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("c"))
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("c"))
     changes = found.changes()
     assert sorts(changes)[0] == "Put Route"
     assert "Remove Route" not in sorts(changes)
@@ -402,16 +427,16 @@ def test_nexthops_of_a_former_process_keep_their_ids() -> None:
     first = before.changes()
     nexthops = tuple(each.entry for each in first if isinstance(each.entry, Nexthop))
     moved = tuple(evolve(each, id=each.id + 100) for each in nexthops)
-    after = RouteEngine("a")
+    after = RouteEngine(RouteInputs("a"))
     old = Nexthop(NEXTHOP_BASE, "eth0", Address.parse("192.0.2.9"), is_onlink=False)
     after.observe(RoutingState(nexthops=(*moved, old)))
-    after.set_settings(SETTINGS)
-    after.set_interfaces((ETH0,))
-    after.set_pools([make_pool("10.0.0.0/16", vxlan=ALWAYS)])
+    after.inputs.set_settings(SETTINGS)
+    after.inputs.set_interfaces((ETH0,))
+    after.inputs.set_pools([make_pool("10.0.0.0/16", vxlan=ALWAYS)])
     for node in (A, B, FAR, make_node("d", "192.0.2.4/24", tunnel="10.0.0.193")):
-        after.set_node(node.metadata.name, node)
+        after.inputs.set_node(node.metadata.name, node)
     for prefix, block in {**BLOCKS, "10.0.0.192/26": BlockRoutes("d")}.items():
-        after.set_block(Prefix.parse(prefix), block)
+        after.inputs.set_block(Prefix.parse(prefix), block)
     changes = after.changes()
     assert [each for each in changes if isinstance(each.entry, Nexthop)] == [
         Put(Nexthop(NEXTHOP_BASE + 1, "vxlan.netplug", Address.parse("10.0.0.193"), is_onlink=True)),
@@ -425,11 +450,11 @@ def test_ids_begin_again_when_all_were_given(monkeypatch: pytest.MonkeyPatch) ->
     found = engine(ALWAYS)
     ids = {each.entry.id for each in found.changes() if isinstance(each.entry, Nexthop)}
     assert ids == {NEXTHOP_BASE, NEXTHOP_BASE + 1}
-    found.set_node("b", None)
-    found.set_block(Prefix.parse(OF_B), None)
+    found.inputs.set_node("b", None)
+    found.inputs.set_block(Prefix.parse(OF_B), None)
     found.note_applied(found.changes(), ())
-    found.set_node("d", make_node("d", "192.0.2.4/24", tunnel="10.0.0.193"))
-    found.set_block(Prefix.parse("10.0.0.192/26"), BlockRoutes("d"))
+    found.inputs.set_node("d", make_node("d", "192.0.2.4/24", tunnel="10.0.0.193"))
+    found.inputs.set_block(Prefix.parse("10.0.0.192/26"), BlockRoutes("d"))
     assert {each.id for each in found.desired() if isinstance(each, Nexthop)} == ids
 
 
@@ -446,111 +471,14 @@ def test_an_uninstallation_removes_everything_in_an_order_in_which_nothing_is_re
 def test_what_is_repeated_changes_nothing() -> None:
     found = engine(ALWAYS)
     found.note_applied(found.changes(), ())
-    found.set_settings(SETTINGS)
-    found.set_interfaces((ETH0,))
-    found.set_pools([make_pool("10.0.0.0/16", vxlan=ALWAYS)])
-    found.set_node("b", B)
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("b"))
+    found.inputs.set_settings(SETTINGS)
+    found.inputs.set_interfaces((ETH0,))
+    found.inputs.set_pools([make_pool("10.0.0.0/16", vxlan=ALWAYS)])
+    found.inputs.set_node("b", B)
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("b"))
     assert found.changes() == ()
-    assert found.interfaces == (ETH0,)
-    assert [pool.metadata.name for pool in found.pools] == ["10.0.0.0-16"]
-
-
-# --- what stored records say ------------------------------------------------------------------------------------------
-
-
-def attribute(handle: str, node: str = "", released_ns: int | None = None) -> Attribute:
-    owner = (("node", node),) if node else ()
-    return Attribute(handle=handle, owner=owner, released_ns=released_ns)
-
-
-def test_only_addresses_that_other_nodes_hold_count_of_a_block() -> None:
-    block = Block.new(Prefix.parse("10.0.0.0/29"), owner="host:a", now_ns=0)
-    holders = (
-        attribute("own", "a"),
-        attribute("other", "b"),
-        attribute("nobody"),
-        attribute("gone", "b", released_ns=1),
-        attribute(RESERVED_HANDLE),
-    )
-    for number, each in enumerate(holders):
-        block = block.assign((Ordinal(number),), each)
-    other, nobody = Address.parse("10.0.0.1"), Address.parse("10.0.0.2")
-    assert find_block_routes(block, is_confirmed=True) == BlockRoutes("a", ((other, "b"),), (nobody,))
-    # Without a confirmed affinity the block is nobody's, and each address has a route of its own.
-    elsewhere = ((Address.parse("10.0.0.0"), "a"), (other, "b"))
-    assert find_block_routes(block, is_confirmed=False) == BlockRoutes("", elsewhere, (nobody,))
-    empty = Block.new(Prefix.parse("10.0.0.0/29"), owner="host:a", now_ns=0)
-    assert find_block_routes(empty, is_confirmed=True) == BlockRoutes("a")
-
-
-def record(key: Key[object], value: object) -> Record[object]:
-    return Record(key, value, Revision("1"))
-
-
-def view_of(*records: Record[object]) -> View:
-    view = View(clock=ManualClock(), uncached_kinds=frozenset())
-    kinds = (NODE, IPPOOL, BLOCK, AFFINITY, NODE_CONFIGURATION)
-    found = {kind: tuple(each for each in records if each.key.kind == kind) for kind in kinds}
-    results: dict[Query, ReadResult] = {List(kind): ReadResult(each) for kind, each in found.items()}
-    view.follow_lists(Snapshot(results, {kind: Revision("1") for kind in kinds}), now_s=0.0)
-    return view
-
-
-def test_an_engine_follows_a_view() -> None:
-    pool = make_pool("10.0.0.0/16", vxlan=ALWAYS)
-    prefix = Prefix.parse(OF_B)
-    block = Block.new(prefix, owner="host:b", now_ns=0)
-    affinity = affinity_key("host:b", prefix)
-    view = view_of(
-        record(node_key("a"), A),
-        record(node_key("b"), B),
-        record(pool.key, pool),
-        record(block_key(prefix), block),
-        record(affinity, Affinity(state=AffinityState.PENDING)),
-    )
-    found = engine_of("a", interfaces=(ETH0,))
-    mark, changed = view.changes_since(START)
-    update_routes(found, view, changed)
-    assert not any(isinstance(each, str) and OF_B in each for each in seen(found)), "a pending affinity owns nothing"
-    confirmed = Affinity(state=AffinityState.CONFIRMED)
-    view.apply_event(WatchEvent(affinity, confirmed, Revision("2")), now_s=0.0)
-    mark, changed = view.changes_since(mark)
-    update_routes(found, view, changed)
-    route = f"the route to {OF_B} via the link by 10.0.0.65 over vxlan.netplug from None mtu 1450"
-    assert route in seen(found)
-    view.apply_event(WatchEvent(pool.key, None, Revision("2")), now_s=0.0)
-    view.apply_event(WatchEvent(NODE_CONFIGURATION.key("default"), None, Revision("2")), now_s=0.0)
-    view.apply_event(WatchEvent(BLOCK.key("ipv4", "no block"), None, Revision("2")), now_s=0.0)
-    mark, changed = view.changes_since(mark)
-    update_routes(found, view, changed)
-    assert f"the route to {OF_B} via the link by 192.0.2.2 over eth0 from 192.0.2.1 mtu 0" in seen(found)
-    view.apply_event(WatchEvent(node_key("b"), None, Revision("3")), now_s=0.0)
-    view.apply_event(WatchEvent(block_key(prefix), None, Revision("3")), now_s=0.0)
-    mark, changed = view.changes_since(mark)
-    update_routes(found, view, changed)
-    assert seen(found) == frozenset()
-    unowned = evolve(block, owner="")
-    view.apply_event(WatchEvent(block_key(prefix), unowned, Revision("4")), now_s=0.0)
-    update_routes(found, view, None)
-    assert found.blocks == {prefix: BlockRoutes("")}
-
-
-def configuration(name: str, **spec: int) -> Record[object]:
-    value = NodeConfiguration(metadata=Metadata(name=name), spec=NodeConfigurationSpec(**spec))  # type: ignore[arg-type]
-    return record(NODE_CONFIGURATION.key(name), value)
-
-
-def test_settings_of_the_node_come_before_those_for_all_and_mtus_follow_from_the_interfaces() -> None:
-    interfaces = (interface("eth0", "192.0.2.1/24", mtu=9000),)
-    settings = find_route_settings(view_of(), "a", interfaces)
-    assert settings.vxlan_mtu == {Family.IPV4: 8950, Family.IPV6: 8930}
-    assert (settings.ipip_mtu, settings.vxlan_vni, settings.vxlan_port) == (8980, 4096, 4789)
-    for_all = configuration("default", vxlan_vni=7, vxlan_port=8472, vxlan_mtu=0)
-    view = view_of(for_all, configuration("node.a", vxlan_vni=8))
-    settings = find_route_settings(view, "a", interfaces, bgp=BgpUse(is_enabled=True), mtus=MTUSettings(ipip=1400))
-    assert (settings.vxlan_vni, settings.vxlan_port, settings.bgp.is_enabled) == (8, 8472, True)
-    assert (settings.vxlan_mtu[Family.IPV4], settings.ipip_mtu) == (8950, 1400)
+    assert found.inputs.interfaces == (ETH0,)
+    assert [pool.metadata.name for pool in found.inputs.pools] == ["10.0.0.0-16"]
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -558,10 +486,10 @@ def test_settings_of_the_node_come_before_those_for_all_and_mtus_follow_from_the
 
 def test_each_route_is_explained_by_the_fact_that_it_follows_from() -> None:
     found = engine(ALWAYS)
-    found.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((Address.parse("10.0.0.70"), "c"),)))
-    found.set_block(Prefix.parse("172.16.0.0/26"), BlockRoutes("", ((Address.parse("172.16.0.1"), "b"),)))
-    found.set_node("d", make_node("d", "10.0.200.1/24", tunnel="10.0.9.9"))
-    found.set_interfaces((interface("eth0", "192.0.2.1/24", "10.0.200.2/24"), ETH1))
+    found.inputs.set_block(Prefix.parse(OF_B), BlockRoutes("b", ((Address.parse("10.0.0.70"), "c"),)))
+    found.inputs.set_block(Prefix.parse("172.16.0.0/26"), BlockRoutes("", ((Address.parse("172.16.0.1"), "b"),)))
+    found.inputs.set_node("d", make_node("d", "10.0.200.1/24", tunnel="10.0.9.9"))
+    found.inputs.set_interfaces((interface("eth0", "192.0.2.1/24", "10.0.200.2/24"), ETH1))
     changes = found.changes()
     found.note_applied(changes[:-1], ())
     explained = {str(each.destination): (each.way, each.reason) for each in found.explain()}
@@ -593,7 +521,7 @@ def test_each_route_is_explained_by_the_fact_that_it_follows_from() -> None:
 
 def test_what_bgp_announces_and_the_address_of_a_node_in_a_pool_are_explained() -> None:
     found = engine(Encapsulation.NEVER, settings=evolve(SETTINGS, bgp=BgpUse(is_enabled=True)))
-    found.set_pools([make_pool("10.0.0.0/16"), make_pool("192.0.2.0/24", vxlan=ALWAYS)])
+    found.inputs.set_pools([make_pool("10.0.0.0/16"), make_pool("192.0.2.0/24", vxlan=ALWAYS)])
     found.changes()
     explained = [(str(each.destination), each.table, each.way, each.reason) for each in found.explain()]
     announced = "announced by BGP: of block 10.0.0.0/26 of this node, pool 10.0.0.0-16"
@@ -629,20 +557,20 @@ def test_an_address_outside_of_own_blocks_is_announced_from_pools_without_vxlan_
     assert reasons["10.0.9.9/32"] == "announced by BGP: the address of a workload of this node, pool 10.0.0.0-16"
     with_workloads(found, "10.0.9.9")
     assert announced(found) == {OWN, "10.0.9.9/32"}
-    found.set_block(Prefix.parse("10.0.9.0/26"), BlockRoutes("a"))
+    found.inputs.set_block(Prefix.parse("10.0.9.0/26"), BlockRoutes("a"))
     assert announced(found) == {OWN, "10.0.9.0/26"}, "its block is announced"
-    found.set_block(Prefix.parse("10.0.9.0/26"), None)
+    found.inputs.set_block(Prefix.parse("10.0.9.0/26"), None)
     assert announced(found) == {OWN, "10.0.9.9/32"}
-    found.set_settings(SETTINGS)
+    found.inputs.set_settings(SETTINGS)
     assert announced(found) == set()
-    found.set_settings(BGP)
+    found.inputs.set_settings(BGP)
     assert announced(with_workloads(found)) == {OWN}
 
 
 def test_no_route_leads_away_from_a_workload_that_is_here_whatever_its_block_says() -> None:
     block = BlockRoutes("b", ((Address.parse("10.0.0.70"), "c"),))
     found = engine(ALWAYS)
-    found.set_block(Prefix.parse(OF_B), block)
+    found.inputs.set_block(Prefix.parse(OF_B), block)
     away = "10.0.0.70/32"
     assert away in {str(each.destination) for each in found.desired() if isinstance(each, Route)}
     with_workloads(found, "10.0.0.70")
@@ -654,17 +582,17 @@ def test_no_route_leads_away_from_a_workload_that_is_here_whatever_its_block_say
 def test_a_floating_address_has_a_route_and_is_announced_if_it_lies_in_a_pool() -> None:
     pools = (make_pool("10.0.0.0/16"), make_pool("10.2.0.0/16", vxlan=ALWAYS))
     found = engine_of("a", nodes=(A,), pools=pools, interfaces=(ETH0,), settings=BGP)
-    found.set_floating({Address.parse(each): "netp1" for each in ("10.0.0.77", "10.2.0.77", "203.0.113.7")})
+    found.inputs.set_floating({Address.parse(each): "netp1" for each in ("10.0.0.77", "10.2.0.77", "203.0.113.7")})
     routes_here = {str(each.destination): each.device for each in found.desired() if isinstance(each, Route)}
     floating = {"10.0.0.77/32", "10.2.0.77/32", "203.0.113.7/32"}
     assert routes_here.keys() == floating
     assert announced(found) == {"10.0.0.77/32", "10.2.0.77/32"}
     reasons = {each.reason for each in found.explain() if each.destination == Prefix.parse("203.0.113.7/32")}
     assert reasons == {"the floating address of a workload of this node, in no pool"}
-    found.set_floating({Address.parse("10.0.0.77"): "netp2"})
+    found.inputs.set_floating({Address.parse("10.0.0.77"): "netp2"})
     assert [each.device for each in found.desired() if isinstance(each, Route) and each.table != 7801] == ["netp2"]
     assert announced(found) == {"10.0.0.77/32"}
-    found.set_interfaces((ETH0, ETH1))
+    found.inputs.set_interfaces((ETH0, ETH1))
     assert announced(found) == {"10.0.0.77/32"}
-    found.set_floating({})
+    found.inputs.set_floating({})
     assert not [each for each in found.desired() if isinstance(each, Route)]
