@@ -129,7 +129,7 @@ class RouteInputs:
     """What a node knows. ``node`` is its name.
 
     With ``uses_pod_cidrs`` the orchestrator has given each node the prefixes of its pods: these are its blocks, and
-    nobody calls ``set_block``.
+    there are no others.
     """
 
     node: str

@@ -118,7 +118,7 @@ def plan_removal(state: RoutingState) -> tuple[Change, ...]:
 class RouteEngine:
     """What should exist on a node, and what does; ``changes`` makes them the same.
 
-    ``inputs`` is what the node knows: whoever has changed it asks for the changes. One thread uses an engine.
+    ``inputs`` is what the node knows; after a change of it, ask for the changes. One thread uses an engine.
     """
 
     inputs: RouteInputs
