@@ -23,17 +23,11 @@ from netplug_cli.node_status import PolicyStatus
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, FilterRenderer, Overlay, guard_table
+from netplug_core.dataplane.packetfilter import Connections, RulesetDataplane
 from netplug_core.dataplane.phases import TableTracker
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostInterface
-from netplug_core.dataplane.ruleset import (
-    ChangeTable,
-    Connections,
-    ObservedTable,
-    PacketTable,
-    ReplaceTable,
-    RulesetDataplane,
-)
+from netplug_core.dataplane.ruleset import ChangeTable, ObservedTable, PacketTable, ReplaceTable
 from netplug_core.datastore.view import START, Mark, View
 from netplug_core.keys import Key, Kind
 from netplug_core.log import Level, Log
@@ -415,7 +409,7 @@ class NodePolicy:
         if not self._to_forget:
             return
         try:
-            self.connections.forget(self._to_forget)
+            self.connections.forget_workloads(self._to_forget)
         except KernelError as error:
             message = "connections of a workload that is gone are not forgotten"
             raise Unfinished((Problem(message=message, cause=str(error)),)) from error
