@@ -22,12 +22,15 @@ from attrs import frozen
 
 from netplug_core.log import Level, Log
 
-__all__ = ["MAX_REQUESTS", "PLAIN_TEXT", "Page", "PageServer", "Pages"]
+__all__ = ["MAX_REQUESTS", "METRICS_TYPE", "PLAIN_TEXT", "Page", "PageServer", "Pages"]
 
 MAX_REQUESTS = 8
 """How many requests are served at once before the oldest is cut off."""
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The media type of metrics, as Prometheus reads them."""
 
 _MAX_THREADS = 2 * MAX_REQUESTS  # a thread that is cut off ends only when its page is made
 _READ_S = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 
 from attrs import frozen
 from prometheus_client import (
@@ -15,17 +15,13 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from netplug_cli.controllers.collection import CollectionCounts
 from netplug_cli.runtime.controllers import Runtime
 
-__all__ = ["METRICS_TYPE", "ControllersMetrics", "Election"]
-
-METRICS_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""The media type of the metrics."""
+__all__ = ["ControllersMetrics", "Election"]
 
 
 class Election(Protocol):

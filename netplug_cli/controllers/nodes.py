@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -25,6 +25,7 @@ from netplug_core.reconcile.hostendpoints import (
     wanted_host_endpoints,
 )
 from netplug_core.reconcile.kubecontrollers import (
+    CopySource,
     RunningControllers,
     default_configuration,
     find_running_controllers,
@@ -82,13 +83,15 @@ class Acting:
         uid = self.new_uid()
         return evolve(wanted, uid=uid, attempt=uid, creation_time_ns=self.clock.now_ns())
 
-    def commit(self, write: _Write[V], deadline: Deadline) -> None:
-        """Make one write if this process may. A conflict raises; the view then brings what was faster."""
+    def commit(self, write: _Write[V], deadline: Deadline) -> bool:
+        """Make one write if this process may; whether it did. A conflict raises; the view then brings what is new."""
         store = self.find_datastore()
         if store is None:
             raise Unavailable("the datastore", "it is not open")
-        if self.is_leading():
+        is_leading = self.is_leading()
+        if is_leading:
             store.commit((write,), deadline=deadline)
+        return is_leading
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------
@@ -100,7 +103,9 @@ class Configuration:
 
     acting: Acting
     environ: Mapping[str, str]
+    source: CopySource
     note_change: Callable[[], None]
+    log: Log
     running: RunningControllers | None = field(default=None, init=False)
 
     def controller(self) -> Controller[_Stored | None, _Write[KubeControllersConfiguration]]:
@@ -120,9 +125,13 @@ class Configuration:
         if not view.has_listed((KUBE_CONTROLLERS_CONFIGURATION,)):
             return None
         record = view.find(KUBE_CONTROLLERS_CONFIGURATION_KEY)
-        value = default_configuration() if record is None else record.value
-        running = find_running_controllers(value.spec, self.environ)
+        value = default_configuration(self.source) if record is None else record.value
+        running = find_running_controllers(value.spec, self.environ, self.source)
         if running != self.running:
+            known = self.running.idle if self.running is not None else ()
+            if self.source is CopySource.DATASTORE and set(running.idle) - set(known):
+                text = "there is nothing to copy: the datastore shows what Kubernetes has"
+                self.log(Level.INFO, text, controllers=", ".join(running.idle))
             self.running = running
             self.note_change()
         return _Stored(record=record, value=value, running=running)
@@ -130,10 +139,7 @@ class Configuration:
     def _plan(self, stored: _Stored | None) -> Plan[_Write[KubeControllersConfiguration]]:
         if stored is None:
             return Plan(look_again_s=_WAIT_S)
-        problems = tuple(
-            Problem(message=f"the controller {name} is not there; its settings count for nothing", level=Level.WARNING)
-            for name in stored.running.ignored
-        )
+        problems = tuple(_configuration_problems(stored.running))
         shown = with_status(stored.value, stored.running)
         if stored.record is None:
             return Plan(actions=(Create(KUBE_CONTROLLERS_CONFIGURATION_KEY, shown),), problems=problems)
@@ -157,6 +163,14 @@ class _Stored:
     record: Record[KubeControllersConfiguration] | None
     value: KubeControllersConfiguration
     running: RunningControllers
+
+
+def _configuration_problems(running: RunningControllers) -> Iterator[Problem]:
+    for name in running.ignored:
+        yield Problem(message=f"the controller {name} is not there; its settings count for nothing")
+    for name in running.idle if running.source is CopySource.NONE else ():
+        cause = "it is not known which Kubernetes to copy from: KUBECONFIG is not set"
+        yield Problem(message=f"the controller {name} does nothing", cause=cause)
 
 
 # --- host endpoints ---------------------------------------------------------------------------------------------------

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from netplug_cli.controllers.metrics import METRICS_TYPE, ControllersMetrics, Election
-from netplug_cli.http_server import Page, Pages
+from netplug_cli.http_server import METRICS_TYPE, Page, Pages
 from netplug_cli.loopback import port_argument
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.installation.controllers import CONTROLLERS_NAME, CONTROLLERS_PORT, LEASE_NAMESPACE
 from netplug_core.operator.state import ObjectRef
+
+if TYPE_CHECKING:
+    from netplug_cli.controllers.metrics import ControllersMetrics, Election
 
 __all__ = [
     "CONTROLLERS_LEASE", "ControllersArguments",

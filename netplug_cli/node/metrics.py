@@ -24,7 +24,6 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
@@ -39,15 +38,12 @@ from netplug_core.log import Log
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished
 
 __all__ = [
-    "METRICS_TYPE", "WRITE_EVERY_S", "CallCount", "MetricsFile", "NodeMetrics", "ReadValues",
+    "WRITE_EVERY_S", "CallCount", "MetricsFile", "NodeMetrics", "ReadValues",
 ]  # fmt: skip
 
 
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
-
-METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-"""The media type of the metrics."""
 
 ReadValues: TypeAlias = Callable[[], Mapping[tuple[str, ...], float]]
 """The present values of a metric, by the values of its labels."""
@@ -178,7 +174,7 @@ class NodeMetrics:
                 self._task_seconds.labels(name, outcome)
 
     def render(self) -> bytes:
-        """All metrics, as :data:`METRICS_TYPE`."""
+        """All metrics, as text for Prometheus."""
         return generate_latest(self._registry)
 
 

@@ -11,10 +11,10 @@ from http import HTTPStatus
 
 from attrs import frozen
 
-from netplug_cli.http_server import Page, Pages, PageServer
+from netplug_cli.http_server import METRICS_TYPE, Page, Pages, PageServer
 from netplug_cli.node.calls import AnswerCall, CallQueue, RefuseCall
 from netplug_cli.node.listening import Listener
-from netplug_cli.node.metrics import METRICS_TYPE, MetricsFile, NodeMetrics
+from netplug_cli.node.metrics import MetricsFile, NodeMetrics
 from netplug_cli.node.server import Server, Workers
 from netplug_cli.node.stores import DatastoreState, OpenDatastores
 from netplug_cli.node_status import (

@@ -16,7 +16,6 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -33,10 +32,7 @@ from netplug_core.operator.state import (
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.installation import INSTALLATION_KIND
 
-__all__ = ["METRICS_TYPE", "OperatorMetrics"]
-
-METRICS_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""The media type of the metrics."""
+__all__ = ["OperatorMetrics"]
 
 # From a look that finds nothing to do to the deletion of a pool with its blocks.
 _LOOK_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -93,7 +89,7 @@ class OperatorMetrics:
         self.add_values(name, text, "", lambda: {"": read()})
 
     def render(self) -> bytes:
-        """All metrics, as :data:`METRICS_TYPE`."""
+        """All metrics, as text for Prometheus."""
         return generate_latest(self._registry)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import define, field, frozen
 
-from netplug_cli.http_server import Page, Pages
+from netplug_cli.http_server import METRICS_TYPE, Page, Pages
 from netplug_cli.loopback import port_argument
 from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter, write_component_statuses
-from netplug_cli.operator.metrics import METRICS_TYPE, OperatorMetrics
 from netplug_cli.operator.observing import Observer, Unreadable
 from netplug_cli.runtime.controllers import Runtime
 from netplug_cli.runtime.election import LeaderElection
@@ -38,6 +37,9 @@ from netplug_core.operator.status import (
 from netplug_core.reconcile.controller import Backoff, Controller, Problem, Source, Timing, Unfinished
 from netplug_core.reconcile.controller import Plan as FramePlan
 from netplug_core.resources.installation import INSTALLATION_KIND
+
+if TYPE_CHECKING:
+    from netplug_cli.operator.metrics import OperatorMetrics
 
 __all__ = [
     "CHANGES", "END_S", "REST_S", "RESYNC_S", "Operator", "OperatorArguments", "add_values", "find_dead",

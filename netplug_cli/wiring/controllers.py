@@ -1,4 +1,4 @@
-"""Puts the controllers together, and runs them. It imports what is installed only with the operator."""
+"""Puts the controllers together, and runs them. What only the operator needs installed is imported when they begin."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import random
 import select
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.kubernetes.installing.cluster import open_cluster_objects
 from netplug_cli.controllers.collection import Collection
-from netplug_cli.controllers.metrics import ControllersMetrics, Election
+from netplug_cli.controllers.copies import Copying
 from netplug_cli.controllers.nodes import (
     CONFIGURATION_CHANGED,
     CONTROLLER_KINDS,
@@ -37,17 +38,24 @@ from netplug_cli.logs import Logger
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
 from netplug_cli.runtime.controllers import Reconciler, Runtime
 from netplug_cli.runtime.election import LeaderElection
-from netplug_cli.runtime.feed import StoreFeed
+from netplug_cli.runtime.feed import OpenedOnce, StoreFeed
 from netplug_cli.runtime.signals import StopSignals
-from netplug_cli.wiring.backends import open_registry
+from netplug_cli.wiring.backends import open_datastore
 from netplug_cli.wiring.cni import open_log_file
 from netplug_core import __version__
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.log import Level, Log
-from netplug_core.reconcile.kubecontrollers import default_configuration, find_running_controllers
+from netplug_core.reconcile.copies import (
+    COPIED_KINDS,
+    COPY_KINDS,
+    EndpointCopies,
+    account_copies,
+    namespace_copies,
+    policy_copies,
+)
+from netplug_core.reconcile.kubecontrollers import CopySource, default_configuration, find_running_controllers
 from netplug_core.records import Kind
 from netplug_core.resources.node import NODE
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
@@ -57,6 +65,9 @@ from netplug_core.settings.model import (
     DatastoreSettings,
     KubernetesAccess,
 )
+
+if TYPE_CHECKING:
+    from netplug_cli.controllers.metrics import ControllersMetrics, Election
 
 __all__ = ["main", "run", "serve"]
 
@@ -79,7 +90,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return 1
     try:
         stores = _stores(environ)
-        find_running_controllers(default_configuration().spec, environ)
+        find_running_controllers(default_configuration(stores.source).spec, environ, stores.source)
         listening = listen_to_this_machine(options.health_port)
     except (NetplugError, CannotListen) as error:
         sys.stderr.write(f"netplug-controllers: {error}\n")
@@ -98,6 +109,13 @@ class _Stores:
     def are_one(self) -> bool:
         """Whether the orchestrator's own store has the records."""
         return self.datastore.is_kubernetes
+
+    @property
+    def source(self) -> CopySource:
+        """Where what is copied comes from."""
+        if self.are_one:
+            return CopySource.DATASTORE
+        return CopySource.NONE if self.cluster is None else CopySource.KUBERNETES
 
 
 def _stores(environ: Mapping[str, str]) -> _Stores:
@@ -153,11 +171,14 @@ class _Process:
 
 
 def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clock: Clock, log: Log) -> _Process:
+    from netplug_cli.controllers.metrics import ControllersMetrics
+
     metrics = ControllersMetrics(__version__)
-    feed = stack.enter_context(closing(_feed("datastore feed", CONTROLLER_KINDS, stores.datastore, clock)))
+    opened = OpenedOnce(open_datastore)
+    feed = stack.enter_context(closing(_feed("datastore feed", CONTROLLER_KINDS, stores.datastore, opened)))
     cluster = feed
     if stores.cluster is not None and not stores.are_one:
-        cluster = stack.enter_context(closing(_feed("cluster feed", (NODE,), stores.cluster, clock)))
+        cluster = stack.enter_context(closing(_feed("cluster feed", (NODE,), stores.cluster, opened)))
     election: LeaderElection | _Alone = _Alone()
     if stores.cluster is not None:
         election = _election(stack, stores.cluster, environ, lambda: runtime.wake(LEADER_CHANGED), log)
@@ -169,7 +190,11 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
         clock=clock,
     )
     configuration = Configuration(
-        acting=acting, environ=environ, note_change=lambda: runtime.wake(CONFIGURATION_CHANGED)
+        acting=acting,
+        environ=environ,
+        source=stores.source,
+        note_change=lambda: runtime.wake(CONFIGURATION_CHANGED),
+        log=log,
     )
     collection = Collection(
         acting=acting,
@@ -187,15 +212,76 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
         find_source=lambda: cluster.datastore,
         log=log,
     )
-    of_cluster: tuple[Reconciler, ...] = () if cluster is feed else (cluster.controller(), gone.controller())
+    copying = _copying(stack, stores, configuration, acting, opened)
+    of_cluster: tuple[Reconciler, ...] = (
+        () if cluster is feed else (cluster.controller(), gone.controller(), *copying.controllers())
+    )
     of_lease: tuple[Reconciler, ...] = (election.controller(),) if isinstance(election, LeaderElection) else ()
     own = (feed.controller(), configuration.controller(), nodes.controller(), collection.controller())
     runtime = Runtime((*own, *of_cluster, *of_lease), clock=clock, log=log, note_pass=metrics.note_pass)
-    runtime.watch(feed.view)
-    runtime.watch(cluster.view)
+    for view in {id(each.view): each.view for each in (feed, cluster, *copying.feeds)}.values():
+        runtime.watch(view)
     metrics.watch(runtime, election, lambda: collection.counts)
     return _Process(
-        runtime=runtime, election=election, metrics=metrics, find_unready=lambda: _find_unready(feed, cluster)
+        runtime=runtime,
+        election=election,
+        metrics=metrics,
+        find_unready=lambda: _find_unready(feed, cluster, *copying.wanted_feeds()),
+    )
+
+
+@frozen(kw_only=True)
+class _CopyFeeds:
+    """What the controllers that copy look at: the cluster's objects, and the copies. Not while none of them runs."""
+
+    sources: StoreFeed
+    copies: StoreFeed
+    acting: Acting
+    configuration: Configuration
+
+    @property
+    def feeds(self) -> tuple[StoreFeed, StoreFeed]:
+        """Both."""
+        return self.sources, self.copies
+
+    def wanted_feeds(self) -> tuple[StoreFeed, ...]:
+        """Those that have to be up to date before the process is ready."""
+        running = self.configuration.running
+        return self.feeds if running is not None and running.copies else ()
+
+    def controllers(self) -> Iterator[Reconciler]:
+        """The feeds, and a controller for each kind that is copied."""
+        for feed in self.feeds:
+            yield evolve(feed.controller(), inputs=frozenset((CONFIGURATION_CHANGED,)))
+        for rules in (policy_copies(), namespace_copies(), account_copies(), EndpointCopies()):
+            copying = Copying(
+                acting=self.acting,
+                rules=rules,
+                sources=self.sources.view,
+                copies=self.copies.view,
+                find_running=lambda: self.configuration.running,
+                find_source=lambda: self.sources.datastore,
+            )
+            yield copying.controller()
+
+
+def _copying(
+    stack: ExitStack, stores: _Stores, configuration: Configuration, acting: Acting, opened: OpenedOnce
+) -> _CopyFeeds:
+    def open_feed(name: str, kinds: tuple[Kind[object], ...], settings: DatastoreSettings | None) -> StoreFeed:
+        def read_if_wanted() -> DatastoreSettings | None:
+            running = configuration.running
+            return settings if running is not None and running.copies else None
+
+        feed = _feed(name, kinds, settings or stores.datastore, opened)
+        feed.read_datastore = read_if_wanted
+        return stack.enter_context(closing(feed))
+
+    return _CopyFeeds(
+        sources=open_feed("copied feed", COPIED_KINDS, stores.cluster),
+        copies=open_feed("copies feed", COPY_KINDS, stores.datastore),
+        acting=acting,
+        configuration=configuration,
     )
 
 
@@ -215,19 +301,15 @@ def _election(
     )
 
 
-def _feed(name: str, kinds: tuple[Kind[object], ...], settings: DatastoreSettings, clock: Clock) -> StoreFeed:
-    registry = open_registry()
-
-    def open_datastore(wanted: DatastoreSettings) -> AbstractContextManager[Datastore]:
-        return registry.open_datastore(wanted.type, wanted, clock)
-
+def _feed(name: str, kinds: tuple[Kind[object], ...], settings: DatastoreSettings, opened: OpenedOnce) -> StoreFeed:
+    clock = SystemClock()
     return StoreFeed(
         name=name,
         what=f"the records of {settings.type}",
         kinds=kinds,
         view=View(clock=clock, uncached_kinds=frozenset(), guard=Lock()),
         read_datastore=lambda: settings,
-        open_datastore=open_datastore,
+        open_datastore=opened.open,
         clock=clock,
     )
 

@@ -1,4 +1,4 @@
-"""Puts the operator together, and runs it. It imports what is installed only with the operator."""
+"""Puts the operator together, and runs it. What is installed only with the operator is imported when it begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from netplug_cli.http_server import PageServer
 from netplug_cli.logs import Logger
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
 from netplug_cli.operator.acting import Actor, ComponentStatuses, Reporter
-from netplug_cli.operator.metrics import OperatorMetrics
 from netplug_cli.operator.observing import Observer
 from netplug_cli.operator.process import (
     CHANGES,
@@ -223,6 +222,8 @@ class _Ends:
 
 
 def _assemble(ends: _Ends, settings: OperatorSettings) -> tuple[Operator, LeaderElection, Runtime]:
+    from netplug_cli.operator.metrics import OperatorMetrics
+
     cluster, clock, log = ends.cluster, ends.clock, ends.log
     operator = Operator(
         observer=Observer(cluster=cluster, pools=ends.pools, shipped=shipped_objects(), settings=settings, clock=clock),

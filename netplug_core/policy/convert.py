@@ -52,6 +52,7 @@ from netplug_core.resources.networkpolicy import (
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
     NetworkPolicy,
+    NetworkPolicySpec,
 )
 from netplug_core.resources.policyrule import (
     PROTOCOLS_WITH_PORTS,
@@ -59,10 +60,11 @@ from netplug_core.resources.policyrule import (
     PolicyRule,
     PortMatch,
     PortName,
+    Protocol,
     RuleAction,
 )
 from netplug_core.resources.policyrule import ICMPMatch as ICMPCondition
-from netplug_core.resources.profile import NAMESPACE_LABEL_PREFIX, Profile
+from netplug_core.resources.profile import NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX, Profile
 from netplug_core.selectors.evaluation import canonical_text, prefix_labels
 from netplug_core.selectors.grammar import (
     And,
@@ -80,7 +82,7 @@ from netplug_core.selectors.grammar import (
 
 __all__ = [
     "NAMESPACE_LABEL", "NamedPortSet", "PolicyDefinition", "ProfileDefinition", "SelectorSet", "SetDefinition",
-    "define_missing_profile", "define_policy", "define_profile",
+    "copied_spec", "define_missing_profile", "define_policy", "define_profile",
 ]  # fmt: skip
 
 NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
@@ -88,7 +90,6 @@ NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
 
 _ORCHESTRATOR_LABEL: Final = f"{RESOURCE_DOMAIN}/orchestrator"
 _ACCOUNT_LABEL: Final = f"{RESOURCE_DOMAIN}/serviceaccount"
-_ACCOUNT_LABEL_PREFIX: Final = "pcsa."
 _KUBERNETES_ORDER: Final = 1000.0
 
 
@@ -177,6 +178,34 @@ def define_missing_profile(name: str) -> ProfileDefinition:
         profile=ActiveProfile(name=name, ingress=rules, egress=rules, is_missing=True),
         problems=(PolicyProblem(subject, "does not exist: endpoints that name it are closed"),),
     )
+
+
+def copied_spec(policy: KubernetesNetworkPolicy) -> tuple[NetworkPolicySpec | None, tuple[PolicyProblem, ...]]:
+    """A policy of Kubernetes as one of netplug, for datastores that do not show it; and what was left out of it.
+
+    Both have the same definition, but for names. None: the policy counts for nothing, because its pods cannot be known.
+    """
+    identity = PolicyId(PolicyKind.KUBERNETES_NETWORK_POLICY, policy.namespace, policy.name)
+    scope, spec = _Scope(str(identity), policy.namespace), policy.spec
+    for path in spec.not_supported:
+        scope.report(f"spec.{path}", _NOT_SUPPORTED)
+    pods = _pods_text(spec.pods)
+    if pods is None:
+        scope.report("spec.podSelector", _NO_LABEL)
+    if pods is None or not spec.is_enforced:
+        return None, tuple(scope.problems)
+    ingress, egress = (
+        tuple(
+            rule
+            for position, entry in enumerate(spec.rules(direction) if direction in spec.directions else ())
+            for rule in scope.copied_rules(f"spec.{direction.member}[{position}]", entry, direction)
+        )
+        for direction in Direction
+    )
+    copied = NetworkPolicySpec(
+        order=_KUBERNETES_ORDER, selector=pods, types=spec.directions, ingress=ingress, egress=egress
+    )
+    return copied, tuple(scope.problems)
 
 
 _NO_LABEL: Final = "has a requirement that no label can meet as it is written"
@@ -287,7 +316,7 @@ def _accounts(text: str) -> Selector | None:
     """The selector of the pods whose service account a selector selects; None for none."""
     if not text.strip():
         return None
-    return _all_of((HasLabel(NAMESPACE_LABEL), prefix_labels(parse(text), _ACCOUNT_LABEL_PREFIX)))
+    return _all_of((HasLabel(NAMESPACE_LABEL), prefix_labels(parse(text), SERVICE_ACCOUNT_LABEL_PREFIX)))
 
 
 def _label_selector(selector: LabelSelector) -> Selector | None:
@@ -299,6 +328,13 @@ def _label_selector(selector: LabelSelector) -> Selector | None:
             return None
         terms.append(term)
     return _all_of(terms) or Everything.ALL
+
+
+def _pods_text(selector: LabelSelector) -> str | None:
+    """A selector of Kubernetes as the text of one that selects pods alone; None if some of it cannot be said."""
+    pods = _label_selector(selector)
+    chosen = None if pods is None else _all_of((_equals(_ORCHESTRATOR_LABEL, KUBERNETES_ORCHESTRATOR), pods))
+    return None if chosen is None else canonical_text(chosen)
 
 
 def _requirement(requirement: LabelRequirement) -> Selector | None:
@@ -467,6 +503,39 @@ class _Scope:
                     match = Match(protocol=protocol, family=family)
                     pair = (peer, own) if is_ingress else (own, peer)
                     yield from self._matches(match, *pair, logs=False)
+
+    def copied_rules(self, place: str, entry: RuleEntry, direction: Direction) -> Iterator[PolicyRule]:
+        """A rule of Kubernetes as rules of netplug: one for each peer and protocol."""
+        if not entry.is_readable:
+            return
+        is_ingress = direction is Direction.INGRESS
+        peers = entry.sources if is_ingress else entry.destinations
+        member = "from" if is_ingress else "to"
+        ends = [self._copied_peer(f"{place}.{member}[{n}]", peer) for n, peer in enumerate(peers)]
+        for protocol, found in self._ports_by_protocol(place, entry.ports):
+            ports: tuple[PortMatch, ...] = (*found.ranges, *map(PortName, found.names))
+            for end in [EntityRule()] if not peers else [end for end in ends if end is not None]:
+                yield PolicyRule(
+                    action=RuleAction.ALLOW,
+                    protocol=None if protocol is None else Protocol(protocol),
+                    source=end if is_ingress else EntityRule(),
+                    destination=EntityRule(ports=ports) if is_ingress else evolve(end, ports=ports),
+                )
+
+    def _copied_peer(self, place: str, peer: PeerEntry) -> EntityRule | None:
+        """A peer; None if it cannot be read, so that it allows no traffic."""
+        if not peer.is_readable:
+            return None  # what cannot be read of it is named with the policy
+        if peer.ip_block is not None:
+            end = _block_end(peer.ip_block)
+            return EntityRule(nets=end.nets, not_nets=end.not_nets)
+        pods = _pods_text(peer.pod_selector or LabelSelector())
+        namespaces = Everything.ALL if peer.namespace_selector is None else _label_selector(peer.namespace_selector)
+        if pods is None or namespaces is None:
+            self.report(place, _NO_LABEL)
+            return None
+        chosen = "" if peer.namespace_selector is None else canonical_text(namespaces)
+        return EntityRule(selector=pods, namespace_selector=chosen)
 
     def _peer_end(self, place: str, peer: PeerEntry) -> _End | None:
         """A peer; None if it cannot be read, so that it allows no traffic."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
@@ -22,8 +23,8 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 from netplug_core.resources.metadata import Metadata
 
 __all__ = [
-    "CONTROLLER_VARIABLES", "RunningControllers", "default_configuration", "duration_s", "find_running_controllers",
-    "with_status",
+    "CONTROLLER_VARIABLES", "CopySource", "RunningControllers", "default_configuration", "duration_s",
+    "find_running_controllers", "period_s", "with_status",
 ]  # fmt: skip
 
 CONTROLLER_VARIABLES: Final = (
@@ -48,16 +49,32 @@ _BLOCKS: Final = {
 T = TypeVar("T")
 
 
+class CopySource(enum.Enum):
+    """Where what is copied comes from: from Kubernetes; from nowhere, as it is the datastore; or it is not known."""
+
+    KUBERNETES = "Kubernetes"
+    DATASTORE = "datastore"
+    NONE = "none"
+
+
 @frozen(kw_only=True)
 class RunningControllers:
     """The settings in force, every one of them set, and the variables of the environment that count among them.
 
-    ``ignored`` names controllers that are asked for and that this release does not have.
+    ``ignored`` names controllers that are asked for and that this release does not have; ``idle`` those that are asked
+    for and have nothing to copy here, because of ``source``.
     """
 
     spec: KubeControllersSpec
     environment: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
+    source: CopySource
+
+    @property
+    def copies(self) -> Mapping[str, ControllerSettings]:
+        """The settings of the controllers that copy, by the names of those that run."""
+        return dict(_copying(self.spec.controllers))
 
     @property
     def node(self) -> NodeController | None:
@@ -70,9 +87,17 @@ class RunningControllers:
         return HostEndpointSettings() if self.node is None else self.node.host_endpoint
 
 
-def default_configuration() -> KubeControllersConfiguration:
-    """The configuration of a cluster whose administrator has stored none: the controllers of nodes run."""
-    spec = KubeControllersSpec(controllers=Controllers(node=NodeController()))
+def default_configuration(source: CopySource) -> KubeControllersConfiguration:
+    """The configuration of a cluster whose administrator has stored none: the controllers that have work run."""
+    copying = ControllerSettings() if source is CopySource.KUBERNETES else None
+    controllers = Controllers(
+        node=NodeController(),
+        policy=copying,
+        workload_endpoint=copying,
+        service_account=copying,
+        namespace=copying,
+    )
+    spec = KubeControllersSpec(controllers=controllers)
     return KubeControllersConfiguration(metadata=Metadata(name="default"), spec=spec)
 
 
@@ -85,7 +110,14 @@ def duration_s(text: str) -> float | None:
     return None if re.fullmatch(r"0(ns|us|ms|s|m|h)?", text) else parse_duration_s(text)
 
 
-def find_running_controllers(spec: KubeControllersSpec, environ: Mapping[str, str]) -> RunningControllers:
+def period_s(settings: ControllerSettings | NodeController | None) -> float | None:
+    """How often a controller compares everything; None: never, only what has changed."""
+    return duration_s((settings.reconciler_period if settings else "") or _PERIOD)
+
+
+def find_running_controllers(
+    spec: KubeControllersSpec, environ: Mapping[str, str], source: CopySource
+) -> RunningControllers:
     """What is in force with a stored configuration and an environment. An empty variable is none.
 
     Raises:
@@ -99,9 +131,15 @@ def find_running_controllers(spec: KubeControllersSpec, environ: Mapping[str, st
         health_checks=used.read("HEALTH_ENABLED", spec.health_checks or Switch.ENABLED, _truth),
         metrics_port=spec.metrics_port,
         compaction_period=used.read("COMPACTION_PERIOD", spec.compaction_period or _COMPACTION_PERIOD, _duration),
-        controllers=Controllers(node=_running_node(controllers.node, period, used)),
+        controllers=_running(controllers, period, used, source),
     )
-    return RunningControllers(spec=running, environment=used.taken(), ignored=tuple(_find_ignored(controllers)))
+    return RunningControllers(
+        spec=running,
+        environment=used.taken(),
+        ignored=() if controllers.load_balancer is None else ("loadbalancer",),
+        idle=() if source is CopySource.KUBERNETES else tuple(name for name, _ in _copying(controllers)),
+        source=source,
+    )
 
 
 def with_status(stored: KubeControllersConfiguration, running: RunningControllers) -> KubeControllersConfiguration:
@@ -170,16 +208,32 @@ def _running_node(stored: NodeController | None, period: str, used: _Variables) 
     return None if stored is None else running
 
 
-def _find_ignored(controllers: Controllers) -> Iterator[str]:
-    """The names of the controllers that are asked for, and that this release does not have."""
+def _running(controllers: Controllers, period: str, used: _Variables, source: CopySource) -> Controllers:
+    """The controllers that do something here, with every setting set."""
+
+    def copying(stored: ControllerSettings | None) -> ControllerSettings | None:
+        if stored is None or source is not CopySource.KUBERNETES:
+            return None
+        return evolve(stored, reconciler_period=period or stored.reconciler_period or _PERIOD)
+
+    return Controllers(
+        node=_running_node(controllers.node, period, used),
+        policy=copying(controllers.policy),
+        workload_endpoint=copying(controllers.workload_endpoint),
+        service_account=copying(controllers.service_account),
+        namespace=copying(controllers.namespace),
+    )
+
+
+def _copying(controllers: Controllers) -> Iterator[tuple[str, ControllerSettings]]:
+    """The controllers that copy and are asked for, by the names of the settings."""
     asked = {
         "policy": controllers.policy,
         "namespace": controllers.namespace,
         "serviceaccount": controllers.service_account,
         "workloadendpoint": controllers.workload_endpoint,
-        "loadbalancer": controllers.load_balancer,
     }
-    return (name for name, block in asked.items() if block is not None)
+    return ((name, block) for name, block in asked.items() if block is not None)
 
 
 def _duration(text: str) -> str:

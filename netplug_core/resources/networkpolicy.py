@@ -28,8 +28,8 @@ from netplug_core.resources.policyrule import (
 )
 
 __all__ = [
-    "DEFAULT_TIER", "GLOBAL_NETWORK_POLICY", "NETWORK_POLICY", "Direction", "GlobalNetworkPolicy",
-    "GlobalNetworkPolicySpec", "NetworkPolicy", "NetworkPolicySpec", "Policy", "validate_policy",
+    "COPIED_POLICY_PREFIX", "DEFAULT_TIER", "GLOBAL_NETWORK_POLICY", "NETWORK_POLICY", "Direction",
+    "GlobalNetworkPolicy", "GlobalNetworkPolicySpec", "NetworkPolicy", "NetworkPolicySpec", "Policy", "validate_policy",
 ]  # fmt: skip
 
 
@@ -230,6 +230,9 @@ class GlobalNetworkPolicy:
     # fmt: on
     unknown_json: str = ""
 
+
+COPIED_POLICY_PREFIX: Final = "knp.default."
+"""What the names of those policies begin with that are copies of policies of Kubernetes."""
 
 Policy: TypeAlias = NetworkPolicy | GlobalNetworkPolicy
 

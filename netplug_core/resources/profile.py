@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from netplug_core.decoding.codecs import TEXT_MAP
 from netplug_core.decoding.tables import Keeps, ListOf, find_unknown, json_object, member
+from netplug_core.names import RESOURCE_DOMAIN, label_value
 from netplug_core.records import Key, Kind, Record, Revision
 from netplug_core.resources.fields import FieldError, find_label_problems
 from netplug_core.resources.metadata import ENVELOPE, Labels, Metadata
@@ -21,8 +22,8 @@ from netplug_core.resources.policyrule import MAX_RULES, PolicyRule, RuleAction,
 
 __all__ = [
     "DEFAULT_ALLOW_PROFILE", "NAMESPACE_LABEL_PREFIX", "NAMESPACE_PROFILE_PREFIX", "PROFILE",
-    "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile", "ProfileSpec", "namespace_labels", "pod_profiles", "profile_key",
-    "validate_profile",
+    "SERVICE_ACCOUNT_LABEL_PREFIX", "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile", "ProfileSpec", "account_spec",
+    "namespace_labels", "namespace_spec", "pod_profiles", "profile_key", "validate_profile",
 ]  # fmt: skip
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
@@ -33,6 +34,9 @@ NAMESPACE_LABEL_PREFIX: Final = "pcns."
 
 SERVICE_ACCOUNT_PROFILE_PREFIX: Final = "ksa."
 """The prefix of the names of service accounts' profiles."""
+
+SERVICE_ACCOUNT_LABEL_PREFIX: Final = "pcsa."
+"""What the labels of a service account begin with in its profile."""
 
 
 @json_object(keeps=Keeps.UNREADABLE)
@@ -87,6 +91,22 @@ def pod_profiles(namespace: str, service_account: str) -> tuple[str, ...]:
     """The names of a pod's profiles: that of its namespace, and that of its service account if it has one."""
     account = (f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{service_account}",) if service_account else ()
     return (f"{NAMESPACE_PROFILE_PREFIX}{namespace}", *account)
+
+
+def namespace_spec(name: str, labels: Labels) -> ProfileSpec:
+    """What the pods of a namespace get: its labels, and leave for all traffic of pods that no policy selects."""
+    applied = _applied(NAMESPACE_LABEL_PREFIX, name, labels)
+    return ProfileSpec(labels_to_apply=applied, ingress=_ALLOW_RULES, egress=_ALLOW_RULES)
+
+
+def account_spec(name: str, labels: Labels) -> ProfileSpec:
+    """What the pods of a service account get: its labels alone."""
+    return ProfileSpec(labels_to_apply=_applied(SERVICE_ACCOUNT_LABEL_PREFIX, name, labels))
+
+
+def _applied(prefix: str, name: str, labels: Labels) -> Labels:
+    named = {**dict(labels), f"{RESOURCE_DOMAIN}/name": label_value(name)}
+    return tuple(sorted((f"{prefix}{label}", text) for label, text in named.items()))
 
 
 def namespace_labels(profile: Profile) -> Labels:

@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.controllers.collection import Collection
+from netplug_cli.controllers.copies import Copying
 from netplug_cli.controllers.nodes import (
     CONFIGURATION_CHANGED,
     CONTROLLER_KINDS,
@@ -19,12 +20,22 @@ from netplug_cli.controllers.nodes import (
     GoneNodes,
     HostEndpoints,
 )
+from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.runtime.feed import StoreFeed
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, EndpointStorage
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.orchestrator.model import POD, PodFacts
+from netplug_core.reconcile.copies import (
+    COPIED_KINDS,
+    COPY_KINDS,
+    EndpointCopies,
+    account_copies,
+    namespace_copies,
+    policy_copies,
+)
+from netplug_core.reconcile.kubecontrollers import CopySource
 from netplug_core.records import Create, Delete, Get, Key, List, Record, Update, Write
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.kubecontrollersconfiguration import (
@@ -60,6 +71,7 @@ class ControllersScene:
     log: Lines = field(factory=Lines)
     environ: dict[str, str] = field(factory=dict)
     is_leading: bool = True
+    source: CopySource = CopySource.DATASTORE
     store: MemoryDatastore = field(init=False)
     cluster: MemoryDatastore = field(init=False)
     away: set[str] = field(factory=set)
@@ -84,7 +96,11 @@ class ControllersScene:
             clock=self.clock,
         )
         self.configuration = Configuration(
-            acting=acting, environ=self.environ, note_change=lambda: self.wake(CONFIGURATION_CHANGED)
+            acting=acting,
+            environ=self.environ,
+            source=self.source,
+            note_change=lambda: self.wake(CONFIGURATION_CHANGED),
+            log=self.log,
         )
         self.collection = Collection(
             acting=acting,
@@ -94,7 +110,7 @@ class ControllersScene:
             chance=lambda: 0.5,
             log=self.log,
         )
-        controllers = (
+        controllers: tuple[Reconciler, ...] = (
             feed.controller(),
             cluster.controller(),
             self.configuration.controller(),
@@ -107,6 +123,17 @@ class ControllersScene:
                 log=self.log,
             ).controller(),
             self.collection.controller(),
+            *(
+                Copying(
+                    acting=acting,
+                    rules=rules,
+                    sources=cluster.view,
+                    copies=feed.view,
+                    find_running=lambda: self.configuration.running,
+                    find_source=lambda: cluster.datastore,
+                ).controller()
+                for rules in (policy_copies(), namespace_copies(), account_copies(), EndpointCopies())
+            ),
         )
         self.driven = DrivenControllers(controllers, clock=self.clock, log=self.log)
         feed.view.on_change = cluster.view.on_change = self.wake
@@ -200,7 +227,7 @@ class ControllersScene:
         return StoreFeed(
             name=f"{name} feed",
             what=name,
-            kinds=CONTROLLER_KINDS if name == "records" else (NODE,),
+            kinds=(*CONTROLLER_KINDS, *COPY_KINDS) if name == "records" else (NODE, *COPIED_KINDS),
             view=View(clock=self.clock, uncached_kinds=frozenset()),
             read_datastore=lambda: settings,
             open_datastore=open_datastore,

@@ -12,7 +12,7 @@ from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.installing.manifests import controllers_role
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.records import Create, Get, List, Update
+from netplug_core.records import Create, Delete, Get, Key, List, Update
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.kubecontrollersconfiguration import (
@@ -22,7 +22,11 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersSpec,
     NodeController,
 )
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy
 from netplug_core.resources.node import NODE, node_key
+from netplug_core.resources.profile import PROFILE, Profile
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.collector import CollectorHarness
 from tests.harness.controllers_process import CONTROLLERS_LEASE_PATH, ControllersProcesses, open_controllers
 from tests.harness.controllers_scene import machine_node
@@ -45,6 +49,9 @@ pytestmark = pytest.mark.apiserver
 
 GROUP = "/apis/crd.projectnetplug.org/v1"
 ENDPOINTS, SETTINGS = f"{GROUP}/hostendpoints", f"{GROUP}/kubecontrollersconfigurations"
+PODS, ACCOUNTS = "/api/v1/namespaces/shop/pods", "/api/v1/namespaces/shop/serviceaccounts"
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies"
+ENDPOINT: Key[object] = WORKLOAD_ENDPOINT.key("shop", "machine--1-k8s-web--1-eth0")
 SHORT_GRACE = {
     "apiVersion": "crd.projectnetplug.org/v1",
     "kind": "KubeControllersConfiguration",
@@ -191,3 +198,121 @@ def test_nodes_of_an_etcd_go_with_their_machines(server: ApiServer, etcd: EtcdCl
         expected = ["bare-auto-hep", "worker-1-auto-hep"]
         wait_until(lambda: stored(List(HOST_ENDPOINT)) == expected, "every Node has its endpoint")
     store.close()
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+class CopyScene:
+    """An etcd beside an API server, in whose namespace ``shop`` there are a pod, an account and a policy."""
+
+    def __init__(self, server: ApiServer, etcd: EtcdCluster) -> None:
+        self.server, self.store = server, EtcdDatastore(make_client(etcd, clock=SystemClock()))
+        for path in (f"{PODS}?gracePeriodSeconds=0", POLICIES, ACCOUNTS):
+            self.server.request("DELETE", path)
+        self.server.create(ACCOUNTS, {"metadata": {"name": "web", "labels": {"role": "front"}}})
+        self.make_policy("allow", {"matchLabels": {"app": "web"}})
+        make_pod(server, "shop", "web-1", node="machine-1", labels={"app": "web"})
+        self.put(PROFILE.key("own"), Profile(metadata=Metadata(name="own")))
+        self.put(NETWORK_POLICY.key("shop", "own"), NetworkPolicy(metadata=Metadata(name="own", namespace="shop")))
+        spec = WorkloadEndpointSpec(orchestrator="k8s", node="machine-1", endpoint="eth0", pod="web-1")
+        self.put(ENDPOINT, WorkloadEndpoint(metadata=Metadata(name=ENDPOINT.name, namespace="shop"), spec=spec))
+
+    def make_policy(self, name: str, pods: object) -> None:
+        self.server.create(POLICIES, {"metadata": {"name": name}, "spec": {"podSelector": pods}})
+
+    def put(self, key: Key[object], value: object) -> None:
+        self.store.commit([Create(key, value)], deadline=deadline_in())
+
+    def find(self, key: Key[object]) -> object:
+        found = self.store.read([Get(key)], deadline=deadline_in()).find(key)
+        return None if found is None else found.value
+
+    def delete(self, key: Key[object]) -> None:
+        found = self.store.read([Get(key)], deadline=deadline_in()).find(key)
+        assert found is not None
+        self.store.commit([Delete(key, found.revision)], deadline=deadline_in())
+
+    def copies(self) -> set[str]:
+        """The names of the profiles and policies of ``shop``, and those of a user."""
+        queries: tuple[List[object], ...] = (List(PROFILE), List(NETWORK_POLICY))
+        found = self.store.read(queries, deadline=deadline_in())
+        names = {record.key.name for query in queries for record in found.list(query)}
+        return {name for name in names if "shop" in name or name == "own" or name.startswith("knp.")}
+
+    def endpoint_labels(self) -> dict[str, str]:
+        found = self.find(ENDPOINT)
+        assert isinstance(found, WorkloadEndpoint)
+        return dict(found.metadata.labels)
+
+    def policy_selector(self, name: str) -> str:
+        found = self.find(NETWORK_POLICY.key("shop", name))
+        return found.spec.selector if isinstance(found, NetworkPolicy) else ""
+
+
+@pytest.fixture
+def copied(api_server: ApiServer, etcd: EtcdCluster) -> Iterator[CopyScene]:
+    delete_all_entries(etcd)
+    make_namespace(api_server, "kube-system")
+    make_namespace(api_server, "shop", labels={"team": "red"})
+    scene = CopyScene(api_server, etcd)
+    yield scene
+    scene.store.close()
+
+
+@pytest.fixture
+def copying(api_server: ApiServer, etcd: EtcdCluster, tmp_path: Path) -> Iterator[ControllersProcesses]:
+    """Processes beside an etcd, with an account that may read what they copy."""
+    environ = {
+        "DATASTORE_TYPE": "etcdv3",
+        "ETCD_ENDPOINTS": ",".join(etcd.endpoints),
+        "KUBECONFIG": api_server.write_kubeconfig(),
+    }
+    with open_controllers(tmp_path, environ, api_server) as opened:
+        yield opened
+
+
+ALL_COPIES = {"own", "kns.shop", "ksa.shop.web", "knp.default.allow"}
+
+
+@pytest.mark.etcd
+def test_what_the_cluster_has_is_in_an_etcd(copied: CopyScene, copying: ControllersProcesses) -> None:
+    process = copying.start()
+    wait_until(lambda: copied.copies() == ALL_COPIES, "everything is copied")
+    wait_until(lambda: process.ask("/readyz") == (200, "ok\n"), "it is ready")
+    profile = copied.find(PROFILE.key("kns.shop"))
+    assert isinstance(profile, Profile)
+    assert dict(profile.spec.labels_to_apply)["pcns.team"] == "red"
+    assert copied.policy_selector("knp.default.allow") == '(projectnetplug.org/orchestrator == "k8s" && app == "web")'
+    wait_until(lambda: copied.endpoint_labels().get("app") == "web", "the endpoint has the labels of its pod")
+    server = copied.server
+    merge(server, f"{PODS}/web-1", {"metadata": {"labels": {"app": "db"}}})
+    wait_until(lambda: copied.endpoint_labels()["app"] == "db", "a label of a pod")
+    merge(server, f"{POLICIES}/allow", {"spec": {"podSelector": {"matchLabels": {"app": "db"}}}})
+    wait_until(lambda: "db" in copied.policy_selector("knp.default.allow"), "a policy")
+    copied.make_policy("deny", {})
+    wait_until(lambda: "knp.default.deny" in copied.copies(), "a new policy")
+    server.create(ACCOUNTS, {"metadata": {"name": "db"}})
+    wait_until(lambda: "ksa.shop.db" in copied.copies(), "a new account")
+    for path in (f"{POLICIES}/deny", f"{ACCOUNTS}/db"):
+        server.request("DELETE", path)
+    wait_until(lambda: copied.copies() == ALL_COPIES, "their copies go with them")
+    copied.delete(NETWORK_POLICY.key("shop", "knp.default.allow"))
+    wait_until(lambda: copied.copies() == ALL_COPIES, "a deleted copy is restored")
+    assert process.stop() == 0
+
+
+@pytest.mark.etcd
+def test_killed_it_converges_when_it_is_started_again(copied: CopyScene, copying: ControllersProcesses) -> None:
+    first = copying.start(ENABLED_CONTROLLERS="policy,namespace,serviceaccount")
+    wait_until(lambda: copied.copies() == ALL_COPIES, "everything is copied")
+    first.kill()
+    copied.server.request("DELETE", f"{POLICIES}/allow")
+    copied.make_policy("other", {})
+    copied.delete(PROFILE.key("kns.shop"))
+    copied.put(PROFILE.key("ksa.shop.gone"), Profile(metadata=Metadata(name="ksa.shop.gone")))
+    second = copying.start(ENABLED_CONTROLLERS="policy,namespace,serviceaccount")
+    expected = (ALL_COPIES - {"knp.default.allow"}) | {"knp.default.other"}
+    wait_until(lambda: copied.copies() == expected, "the second process makes the difference good")
+    assert copied.endpoint_labels() == {}
+    assert second.ask("/livez") == (200, "ok\n")

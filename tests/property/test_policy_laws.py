@@ -6,6 +6,7 @@
 - A state names nothing that it does not have, and has nothing that it does not name.
 - Policies of Kubernetes allow together what one of them allows, in whatever order they come.
 - A member that this release does not know, in any rules, lets no packet pass that did not pass without it.
+- The copy of a policy of Kubernetes says the same as the policy, also after it was stored.
 - A profile that does not exist lets nothing pass where no policy applies.
 """
 
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.orchestrator.networkpolicy import (
     KubernetesNetworkPolicy,
     LabelOperator,
@@ -25,6 +27,7 @@ from netplug_core.orchestrator.networkpolicy import (
     PeerEntry,
     PortEntry,
 )
+from netplug_core.policy.convert import NamedPortSet, PolicyDefinition, SetDefinition, copied_spec, define_policy
 from netplug_core.policy.evaluate import evaluate
 from netplug_core.policy.index import PolicyIndex
 from netplug_core.policy.model import (
@@ -37,15 +40,19 @@ from netplug_core.policy.model import (
     Decision,
     LocalEndpoint,
     Packet,
+    PeerMatch,
     PolicyState,
 )
 from netplug_core.policy.resolve import PolicyObject, PolicySnapshot, resolve
+from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.fields import PortRange
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import Direction, GlobalNetworkPolicy, NetworkPolicy
 from netplug_core.resources.policyrule import PolicyRule, PortName, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec, pod_profiles
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.selectors.evaluation import canonical_text
+from netplug_core.selectors.grammar import And, Selector
 from netplug_core.testing.strategies import kubernetes_policies, packets, policy_endpoints, policy_objects
 from tests.harness.policies import Change, fold, key_of
 
@@ -278,3 +285,49 @@ def test_a_missing_profile_lets_nothing_pass(one: WorkloadEndpoint, other: Workl
     pair = _placed(one, "a", _ONE), _placed(other, "b", _OTHER)
     verdict = evaluate(_between(pair, packet), _resolve(pair))
     assert verdict.decision is not Decision.ALLOW
+
+
+# --- copies of policies of Kubernetes ---------------------------------------------------------------------------------
+
+
+def _meaning(found: PolicyDefinition) -> object:
+    """A definition without names: sets by what they have, terms of selectors in no order."""
+    sets = {each.id: _set_meaning(each) for each in found.sets}
+
+    def end(match: PeerMatch) -> object:
+        named = [frozenset(sets[each] for each in group) for group in (match.sets, match.not_sets, match.not_port_sets)]
+        port_set = None if match.port_set is None else sets[match.port_set]
+        return (named, port_set, match.prefixes, match.not_prefixes, match.ports, match.not_ports)
+
+    policy = found.policy
+    rules = [
+        [(rule.action, evolve(match, source=PeerMatch(), destination=PeerMatch()), end(match.source),
+          end(match.destination)) for rule in side for match in rule.matches]
+        for side in (policy.ingress, policy.egress)
+    ]  # fmt: skip
+    return found.directions, _terms(found.selector), rules
+
+
+def _set_meaning(found: SetDefinition) -> object:
+    selector = None if found.selector is None else _terms(found.selector)
+    if isinstance(found, NamedPortSet):
+        return selector, found.protocol, found.name
+    return selector
+
+
+def _terms(selector: Selector) -> frozenset[str]:
+    terms = selector.terms if isinstance(selector, And) else (selector,)
+    return frozenset(map(canonical_text, terms))
+
+
+@given(kubernetes_policies())
+def test_a_copied_policy_says_the_same(policy: KubernetesNetworkPolicy) -> None:
+    spec, problems = copied_spec(policy)
+    definition = define_policy(policy)
+    if spec is None:
+        assert not definition.directions
+        return
+    copy = NetworkPolicy(metadata=Metadata(name="copy", namespace=policy.namespace), spec=spec)
+    assert _meaning(define_policy(copy)) == _meaning(definition)
+    assert {each.text for each in problems} == {each.text for each in definition.problems}
+    assert from_mapping(to_mapping(copy), origin=DocumentOrigin.DATASTORE) == copy

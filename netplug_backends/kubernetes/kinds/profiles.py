@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar, cast
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
@@ -33,7 +33,6 @@ from netplug_backends.kubernetes.kinds.customobjects import (
     require_key,
 )
 from netplug_backends.kubernetes.names import (
-    API_DOMAIN,
     NAMESPACES_PATH,
     SERVICE_ACCOUNTS_PATH,
     namespace_path,
@@ -45,7 +44,7 @@ from netplug_core.clock import Deadline
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, TEXT, TEXT_MAP, TIME, Codec, Refused, enum_codec
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, document_error
 from netplug_core.errors import ConfigurationError
-from netplug_core.names import API_VERSION, label_value
+from netplug_core.names import API_VERSION
 from netplug_core.orchestrator.model import (
     NAMESPACE,
     POD,
@@ -82,9 +81,11 @@ from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.metadata import Labels
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
-    NAMESPACE_LABEL_PREFIX,
     NAMESPACE_PROFILE_PREFIX,
     SERVICE_ACCOUNT_PROFILE_PREFIX,
+    Profile,
+    account_spec,
+    namespace_spec,
 )
 
 __all__ = [
@@ -386,7 +387,6 @@ def _record(kind: Kind[object], found: Json) -> Record[object]:
 
 
 _PROFILES_REASON = "profiles are made of the cluster's own namespaces and service accounts"
-_ALLOW_ALL_RULES = [{"action": "Allow"}]
 
 
 @define(eq=False, repr=False)
@@ -461,25 +461,21 @@ def profile_record(kind: Kind[object], found: Json) -> Record[object]:
     """
     metadata = metadata_of(found)
     name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
-    label_prefix = "pcsa." if namespace else NAMESPACE_LABEL_PREFIX
     account_profile = f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{name}"
     profile = account_profile if namespace else f"{NAMESPACE_PROFILE_PREFIX}{name}"
-    labels = (*sorted_labels(metadata, "labels"), (f"{API_DOMAIN}/name", label_value(name)))
+    labels = sorted_labels(metadata, "labels")
     times = ("uid", "creationTimestamp", "deletionTimestamp")
     mapping = {
         "kind": kind.name,
         "apiVersion": API_VERSION,
         "metadata": {"name": profile, **{member: metadata.get(member) for member in times}},
-        "spec": {
-            "labelsToApply": {f"{label_prefix}{label}": text for label, text in labels},
-            **({} if namespace else {"ingress": _ALLOW_ALL_RULES, "egress": _ALLOW_ALL_RULES}),
-        },
     }
     try:
-        value = from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
+        value = cast("Profile", from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind))
     except ConfigurationError as error:
         raise Malformed(f"{kind}({profile})", str(error)) from error
-    return Record(kind.key(profile), value, revision_of(found))
+    spec = account_spec(name, labels) if namespace else namespace_spec(name, labels)
+    return Record(kind.key(profile), evolve(value, spec=spec), revision_of(found))
 
 
 def _find_object_path(name: str) -> str:

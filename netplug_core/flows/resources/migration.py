@@ -26,6 +26,7 @@ from netplug_core.records import Create, Decision, Get, Key, Kind, Record, Requi
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import COPIED_POLICY_PREFIX, NETWORK_POLICY
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
@@ -171,12 +172,11 @@ def plan_import(store: Datastore, export: Export, *, deadline: Deadline) -> Impo
         ImportRefused: the export cannot be stored there.
         Unavailable: the store does not answer.
     """
-    of_cluster = _kinds_of_cluster(store)
-    if of_cluster:
+    if _shows_cluster(store):
         _require_same_names(export)
     plan = ImportPlan(
-        records=tuple(record for record in export.records if record.key.kind not in of_cluster),
-        left_out=tuple(record for record in export.records if record.key.kind in of_cluster),
+        records=tuple(record for record in export.records if not _is_of_cluster(store, record.key)),
+        left_out=tuple(record for record in export.records if _is_of_cluster(store, record.key)),
     )
     information = _find_information(store, deadline)
     mark = import_mark(information.value) if information else ""
@@ -235,12 +235,18 @@ def _require_same_names(export: Export) -> None:
 
 
 def _read_target(store: Datastore, deadline: Deadline) -> Values:
-    of_cluster = _kinds_of_cluster(store)
-    return _read_values(store, [kind for kind in EXPORTED_KINDS if kind not in of_cluster], deadline)
+    own = [kind for kind in EXPORTED_KINDS if not (_shows_cluster(store) and kind in _OF_CLUSTER)]
+    return _read_values(store, own, deadline)
 
 
-def _kinds_of_cluster(store: Datastore) -> tuple[Kind[object], ...]:
-    return _OF_CLUSTER if store.description.endpoints is EndpointStorage.PODS else ()
+def _shows_cluster(store: Datastore) -> bool:
+    return store.description.endpoints is EndpointStorage.PODS
+
+
+def _is_of_cluster(store: Datastore, key: Key[object]) -> bool:
+    """Whether a store shows what a record stands for by itself, such as the policy of Kubernetes that it copies."""
+    is_copy = key.kind == NETWORK_POLICY and key.name.startswith(COPIED_POLICY_PREFIX)
+    return _shows_cluster(store) and (is_copy or key.kind in _OF_CLUSTER)
 
 
 def _is_of(information: ClusterInformation, export: Export) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.reconcile.hostendpoints import CREATED_BY
-from netplug_core.reconcile.kubecontrollers import default_configuration
+from netplug_core.reconcile.kubecontrollers import CopySource, default_configuration
 from netplug_core.resources.fields import LogSeverity, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
 from netplug_core.resources.kubecontrollersconfiguration import (
@@ -39,7 +39,7 @@ def scene() -> ControllersScene:
 def test_a_cluster_without_a_configuration_gets_the_default_one_with_its_status(scene: ControllersScene) -> None:
     scene.settle()
     found = scene.stored_configuration()
-    assert found.spec == default_configuration().spec
+    assert found.spec == default_configuration(CopySource.DATASTORE).spec
     assert found.status.running is not None
     assert found.status.running.compaction_period == "10m"
     assert found.metadata.uid

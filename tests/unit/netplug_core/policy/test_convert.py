@@ -21,6 +21,7 @@ from netplug_core.policy.convert import (
     PolicyDefinition,
     Rank,
     SelectorSet,
+    copied_spec,
     define_missing_profile,
     define_policy,
     define_profile,
@@ -259,6 +260,93 @@ def test_rules_of_a_direction_that_the_policy_is_not_for_are_left_out() -> None:
     found = define(RuleEntry(), egress=(RuleEntry(),), types=(Direction.EGRESS,))
     assert found.policy.ingress == ()
     assert len(found.policy.egress) == 1
+
+
+# --- copies of policies of Kubernetes ---------------------------------------------------------------------------------
+
+
+BLOCK = IPBlock(prefix=NET, excepted=(Prefix.parse("10.0.0.128/25"), NET_V6))
+NO_LABEL = LabelSelector(requirements=(LabelRequirement(key="a", operator=LabelOperator.IN),))
+SELECTED = LabelSelector(labels=(("app", "a"),))
+
+
+def copy_of(
+    *entries: RuleEntry, types: tuple[Direction, ...] = (Direction.INGRESS,), pods: LabelSelector = SELECTED
+) -> tuple[NetworkPolicySpec | None, list[str]]:
+    """The copy of a policy with these rules in both directions, and what was left out."""
+    spec = KubernetesNetworkPolicySpec(pods=pods, ingress=entries, egress=entries, types=types)
+    found, problems = copied_spec(KubernetesNetworkPolicy(namespace="x", name="web", spec=spec))
+    return found, [problem.text for problem in problems]
+
+
+def test_a_copy_has_a_rule_for_each_peer_and_protocol() -> None:
+    peers = (
+        PeerEntry(pod_selector=SELECTED),
+        PeerEntry(namespace_selector=LabelSelector()),
+        PeerEntry(ip_block=BLOCK),
+    )
+    http = PortEntry(port=PortName("http"))
+    dns = PortEntry(protocol=PortProtocol.UDP, port=PortRange(53, 53))
+    found, problems = copy_of(RuleEntry(sources=peers, ports=(http, dns)))
+    selected = EntityRule(selector=f'({PODS} && app == "a")')
+    anywhere = EntityRule(selector=PODS, namespace_selector="all()")
+    block = EntityRule(nets=(NET,), not_nets=(Prefix.parse("10.0.0.128/25"),))
+    assert problems == []
+    assert found == NetworkPolicySpec(
+        order=1000.0,
+        selector=f'({PODS} && app == "a")',
+        types=(Direction.INGRESS,),
+        ingress=tuple(
+            PolicyRule(action=RuleAction.ALLOW, protocol=protocol, source=end, destination=EntityRule(ports=ports))
+            for protocol, ports in ((Protocol(TCP), (PortName("http"),)), (Protocol(UDP), (PortRange(53, 53),)))
+            for end in (selected, anywhere, block)
+        ),
+    )
+
+
+def test_a_copy_of_egress_has_the_ports_of_the_other_end() -> None:
+    port = PortEntry(port=PortRange(80, 80))
+    found, _ = copy_of(RuleEntry(destinations=(PeerEntry(ip_block=BLOCK),), ports=(port,)), types=(Direction.EGRESS,))
+    assert found is not None
+    (rule,) = found.egress
+    assert rule.source == EntityRule()
+    assert (rule.destination.nets, rule.destination.ports) == ((NET,), (PortRange(80, 80),))
+    assert found.ingress == ()
+
+
+def test_a_copy_of_a_rule_for_everybody_has_no_conditions() -> None:
+    found, _ = copy_of(RuleEntry())
+    assert found is not None
+    assert found.ingress == (PolicyRule(action=RuleAction.ALLOW),)
+
+
+@pytest.mark.parametrize(
+    "entry, problem",
+    [
+        (RuleEntry(unknown_json='{"newer":1}'), ["spec.ingress[0].newer is not supported or cannot be read"]),
+        (RuleEntry(sources=(PeerEntry(),)), []),
+        (
+            RuleEntry(sources=(PeerEntry(pod_selector=NO_LABEL),)),
+            ["spec.ingress[0].from[0] has a requirement that no label can meet as it is written"],
+        ),
+        (
+            RuleEntry(sources=(PeerEntry(pod_selector=SELECTED, namespace_selector=NO_LABEL),)),
+            ["spec.ingress[0].from[0] has a requirement that no label can meet as it is written"],
+        ),
+    ],
+)
+def test_what_cannot_be_said_is_left_out_of_a_copy(entry: RuleEntry, problem: list[str]) -> None:
+    found, problems = copy_of(entry)
+    assert found is not None
+    assert found.ingress == ()
+    assert [text for text in problems if "egress" not in text] == problem
+
+
+def test_a_policy_whose_pods_cannot_be_known_has_no_copy() -> None:
+    assert copy_of(pods=NO_LABEL) == (
+        None,
+        ["spec.podSelector has a requirement that no label can meet as it is written"],
+    )
 
 
 # --- own policies -----------------------------------------------------------------------------------------------------

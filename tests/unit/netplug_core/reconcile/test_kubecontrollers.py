@@ -8,9 +8,11 @@ from attrs import evolve
 from netplug_core.errors import ConfigurationError
 from netplug_core.reconcile.kubecontrollers import (
     CONTROLLER_VARIABLES,
+    CopySource,
     default_configuration,
     duration_s,
     find_running_controllers,
+    period_s,
     with_status,
 )
 from netplug_core.resources.fields import LogSeverity, Switch
@@ -23,11 +25,12 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     NodeController,
 )
 
-DEFAULT = default_configuration().spec
+ALONE, COPIED = CopySource.DATASTORE, CopySource.KUBERNETES
+DEFAULT = default_configuration(ALONE).spec
 
 
 def test_without_settings_everything_runs_with_its_defaults() -> None:
-    found = find_running_controllers(DEFAULT, {"PATH": "/bin", "LOG_LEVEL": " "})
+    found = find_running_controllers(DEFAULT, {"PATH": "/bin", "LOG_LEVEL": " "}, ALONE)
     assert (found.environment, found.ignored) == ((), ())
     assert found.spec == KubeControllersSpec(
         log_severity=LogSeverity.INFO,
@@ -56,11 +59,11 @@ def test_stored_settings_count_and_a_controller_without_a_block_is_off() -> None
         compaction_period="0",
         controllers=Controllers(node=node, load_balancer=LoadBalancerController()),
     )
-    found = find_running_controllers(stored, {})
+    found = find_running_controllers(stored, {}, ALONE)
     assert found.spec == evolve(stored, controllers=Controllers(node=node))
     assert found.ignored == ("loadbalancer",)
     assert found.host_endpoints == node.host_endpoint
-    off = find_running_controllers(KubeControllersSpec(), {})
+    off = find_running_controllers(KubeControllersSpec(), {}, ALONE)
     assert off.spec.controllers == Controllers()
     assert (off.node, off.host_endpoints) == (None, HostEndpointSettings())
 
@@ -75,7 +78,7 @@ def test_variables_win_and_are_named() -> None:
         "AUTO_HOST_ENDPOINTS": "enabled",
         "LOG_LEVEL": "warning",
     }
-    found = find_running_controllers(KubeControllersSpec(), environ)
+    found = find_running_controllers(KubeControllersSpec(), environ, ALONE)
     assert found.spec == KubeControllersSpec(
         log_severity=LogSeverity.WARNING,
         health_checks=Switch.DISABLED,
@@ -88,17 +91,42 @@ def test_variables_win_and_are_named() -> None:
             )
         ),
     )
-    assert found.ignored == ("namespace", "loadbalancer")
+    assert (found.ignored, found.idle) == (("loadbalancer",), ("namespace",))
     assert dict(found.environment) == {**environ, "ENABLED_CONTROLLERS": "node, Profile,loadbalancer,"}
     assert set(dict(found.environment)) == set(CONTROLLER_VARIABLES)
 
 
-def test_controllers_that_are_not_there_are_named_and_not_shown_as_running() -> None:
+@pytest.mark.parametrize("source", [CopySource.DATASTORE, CopySource.NONE])
+def test_controllers_with_nothing_to_copy_are_named_and_not_shown_as_running(source: CopySource) -> None:
     stored = KubeControllersSpec(controllers=Controllers(policy=ControllerSettings(reconciler_period="7s")))
-    found = find_running_controllers(stored, {"ENABLED_CONTROLLERS": "policy,serviceaccount,workloadendpoint"})
+    environ = {"ENABLED_CONTROLLERS": "policy,serviceaccount,workloadendpoint"}
+    found = find_running_controllers(stored, environ, source)
     assert found.spec.controllers == Controllers()
-    assert found.ignored == ("policy", "serviceaccount", "workloadendpoint")
-    assert find_running_controllers(stored, {}).ignored == ("policy",)
+    assert (found.ignored, found.copies) == ((), {})
+    assert found.idle == ("policy", "serviceaccount", "workloadendpoint")
+    assert find_running_controllers(stored, {}, source).idle == ("policy",)
+
+
+def test_controllers_that_copy_run_with_their_own_periods_or_that_of_the_environment() -> None:
+    stored = KubeControllersSpec(
+        controllers=Controllers(policy=ControllerSettings(reconciler_period="7s"), namespace=ControllerSettings())
+    )
+    found = find_running_controllers(stored, {}, COPIED)
+    assert {name: each.reconciler_period for name, each in found.copies.items()} == {"policy": "7s", "namespace": "5m"}
+    assert (found.idle, found.node, found.source) == ((), None, COPIED)
+    faster = find_running_controllers(stored, {"RECONCILER_PERIOD": "1s"}, COPIED)
+    assert {each.reconciler_period for each in faster.copies.values()} == {"1s"}
+    assert [period_s(each) for each in (ControllerSettings(reconciler_period="7s"), ControllerSettings(), None)] == [
+        7.0,
+        300.0,
+        300.0,
+    ]
+    assert period_s(NodeController(reconciler_period="0")) is None
+
+
+def test_by_default_everything_is_copied_from_a_kubernetes_beside_the_datastore() -> None:
+    found = find_running_controllers(default_configuration(COPIED).spec, {}, COPIED)
+    assert list(found.copies) == ["policy", "namespace", "serviceaccount", "workloadendpoint"]
 
 
 @pytest.mark.parametrize(
@@ -115,14 +143,14 @@ def test_controllers_that_are_not_there_are_named_and_not_shown_as_running() -> 
 )
 def test_a_value_that_is_not_accepted_is_named(name: str, value: str, accepted: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        find_running_controllers(KubeControllersSpec(), {name: value})
+        find_running_controllers(KubeControllersSpec(), {name: value}, ALONE)
     assert (refused.value.where, refused.value.value) == (name, value)
     assert refused.value.accepted.startswith(accepted)
 
 
 def test_the_status_says_what_is_in_force() -> None:
-    stored = default_configuration()
-    running = find_running_controllers(stored.spec, {"LOG_LEVEL": "debug"})
+    stored = default_configuration(ALONE)
+    running = find_running_controllers(stored.spec, {"LOG_LEVEL": "debug"}, ALONE)
     shown = with_status(stored, running)
     assert (shown.spec, shown.status.running) == (stored.spec, running.spec)
     assert shown.status.environment == (("LOG_LEVEL", "debug"),)

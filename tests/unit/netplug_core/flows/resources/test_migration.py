@@ -34,6 +34,7 @@ from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import key_of
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy
 from netplug_core.resources.node import NodeSpec, OrchestratorReference, node_key
 from netplug_core.resources.profile import profile_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
@@ -329,6 +330,20 @@ def test_kinds_that_the_target_reads_from_the_cluster_are_left_out(scene: Scene)
     assert count_kinds(plan.left_out) == "1 Node, 1 Profile, 1 WorkloadEndpoint"
     scene.run_import(store)
     assert plan_import(store, scene.export, deadline=scene.target.deadline).is_done
+
+
+def test_copies_of_policies_of_kubernetes_are_not_brought_back_to_it() -> None:
+    source, target = (ResourceHarness.with_mode(MemoryMode.ATOMIC) for _store in range(2))
+    for name in ("knp.default.web", "own"):
+        key = NETWORK_POLICY.key("x", name)
+        source.put(Create(key, NetworkPolicy(metadata=Metadata(name=name, namespace="x"))))
+    lock(source.store, pace=source.pace, new_uid=source.new_uid)
+    export = export_of(source)
+    plan = plan_import(PodStore(target.store), export, deadline=target.deadline)
+    assert [record.key.name for record in plan.left_out] == ["knp.default.web"]
+    assert "knp.default.web" in [
+        record.key.name for record in plan_import(target.store, export, deadline=target.deadline).records
+    ]
 
 
 @pytest.mark.parametrize("name, is_refused", [("", False), ("node-a", False), ("other", True)])

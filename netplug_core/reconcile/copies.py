@@ -1,0 +1,396 @@
+"""What is copied from Kubernetes to a datastore of netplug's own, where nodes find everything for policy.
+
+- a namespace becomes the profile ``kns.NAME``, a service account the profile ``ksa.NAMESPACE.NAME``
+- a NetworkPolicy of Kubernetes becomes the NetworkPolicy ``knp.default.NAME`` of its namespace
+- the labels and the service account of a pod go to its endpoints, which calls of the plugin make and delete
+
+Names say what is a copy: nothing else is ever touched. A copy follows from the present state of its source alone, so
+that it does not matter how often, and by how many processes, it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, Protocol, TypeAlias, cast
+
+from attrs import define, evolve, field, frozen
+
+from netplug_core.datastore.view import START, Mark, View
+from netplug_core.names import KUBERNETES_ORCHESTRATOR, MAX_NAME_LENGTH, endpoint_labels
+from netplug_core.orchestrator.model import (
+    NAMESPACE,
+    POD,
+    SERVICE_ACCOUNT,
+    NamespaceFacts,
+    PodFacts,
+    PodNetwork,
+    ServiceAccountFacts,
+)
+from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, KubernetesNetworkPolicy
+from netplug_core.policy.convert import copied_spec
+from netplug_core.reconcile.controller import Problem
+from netplug_core.records import Create, Delete, Key, Kind, Record, Update
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.networkpolicy import COPIED_POLICY_PREFIX, NETWORK_POLICY, NetworkPolicy
+from netplug_core.resources.profile import (
+    NAMESPACE_PROFILE_PREFIX,
+    PROFILE,
+    SERVICE_ACCOUNT_PROFILE_PREFIX,
+    Profile,
+    account_spec,
+    namespace_spec,
+)
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+
+__all__ = [
+    "COPIED_KINDS", "COPY_KINDS", "MOST_A_PASS", "CopyChange", "CopyRules", "CopyWork",
+    "EndpointCopies", "NamedCopies", "account_copies", "namespace_copies", "policy_copies",
+]  # fmt: skip
+
+COPIED_KINDS: Final[tuple[Kind[object], ...]] = (NAMESPACE, SERVICE_ACCOUNT, KUBERNETES_NETWORK_POLICY, POD)
+"""What is copied."""
+
+COPY_KINDS: Final[tuple[Kind[object], ...]] = (PROFILE, NETWORK_POLICY, WORKLOAD_ENDPOINT)
+"""What the copies are among."""
+
+_Write: TypeAlias = Create[object] | Update[object] | Delete[object]
+
+
+@frozen(kw_only=True)
+class CopyChange:
+    """What one copy needs; ``write`` None: nothing. ``problems`` say what is left out of it.
+
+    ``gone`` is the source of a copy that is deleted: it has to be looked for once more before, because a list may be
+    out of date.
+    """
+
+    write: _Write | None = None
+    gone: Key[object] | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+class CopyRules(Protocol):
+    """How the objects of one kind are copied. ``name`` is that of its controller in the settings."""
+
+    @property
+    def name(self) -> str:
+        """The name of the controller."""
+        ...
+
+    @property
+    def source(self) -> Kind[object]:
+        """What is copied."""
+        ...
+
+    @property
+    def target(self) -> Kind[object]:
+        """What the copies are."""
+        ...
+
+    def note(self, target: Key[object], stored: Record[object] | None) -> None:
+        """Take notice of a record among the copies before it is asked for."""
+        ...
+
+    def clear(self) -> None:
+        """Forget what was noted."""
+        ...
+
+    def targets_of(self, source: Key[object]) -> Iterable[Key[object]]:
+        """The copies that follow from an object, whether they exist or not."""
+        ...
+
+    def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
+        """The object that a record is a copy of; None: it is none."""
+        ...
+
+    def find_change(
+        self, target: Key[object], source: Record[object] | None, stored: Record[object] | None
+    ) -> CopyChange:
+        """What makes a record the copy of its source; it has one."""
+        ...
+
+
+# --- copies by name ---------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class NamedCopies:
+    """Copies whose names follow from those of their sources, and that come and go with them."""
+
+    name: str
+    source: Kind[object]
+    target: Kind[object]
+    find_target: Callable[[Key[object]], Key[object] | None]
+    find_original: Callable[[Key[object]], Key[object] | None]
+    make: Callable[[Metadata, object], tuple[Profile | NetworkPolicy | None, tuple[Problem, ...]]]
+
+    def note(self, target: Key[object], stored: Record[object] | None) -> None:
+        """Names say everything."""
+
+    def clear(self) -> None:
+        """Nothing is remembered."""
+
+    def targets_of(self, source: Key[object]) -> Iterable[Key[object]]:
+        """The one copy; none if it would have no valid name."""
+        found = self.find_target(source)
+        return () if found is None else (found,)
+
+    def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
+        """The object of that name."""
+        del stored
+        return self.find_original(target)
+
+    def find_change(
+        self, target: Key[object], source: Record[object] | None, stored: Record[object] | None
+    ) -> CopyChange:
+        """Create, restore or delete the copy. What else a copy has beside its spec, such as labels, stays."""
+        wanted: Profile | NetworkPolicy | None = None
+        problems: tuple[Problem, ...] = ()
+        if source is not None:
+            namespace = target.path[0] if len(target.path) > 1 else ""
+            wanted, problems = self.make(Metadata(name=target.name, namespace=namespace), source.value)
+        if wanted is None:
+            if stored is None:
+                return CopyChange(problems=problems)
+            gone = self.find_original(target) if source is None else None
+            return CopyChange(write=Delete(target, stored.revision), gone=gone, problems=problems)
+        if stored is None:
+            return CopyChange(write=Create(target, wanted), problems=problems)
+        found = cast("Profile | NetworkPolicy", stored.value)
+        if found.spec == wanted.spec:
+            return CopyChange(problems=problems)
+        restored = evolve(wanted, metadata=found.metadata, unknown_json=found.unknown_json)
+        return CopyChange(write=Update(target, restored, stored.revision), problems=problems)
+
+
+def _profile_target(name: str) -> Key[object] | None:
+    return PROFILE.key(name) if len(name) <= MAX_NAME_LENGTH else None
+
+
+def _of_account(target: Key[object]) -> Key[object] | None:
+    """The service account of a profile. The name of a namespace has no dot."""
+    namespace, _, name = target.name.removeprefix(SERVICE_ACCOUNT_PROFILE_PREFIX).partition(".")
+    is_copy = target.name.startswith(SERVICE_ACCOUNT_PROFILE_PREFIX) and bool(namespace and name)
+    return SERVICE_ACCOUNT.key(namespace, name) if is_copy else None
+
+
+def _of_namespace(target: Key[object]) -> Key[object] | None:
+    name = target.name.removeprefix(NAMESPACE_PROFILE_PREFIX)
+    return NAMESPACE.key(name) if target.name.startswith(NAMESPACE_PROFILE_PREFIX) and name else None
+
+
+def _of_policy(target: Key[object]) -> Key[object] | None:
+    name = target.name.removeprefix(COPIED_POLICY_PREFIX)
+    is_copy = target.name.startswith(COPIED_POLICY_PREFIX) and bool(name)
+    return KUBERNETES_NETWORK_POLICY.key(target.path[0], name) if is_copy else None
+
+
+def _policy_target(source: Key[object]) -> Key[object] | None:
+    name = f"{COPIED_POLICY_PREFIX}{source.name}"
+    return NETWORK_POLICY.key(source.path[0], name) if len(name) <= MAX_NAME_LENGTH else None
+
+
+def _make_namespace_profile(metadata: Metadata, source: object) -> tuple[Profile, tuple[Problem, ...]]:
+    facts = cast("NamespaceFacts", source)
+    return Profile(metadata=metadata, spec=namespace_spec(facts.name, facts.labels)), ()
+
+
+def _make_account_profile(metadata: Metadata, source: object) -> tuple[Profile, tuple[Problem, ...]]:
+    facts = cast("ServiceAccountFacts", source)
+    return Profile(metadata=metadata, spec=account_spec(facts.name, facts.labels)), ()
+
+
+def _make_policy(metadata: Metadata, source: object) -> tuple[NetworkPolicy | None, tuple[Problem, ...]]:
+    policy = cast("KubernetesNetworkPolicy", source)
+    spec, found = copied_spec(policy)
+    problems = tuple(Problem(message=f"{each.subject} is copied in part", cause=each.text) for each in found)
+    return None if spec is None else NetworkPolicy(metadata=metadata, spec=spec), problems
+
+
+def namespace_copies() -> NamedCopies:
+    """A profile for each namespace."""
+    return NamedCopies(
+        name="namespace",
+        source=NAMESPACE,
+        target=PROFILE,
+        find_target=lambda source: _profile_target(f"{NAMESPACE_PROFILE_PREFIX}{source.name}"),
+        find_original=_of_namespace,
+        make=_make_namespace_profile,
+    )
+
+
+def account_copies() -> NamedCopies:
+    """A profile for each service account."""
+    return NamedCopies(
+        name="serviceaccount",
+        source=SERVICE_ACCOUNT,
+        target=PROFILE,
+        find_target=lambda source: _profile_target(f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{source.path[0]}.{source.name}"),
+        find_original=_of_account,
+        make=_make_account_profile,
+    )
+
+
+def policy_copies() -> NamedCopies:
+    """A policy of netplug for each NetworkPolicy of Kubernetes."""
+    return NamedCopies(
+        name="policy",
+        source=KUBERNETES_NETWORK_POLICY,
+        target=NETWORK_POLICY,
+        find_target=_policy_target,
+        find_original=_of_policy,
+        make=_make_policy,
+    )
+
+
+# --- endpoints of pods ------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class EndpointCopies:
+    """The labels and the service account of pods, at their endpoints. Endpoints are neither made nor deleted.
+
+    Left alone are those of a pod that is gone or finished, or that uses the network of its node.
+    """
+
+    name: str = field(default="workloadendpoint", init=False)
+    source: Kind[object] = field(default=POD, init=False)
+    target: Kind[object] = field(default=WORKLOAD_ENDPOINT, init=False)
+    _pods: dict[Key[object], Key[object]] = field(factory=dict, init=False)
+    _endpoints: dict[Key[object], set[Key[object]]] = field(factory=dict, init=False)
+
+    def note(self, target: Key[object], stored: Record[object] | None) -> None:
+        """Remember whose endpoint it is, so that a pod finds its endpoints without a look at all of them."""
+        pod = self.find_source(target, stored)
+        former = self._pods.get(target)
+        if former == pod:
+            return
+        if former is not None:
+            del self._pods[target]
+            self._endpoints[former].discard(target)
+            if not self._endpoints[former]:
+                del self._endpoints[former]
+        if pod is not None:
+            self._pods[target] = pod
+            self._endpoints.setdefault(pod, set()).add(target)
+
+    def clear(self) -> None:
+        """Forget whose endpoints there are."""
+        self._pods.clear()
+        self._endpoints.clear()
+
+    def targets_of(self, source: Key[object]) -> Iterable[Key[object]]:
+        """The endpoints of a pod."""
+        return tuple(self._endpoints.get(source, ()))
+
+    def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
+        """The pod of an endpoint; None: it is that of a container without a pod, or it is gone."""
+        if stored is None:
+            return None
+        spec = cast("WorkloadEndpoint", stored.value).spec
+        is_pod = spec.orchestrator == KUBERNETES_ORCHESTRATOR and bool(spec.pod)
+        return POD.key(target.path[0], spec.pod) if is_pod else None
+
+    def find_change(
+        self, target: Key[object], source: Record[object] | None, stored: Record[object] | None
+    ) -> CopyChange:
+        """Bring an endpoint to what its pod is now."""
+        if source is None or stored is None:
+            return CopyChange()
+        pod, endpoint = cast("PodFacts", source.value), cast("WorkloadEndpoint", stored.value)
+        is_left = pod.network is PodNetwork.HOST or pod.is_terminated
+        changed = endpoint if is_left else _follow_pod(endpoint, pod)
+        return CopyChange() if changed == endpoint else CopyChange(write=Update(target, changed, stored.revision))
+
+
+def _follow_pod(endpoint: WorkloadEndpoint, pod: PodFacts) -> WorkloadEndpoint:
+    """An endpoint as the call of the plugin would write it now, whose labels are all of its pod, or of netplug."""
+    labels = endpoint_labels(
+        namespace=pod.namespace,
+        orchestrator=KUBERNETES_ORCHESTRATOR,
+        service_account=pod.service_account,
+        workload=pod.labels,
+    )
+    spec = evolve(endpoint.spec, service_account=pod.service_account)
+    return evolve(endpoint, metadata=evolve(endpoint.metadata, labels=labels), spec=spec)
+
+
+# --- what has to be looked at -----------------------------------------------------------------------------------------
+
+
+MOST_A_PASS: Final = 500
+"""How many copies one pass looks at. The next one follows at once, and sees what has changed meanwhile."""
+
+
+@define(eq=False)
+class CopyWork:
+    """What has to be looked at, by what has changed in two views. It costs the same for a change, whatever they hold.
+
+    What is taken waits again behind all others until it is done, so that one copy that fails for ever holds back none.
+    """
+
+    rules: CopyRules
+    _waiting: dict[Key[object], None] = field(factory=dict, init=False)
+    _problems: dict[Key[object], tuple[Problem, ...]] = field(factory=dict, init=False)
+    _source_mark: Mark = field(default=START, init=False)
+    _copy_mark: Mark = field(default=START, init=False)
+    _is_behind: bool = field(default=False, init=False)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to look at than the last look has taken."""
+        return self._is_behind
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What could not be copied, of all that was looked at."""
+        return tuple(problem for _, found in sorted(self._problems.items()) for problem in found)
+
+    def look_at_everything(self) -> None:
+        """Begin anew, as if nothing had been seen yet."""
+        self._waiting.clear()
+        self._problems.clear()
+        self.rules.clear()
+        self._source_mark = self._copy_mark = START
+
+    def look(self, sources: View, copies: View) -> tuple[CopyChange, ...]:
+        """The next changes to make. Both kinds were listed."""
+        source_mark, changed = sources.changes_since(self._source_mark)
+        copy_mark, changed_copies = copies.changes_since(self._copy_mark)
+        for key in self._keys_of(self.rules.target, copies, changed_copies):
+            stored = copies.find(key)
+            self.rules.note(key, stored)
+            if self.rules.find_source(key, stored) is not None:
+                self._waiting.setdefault(key)
+        for key in self._keys_of(self.rules.source, sources, changed):
+            for target in self.rules.targets_of(key):
+                self._waiting.setdefault(target)
+        self._source_mark, self._copy_mark = source_mark, copy_mark
+        self._is_behind = len(self._waiting) > MOST_A_PASS
+        return tuple(self._take(sources, copies))
+
+    def done(self, key: Key[object]) -> None:
+        """A change is made; what others do meanwhile is seen by the next look."""
+        self._waiting.pop(key, None)
+
+    @staticmethod
+    def _keys_of(kind: Kind[object], view: View, changed: frozenset[Key[object]] | None) -> Iterable[Key[object]]:
+        if changed is None:
+            return [record.key for record in view.list(kind)]
+        return [key for key in changed if key.kind == kind]
+
+    def _take(self, sources: View, copies: View) -> Iterator[CopyChange]:
+        for key in list(islice(self._waiting, MOST_A_PASS)):
+            del self._waiting[key]
+            stored = copies.find(key)
+            origin = self.rules.find_source(key, stored)
+            self._problems.pop(key, None)
+            if origin is None:
+                continue
+            change = self.rules.find_change(key, sources.find(origin), stored)
+            if change.problems:
+                self._problems[key] = change.problems
+            if change.write is not None:
+                self._waiting[key] = None
+                yield change
