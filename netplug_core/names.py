@@ -8,14 +8,17 @@ name (``endpoint_name_prefix``, ``matches_endpoint_name``) and find status files
 
 from __future__ import annotations
 
-import hashlib
 import re
+from typing import TYPE_CHECKING
 
 import attrs
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, excerpt, quote
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "DEFAULT_NETWORK", "HOST_INTERFACE_PREFIX", "HOST_MAC",
@@ -191,7 +194,7 @@ def workload_endpoint_name(identity: WorkloadEndpointIdentifiers) -> str:
     name = endpoint_name(encoded)
     if len(name) <= MAX_NAME_LENGTH:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    digest = _sha256(name.encode()).hexdigest()[:16]
     return f"{name[: MAX_NAME_LENGTH - len(digest) - 1].rstrip('-.')}-{digest}"
 
 
@@ -200,7 +203,7 @@ def encode_segment(text: str) -> str:
     if not text or is_dns_subdomain(text):
         return text
     kept = "".join(character if character in _LETTERS_DIGITS else "-" for character in text.lower()).strip("-")
-    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    digest = _sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return f"{kept}-{digest}" if kept else digest
 
 
@@ -217,7 +220,7 @@ def handle_id(network: str, container_id: str, interface: str) -> str:
         return text
     # A NUL cannot occur in any of the three.
     triple = f"{network}\0{container_id}\0{interface}".encode("utf-8", "surrogateescape")
-    return f"{text}~{hashlib.sha256(triple).hexdigest()[:8]}"
+    return f"{text}~{_sha256(triple).hexdigest()[:8]}"
 
 
 def host_interface_name(*, pod_namespace: str, pod: str, container_id: str, ifname: str) -> str:
@@ -240,7 +243,9 @@ def former_host_interface_name(*, pod_namespace: str, pod: str, container_id: st
     text = f"{pod_namespace}.{pod}" if pod_namespace and pod else container_id
     if ifname != DEFAULT_INTERFACE:
         text = f"{text}.{ifname}"
-    digest = hashlib.sha1(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
+    from hashlib import sha1  # as for SHA-256
+
+    digest = sha1(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
     return f"{HOST_INTERFACE_PREFIX}{digest[:11]}"
 
 
@@ -288,12 +293,12 @@ def host_interface_alias(
 def attachment_lock_offset(network: str, container_id: str, interface: str) -> int:
     """The byte of the lock file that stands for one attachment: 1 and 62 bits of a SHA-256 of the three parts."""
     triple = f"{network}\0{container_id}\0{interface}".encode("utf-8", "surrogateescape")
-    return 1 + (int.from_bytes(hashlib.sha256(triple).digest()[:8], "big") >> 2)
+    return 1 + (int.from_bytes(_sha256(triple).digest()[:8], "big") >> 2)
 
 
 def container_mac(handle: str) -> str:
     """The hardware address of a container's end: derived from its handle, unicast and locally administered."""
-    digits = bytearray(hashlib.sha256(handle.encode("utf-8", "surrogateescape")).digest()[:6])
+    digits = bytearray(_sha256(handle.encode("utf-8", "surrogateescape")).digest()[:6])
     digits[0] = digits[0] & 0xFC | 0x02
     return digits.hex(":")
 
@@ -313,9 +318,15 @@ def prefix_text_to_name(text: str) -> str:
     return text.replace(".", "-").replace(":", "-").replace("/", "-")
 
 
+def _sha256(data: bytes) -> _Hash:
+    from hashlib import sha256  # it loads OpenSSL; a command that only reads computes no name
+
+    return sha256(data)
+
+
 def _base32_digest(text: str, length: int) -> str:
     """The first characters of a SHA-256 in lower-case base32. Source: RFC 4648, section 6."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+    digest = _sha256(text.encode("utf-8", "surrogateescape")).digest()
     number = int.from_bytes(digest, "big")
     return "".join([_BASE32[number >> shift & 31] for shift in range(251, 251 - 5 * length, -5)])
 
@@ -357,7 +368,7 @@ def label_value(text: str) -> str:
     is_short = len(text) <= _MAX_LABEL_VALUE_LENGTH
     if not text or (is_short and _LABEL_VALUE.fullmatch(text) and not _ENDS_IN_LABEL_HASH.fullmatch(text)):
         return text
-    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    digest = _sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     start = _NOT_IN_LABEL_VALUES.sub("-", text).lstrip("_.-")[: _MAX_LABEL_VALUE_LENGTH - 1 - len(digest)]
     return f"{start or 'x'}_{digest}"
 

@@ -7,6 +7,7 @@ which installs it as `share/man/man1/netplugctl.1`. `netplugctl COMMAND --help` 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,10 @@ from pathlib import Path
 import click
 from attrs import frozen
 
+from netplug_cli.ctl.commands.completion import WORDS_FILE
+from netplug_cli.ctl.global_options import global_options
 from netplug_cli.ctl.main import FOLDER, HELP_WIDTH, file_name, netplugctl
+from netplug_core.resources.kinds import KINDS
 
 _ROOT = Path(__file__).resolve().parents[1]
 PAGE = _ROOT / "docs" / "netplugctl-reference.md"
@@ -141,6 +145,52 @@ def _write_help_files() -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
+# --- the words ------------------------------------------------------------------------------------------------------
+
+
+def render_words() -> str:
+    """What a shell completes without loading a command: each command with its parameters, and the words for kinds."""
+    context = click.Context(netplugctl, info_name="netplugctl", **netplugctl.context_settings)
+    words = {
+        "kinds": [row.aliases for row in KINDS],
+        "commands": {
+            str(below.info_name): _described(command, below) for command, below in _members(netplugctl, context)
+        },
+    }
+    return json.dumps(words, indent=1) + "\n"
+
+
+def _described(command: click.Command, context: click.Context) -> dict[str, object]:
+    own = [each for each in command.params if getattr(each.callback, "__module__", "") != global_options.__module__]
+    params = [_described_parameter(each, context) for each in own]
+    described: dict[str, object] = {"help": command.get_short_help_str(), "params": params}
+    if not isinstance(command, click.Group):
+        return described
+    members = {str(below.info_name): _described(member, below) for member, below in _members(command, context)}
+    return described | {"commands": members}
+
+
+def _described_parameter(parameter: click.Parameter, context: click.Context) -> dict[str, object]:
+    completer = parameter._custom_shell_complete  # noqa: SLF001  click has no public name for it
+    described: dict[str, object] = {"name": parameter.name}
+    if isinstance(parameter, click.Option):
+        described |= {
+            "opts": [*parameter.opts, *parameter.secondary_opts], "help": parameter.help,
+            "is_hidden": parameter.hidden, "is_multiple": parameter.multiple,
+        }  # fmt: skip
+        if parameter.is_flag:
+            value = parameter.flag_value
+            return described | {"flag_value": value if isinstance(value, str) else True}
+    else:
+        described["nargs"] = parameter.nargs
+    if completer is not None:
+        return described | {"complete": completer.__name__}
+    offered = parameter.type.shell_complete(context, parameter, "")
+    if any(item.type != "plain" for item in offered):
+        return described | {"is_path": True}
+    return described | ({"words": [item.value for item in offered]} if offered else {})
+
+
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
@@ -214,5 +264,6 @@ def _quoted(text: str) -> str:
 if __name__ == "__main__":
     MAN_PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(render_page(), encoding="utf-8")
+    Path(WORDS_FILE).write_text(render_words(), encoding="utf-8")
     _write_help_files()
     MAN_PAGE.write_text(render_man_page(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The options that every command of ``netplugctl`` takes. ``main`` adds them, ``session`` reads their values."""
+"""What all commands of ``netplugctl`` share: some words, and options. ``main`` adds these, ``session`` reads them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from functools import partial
 import click
 
 __all__ = [
-    "COMPLETE_VARIABLE", "LOG_LEVELS", "OPTIONS_META_KEY", "global_options", "log_level_advice", "remember_option",
+    "ALL_NAMESPACES", "COMPLETE_VARIABLE", "DEFAULT_NAMESPACE", "LOG_LEVELS", "OPTIONS_META_KEY", "SEPARATOR",
+    "global_options", "log_level_advice", "remember_option",
 ]  # fmt: skip
+
+DEFAULT_NAMESPACE = "default"
+"""The namespace of a resource when none is named."""
+
+ALL_NAMESPACES = "*"
+"""What stands for every namespace where a namespace is named."""
+
+SEPARATOR = "/"
+"""What stands between kind and name in one word, as ``get -o name`` prints it. No name of a resource has it."""
 
 COMPLETE_VARIABLE = "_NETPLUGCTL_COMPLETE"
 """The variable by which a shell asks for completions; click derives the name from the tool's."""

@@ -123,12 +123,10 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 class _LazyGroup(click.Group):
     """A group that imports a command when it is named, and adds the global options to it."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in _COMMANDS:
-            return None
-        module, attribute, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(module), attribute)
-        _add_global_options(command)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = _command_to_complete(cmd_name) if ctx.resilient_parsing else _load(cmd_name)
+        if command is not None:
+            _add_global_options(command)
         return command
 
     def resolve_command(
@@ -151,6 +149,21 @@ class _LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+def _load(name: str) -> click.Command | None:
+    if name not in _COMMANDS:
+        return None
+    module, attribute, _ = _COMMANDS[name]
+    command: click.Command = getattr(import_module(module), attribute)
+    return command
+
+
+def _command_to_complete(name: str) -> click.Command | None:
+    """A command for a shell that asks for words; only the words are loaded."""
+    from netplug_cli.ctl.commands.completion import command_to_complete
+
+    return command_to_complete(name)
 
 
 def _add_global_options(command: click.Command) -> None:

@@ -1,30 +1,42 @@
-"""The outputs of ``get -o`` that are computed from paths: columns, templates, and the formats that name them."""
+"""The outputs of ``get -o``: the tables of each kind, columns and templates of paths, and the formats' names."""
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 import click
 from attrs import define, field, frozen
 
-from netplug_cli.ctl.tables import Width, column_names, table_headers, table_row
-from netplug_cli.formatting import escape_unprintable, format_bool, format_json
+from netplug_cli.formatting import escape_unprintable, format_bool, format_json, truncate
 from netplug_core.errors import did_you_mean, quote
 from netplug_core.records import Record
-from netplug_core.resources.kinds import Resource, ResourceKind
+from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, kind_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
+    from netplug_core.resources.clusterinformation import ClusterInformation
+    from netplug_core.resources.hostendpoint import HostEndpoint
+    from netplug_core.resources.ipamconfiguration import IPAMConfiguration
+    from netplug_core.resources.ippool import IPPool
+    from netplug_core.resources.ipreservation import IPReservation
+    from netplug_core.resources.metadata import Labels
+    from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
+    from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet
+    from netplug_core.resources.node import Node
+    from netplug_core.resources.profile import Profile
+    from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+
 __all__ = [
     "OUTPUT", "Columns", "CustomColumns", "Every", "Item", "JSONPath", "Member", "ObjectFormat", "OutputFormat",
-    "PathError", "Template", "UnknownColumn", "columns_of_width", "format_value", "parse_columns", "parse_path",
-    "parse_template", "unescape", "with_labels",
+    "PathError", "Template", "UnknownColumn", "Width", "column_names", "columns_of_width", "format_value",
+    "parse_columns", "parse_path", "parse_template", "table_headers", "table_row", "unescape", "with_labels",
 ]  # fmt: skip
 
 
@@ -165,6 +177,231 @@ def _follow(step: Step, value: object) -> Sequence[object]:
             return value if isinstance(value, list) else tuple(value.values()) if isinstance(value, dict) else ()
         case _:
             assert_never(step)
+
+
+# --- tables of kinds --------------------------------------------------------------------------------------------------
+
+
+Cells = dict[str, str]
+
+_MAX_CELL_LENGTH = 80
+
+_CLUSTER_COLUMNS = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "NETPLUGVERSION", "DATASTOREREADY")
+_ENDPOINT_COLUMNS = ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE")
+_CONFIGURATION_COLUMNS = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
+_POOL_MODE_COLUMNS = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
+
+_BGP_COLUMNS = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
+_FILTER_COLUMNS = ("NAME", "EXPORTV4", "IMPORTV4", "EXPORTV6", "IMPORTV6")
+_POLICY_COLUMNS = ("NAME", "ORDER", "TYPES", "SELECTOR", "INGRESS", "EGRESS")
+_PEER_COLUMNS = ("NAME", "PEERIP", "NODE", "ASN")
+
+
+class Width(enum.Enum):
+    """How much of each resource a table shows."""
+
+    NARROW = "ps"
+    WIDE = "wide"
+
+
+_HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
+    "IPPool": {
+        Width.NARROW: ("NAME", "CIDR", "SELECTOR"),
+        Width.WIDE: ("NAME", "CIDR", *_POOL_MODE_COLUMNS, "SELECTOR", "ASSIGNMENTMODE"),
+    },
+    "IPReservation": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "CIDRS")},
+    "IPAMConfiguration": {
+        Width.NARROW: _CONFIGURATION_COLUMNS,
+        Width.WIDE: (*_CONFIGURATION_COLUMNS, "MAXBLOCKSPERHOST"),
+    },
+    "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS", "LABELS")},
+    "Profile": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "LABELS")},
+    "WorkloadEndpoint": {Width.NARROW: _ENDPOINT_COLUMNS, Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS")},
+    "KubeControllersConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
+    "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
+    "NodeConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
+    "HostEndpoint": {Width.NARROW: ("NAME", "NODE"), Width.WIDE: ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES")},
+    "BGPConfiguration": {Width.NARROW: _BGP_COLUMNS, Width.WIDE: _BGP_COLUMNS},
+    "BGPPeer": {Width.NARROW: _PEER_COLUMNS, Width.WIDE: (*_PEER_COLUMNS, "NEXTHOPMODE", "MAXRESTARTTIME", "FILTERS")},
+    "BGPFilter": {Width.NARROW: _FILTER_COLUMNS, Width.WIDE: _FILTER_COLUMNS},
+    "NetworkPolicy": {Width.NARROW: ("NAME",), Width.WIDE: _POLICY_COLUMNS},
+    "GlobalNetworkPolicy": {Width.NARROW: ("NAME",), Width.WIDE: _POLICY_COLUMNS},
+    "NetworkSet": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "NETS")},
+    "GlobalNetworkSet": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "NETS")},
+}
+
+
+def table_headers(kind: ResourceKind, width: Width) -> tuple[str, ...]:
+    """The columns of the table of a kind."""
+    return _HEADERS[kind.name][width]
+
+
+def column_names(kind: ResourceKind) -> tuple[str, ...]:
+    """Every column of the tables of a kind, narrow and wide."""
+    namespace = ("NAMESPACE",) if kind.scope is ResourceScope.NAMESPACED else ()
+    tables = (table_headers(kind, width) for width in Width)
+    return tuple(dict.fromkeys((*namespace, *(name for headers in tables for name in headers))))
+
+
+def table_row(resource: Resource, headers: Iterable[str]) -> tuple[str, ...]:
+    """The cells of a resource below some columns of its kind, NAMESPACE among them."""
+    cells = _cells_of(resource)
+    return tuple(cells[header] for header in headers)
+
+
+def _cells_of(resource: Resource) -> Cells:
+    own = _CELLS[kind_of(resource).name](resource)
+    return {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name} | own
+
+
+def _pool_cells(pool: IPPool) -> Cells:
+    spec = pool.spec
+    return {
+        "CIDR": str(spec.prefix),
+        "NAT": format_bool(spec.has_outgoing_nat),
+        "IPIPMODE": spec.ipip_mode.value,
+        "VXLANMODE": spec.vxlan_mode.value,
+        "DISABLED": format_bool(spec.is_disabled),
+        "DISABLEBGPEXPORT": format_bool(spec.is_bgp_export_disabled),
+        "SELECTOR": spec.node_selector,
+        "ASSIGNMENTMODE": spec.assignment_mode.value,
+    }
+
+
+def _configuration_cells(configuration: IPAMConfiguration) -> Cells:
+    spec = configuration.spec
+    return {
+        "STRICTAFFINITY": format_bool(spec.is_affinity_strict),
+        "AUTOALLOCATEBLOCKS": format_bool(spec.may_auto_allocate_blocks),
+        "MAXBLOCKSPERHOST": str(spec.max_blocks_per_host),
+    }
+
+
+def _node_cells(node: Node) -> Cells:
+    return {
+        "ORCHESTRATORS": ",".join(
+            f"{name.orchestrator}:{name.node_name}" for name in node.spec.orchestrator_references
+        ),
+        "LABELS": _format_labels(node.metadata.labels),
+    }
+
+
+def _endpoint_cells(endpoint: WorkloadEndpoint) -> Cells:
+    spec = endpoint.spec
+    return {
+        "WORKLOAD": spec.pod or spec.workload or spec.container_id or endpoint.metadata.name,
+        "NODE": spec.node,
+        "NETWORKS": ",".join(str(address.host_prefix) for address in spec.addresses),
+        "INTERFACE": spec.interface_name,
+        "PROFILES": ",".join(spec.profiles),
+        "NATS": ",".join(f"{mapping.internal}:{mapping.external}" for mapping in spec.ip_nats),
+    }
+
+
+def _host_endpoint_cells(endpoint: HostEndpoint) -> Cells:
+    spec = endpoint.spec
+    return {
+        "NODE": spec.node,
+        "INTERFACE": spec.interface_name,
+        "IPS": ",".join(map(str, spec.expected_ips)),
+        "PROFILES": ",".join(spec.profiles),
+    }
+
+
+def _bgp_configuration_cells(configuration: BGPConfiguration) -> Cells:
+    spec = configuration.spec
+    return {
+        "LOGSEVERITY": "" if spec.log_severity is None else spec.log_severity.value,
+        "MESHENABLED": "" if spec.has_node_mesh is None else format_bool(spec.has_node_mesh),
+        "ASNUMBER": "" if spec.as_number is None else str(spec.as_number),
+    }
+
+
+def _bgp_peer_cells(peer: BGPPeer) -> Cells:
+    spec = peer.spec
+    return {
+        "PEERIP": spec.peer_ip or spec.peer_selector or spec.local_workload_selector,
+        "NODE": spec.node or spec.node_selector or "(global)",
+        "ASN": "" if spec.as_number is None else str(spec.as_number),
+        "NEXTHOPMODE": "" if spec.next_hop_mode is None else spec.next_hop_mode.value,
+        "MAXRESTARTTIME": spec.max_restart_time,
+        "FILTERS": ",".join(spec.filters),
+    }
+
+
+def _bgp_filter_cells(bgp_filter: BGPFilter) -> Cells:
+    """How many rules there are of each family and direction."""
+    spec = bgp_filter.spec
+    return {
+        "EXPORTV4": str(len(spec.export_v4)),
+        "IMPORTV4": str(len(spec.import_v4)),
+        "EXPORTV6": str(len(spec.export_v6)),
+        "IMPORTV6": str(len(spec.import_v6)),
+    }
+
+
+def _set_cells(resource: NetworkSet | GlobalNetworkSet) -> Cells:
+    return {"NETS": truncate(",".join(map(str, resource.spec.nets)), _MAX_CELL_LENGTH)}
+
+
+def _policy_cells(policy: NetworkPolicy | GlobalNetworkPolicy) -> Cells:
+    """For whom a policy is, when it is tried, and how many rules there are."""
+    spec = policy.spec
+    return {
+        "ORDER": "" if spec.order is None else f"{spec.order:g}",
+        "TYPES": ",".join(direction.value for direction in spec.directions),
+        "SELECTOR": truncate(spec.selector, _MAX_CELL_LENGTH),
+        "INGRESS": str(len(spec.ingress)),
+        "EGRESS": str(len(spec.egress)),
+    }
+
+
+def _cluster_cells(cluster: ClusterInformation) -> Cells:
+    ready = cluster.spec.is_datastore_ready
+    return {
+        "CLUSTERGUID": cluster.spec.cluster_guid,
+        "CLUSTERTYPE": cluster.spec.cluster_type,
+        "NETPLUGVERSION": cluster.spec.version,
+        "DATASTOREREADY": "" if ready is None else format_bool(ready),
+    }
+
+
+def _format_labels(labels: Labels) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels)
+
+
+def _reservation_cells(reservation: IPReservation) -> Cells:
+    return {"CIDRS": truncate(",".join(map(str, reservation.spec.reserved)), _MAX_CELL_LENGTH)}
+
+
+def _profile_cells(profile: Profile) -> Cells:
+    return {"LABELS": _format_labels(profile.spec.labels_to_apply)}
+
+
+def _no_cells(_resource: Resource) -> Cells:
+    return {}
+
+
+_CELLS: Final[Mapping[str, Callable[[Any], Cells]]] = {
+    "IPPool": _pool_cells,
+    "IPReservation": _reservation_cells,
+    "IPAMConfiguration": _configuration_cells,
+    "Node": _node_cells,
+    "Profile": _profile_cells,
+    "WorkloadEndpoint": _endpoint_cells,
+    "KubeControllersConfiguration": _no_cells,
+    "ClusterInformation": _cluster_cells,
+    "NodeConfiguration": _no_cells,
+    "HostEndpoint": _host_endpoint_cells,
+    "BGPConfiguration": _bgp_configuration_cells,
+    "BGPPeer": _bgp_peer_cells,
+    "BGPFilter": _bgp_filter_cells,
+    "NetworkPolicy": _policy_cells,
+    "GlobalNetworkPolicy": _policy_cells,
+    "NetworkSet": _set_cells,
+    "GlobalNetworkSet": _set_cells,
+}
+"""The cells of each kind besides its name, by the name of the kind: a match of classes would load all kinds."""
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
 from netplug_core.ipam.gc.model import CollectionReport, GCAction
 from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
+from netplug_core.resources.fields import InvalidResource
 from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.validation import InvalidResource
 
 __all__ = [
     "ChangeReport", "Progress", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",

@@ -1,4 +1,4 @@
-"""Tables of the tool: plain aligned columns of resources, and those of ``ipam show``."""
+"""Reports of the tool, rows below columns that every format shows, and those of ``ipam show`` and ``check``."""
 
 from __future__ import annotations
 
@@ -7,35 +7,20 @@ import enum
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import assert_never
 
 import click
 from attrs import field, frozen
 
 from netplug_cli.ctl.yaml_documents import write_yaml
-from netplug_cli.formatting import escape_unprintable, format_bool, format_columns, format_count, format_json, truncate
+from netplug_cli.formatting import escape_unprintable, format_bool, format_columns, format_count, format_json
 from netplug_core.addressing import Family
 from netplug_core.clock import format_time
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
-from netplug_core.flows.resources.read import AddressState
+from netplug_core.flows.resources.pools import AddressState
 from netplug_core.ipam.model.block import Allocation, Attribute, Block, Pairs
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.ipam.reporting.usage import BlockUsage, BorrowedAddress, PoolUsage
-from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
-from netplug_core.resources.clusterinformation import ClusterInformation
-from netplug_core.resources.hostendpoint import HostEndpoint
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import NetworkResource, PolicyResource, Resource, ResourceKind, ResourceScope
-from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
-from netplug_core.resources.metadata import Labels
-from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
-from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet
-from netplug_core.resources.node import Node
-from netplug_core.resources.nodeconfiguration import NodeConfiguration
-from netplug_core.resources.profile import Profile
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = [
     "REPORT_OUTPUT",
@@ -45,7 +30,6 @@ __all__ = [
     "Report",
     "ReportFormat",
     "Value",
-    "Width",
     "address_lines",
     "address_report",
     "allocation_line",
@@ -53,242 +37,14 @@ __all__ = [
     "block_report",
     "borrowed_report",
     "check_lines",
-    "column_names",
     "configuration_report",
     "pool_report",
     "print_report",
     "report_format",
-    "table_headers",
-    "table_row",
     "text_cell",
     "usage_lines",
     "usage_report",
 ]  # fmt: skip
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-Cells = dict[str, str]
-
-_MAX_CELL_LENGTH = 80
-
-_CLUSTER_COLUMNS = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "NETPLUGVERSION", "DATASTOREREADY")
-_ENDPOINT_COLUMNS = ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE")
-_CONFIGURATION_COLUMNS = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
-_POOL_MODE_COLUMNS = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
-
-_BGP_COLUMNS = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
-_FILTER_COLUMNS = ("NAME", "EXPORTV4", "IMPORTV4", "EXPORTV6", "IMPORTV6")
-_POLICY_COLUMNS = ("NAME", "ORDER", "TYPES", "SELECTOR", "INGRESS", "EGRESS")
-_PEER_COLUMNS = ("NAME", "PEERIP", "NODE", "ASN")
-
-
-class Width(enum.Enum):
-    """How much of each resource a table shows."""
-
-    NARROW = "ps"
-    WIDE = "wide"
-
-
-_HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
-    "IPPool": {
-        Width.NARROW: ("NAME", "CIDR", "SELECTOR"),
-        Width.WIDE: ("NAME", "CIDR", *_POOL_MODE_COLUMNS, "SELECTOR", "ASSIGNMENTMODE"),
-    },
-    "IPReservation": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "CIDRS")},
-    "IPAMConfiguration": {
-        Width.NARROW: _CONFIGURATION_COLUMNS,
-        Width.WIDE: (*_CONFIGURATION_COLUMNS, "MAXBLOCKSPERHOST"),
-    },
-    "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS", "LABELS")},
-    "Profile": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "LABELS")},
-    "WorkloadEndpoint": {Width.NARROW: _ENDPOINT_COLUMNS, Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS")},
-    "KubeControllersConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
-    "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
-    "NodeConfiguration": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME",)},
-    "HostEndpoint": {Width.NARROW: ("NAME", "NODE"), Width.WIDE: ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES")},
-    "BGPConfiguration": {Width.NARROW: _BGP_COLUMNS, Width.WIDE: _BGP_COLUMNS},
-    "BGPPeer": {Width.NARROW: _PEER_COLUMNS, Width.WIDE: (*_PEER_COLUMNS, "NEXTHOPMODE", "MAXRESTARTTIME", "FILTERS")},
-    "BGPFilter": {Width.NARROW: _FILTER_COLUMNS, Width.WIDE: _FILTER_COLUMNS},
-    "NetworkPolicy": {Width.NARROW: ("NAME",), Width.WIDE: _POLICY_COLUMNS},
-    "GlobalNetworkPolicy": {Width.NARROW: ("NAME",), Width.WIDE: _POLICY_COLUMNS},
-    "NetworkSet": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "NETS")},
-    "GlobalNetworkSet": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "NETS")},
-}
-
-
-def table_headers(kind: ResourceKind, width: Width) -> tuple[str, ...]:
-    """The columns of the table of a kind."""
-    return _HEADERS[kind.name][width]
-
-
-def column_names(kind: ResourceKind) -> tuple[str, ...]:
-    """Every column of the tables of a kind, narrow and wide."""
-    namespace = ("NAMESPACE",) if kind.scope is ResourceScope.NAMESPACED else ()
-    tables = (table_headers(kind, width) for width in Width)
-    return tuple(dict.fromkeys((*namespace, *(name for headers in tables for name in headers))))
-
-
-def table_row(resource: Resource, headers: Iterable[str]) -> tuple[str, ...]:
-    """The cells of a resource below some columns of its kind, NAMESPACE among them."""
-    cells = _cells(resource)
-    return tuple(cells[header] for header in headers)
-
-
-def _cells(resource: Resource) -> Cells:
-    match resource:
-        case IPPool():
-            own = _pool_cells(resource)
-        case IPReservation(spec=spec):
-            own = {"CIDRS": truncate(",".join(map(str, spec.reserved)), _MAX_CELL_LENGTH)}
-        case IPAMConfiguration():
-            own = _configuration_cells(resource)
-        case Node():
-            own = _node_cells(resource)
-        case Profile():
-            own = {"LABELS": _format_labels(resource.spec.labels_to_apply)}
-        case WorkloadEndpoint():
-            own = _endpoint_cells(resource)
-        case ClusterInformation():
-            own = _cluster_cells(resource)
-        case KubeControllersConfiguration():
-            own = {}
-        case NetworkPolicy() | GlobalNetworkPolicy() | NetworkSet() | GlobalNetworkSet():
-            own = _policy_cells(resource)
-        case _:
-            own = _network_cells(resource)
-    return {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name} | own
-
-
-def _pool_cells(pool: IPPool) -> Cells:
-    spec = pool.spec
-    return {
-        "CIDR": str(spec.prefix),
-        "NAT": format_bool(spec.has_outgoing_nat),
-        "IPIPMODE": spec.ipip_mode.value,
-        "VXLANMODE": spec.vxlan_mode.value,
-        "DISABLED": format_bool(spec.is_disabled),
-        "DISABLEBGPEXPORT": format_bool(spec.is_bgp_export_disabled),
-        "SELECTOR": spec.node_selector,
-        "ASSIGNMENTMODE": spec.assignment_mode.value,
-    }
-
-
-def _configuration_cells(configuration: IPAMConfiguration) -> Cells:
-    spec = configuration.spec
-    return {
-        "STRICTAFFINITY": format_bool(spec.is_affinity_strict),
-        "AUTOALLOCATEBLOCKS": format_bool(spec.may_auto_allocate_blocks),
-        "MAXBLOCKSPERHOST": str(spec.max_blocks_per_host),
-    }
-
-
-def _node_cells(node: Node) -> Cells:
-    return {
-        "ORCHESTRATORS": ",".join(
-            f"{name.orchestrator}:{name.node_name}" for name in node.spec.orchestrator_references
-        ),
-        "LABELS": _format_labels(node.metadata.labels),
-    }
-
-
-def _endpoint_cells(endpoint: WorkloadEndpoint) -> Cells:
-    spec = endpoint.spec
-    return {
-        "WORKLOAD": spec.pod or spec.workload or spec.container_id or endpoint.metadata.name,
-        "NODE": spec.node,
-        "NETWORKS": ",".join(str(address.host_prefix) for address in spec.addresses),
-        "INTERFACE": spec.interface_name,
-        "PROFILES": ",".join(spec.profiles),
-        "NATS": ",".join(f"{mapping.internal}:{mapping.external}" for mapping in spec.ip_nats),
-    }
-
-
-def _network_cells(resource: NetworkResource) -> Cells:
-    match resource:
-        case HostEndpoint():
-            return _host_endpoint_cells(resource)
-        case BGPConfiguration():
-            return _bgp_configuration_cells(resource)
-        case BGPPeer():
-            return _bgp_peer_cells(resource)
-        case BGPFilter():
-            return _bgp_filter_cells(resource)
-        case NodeConfiguration():
-            return {}
-        case _:
-            assert_never(resource)
-
-
-def _host_endpoint_cells(endpoint: HostEndpoint) -> Cells:
-    spec = endpoint.spec
-    return {
-        "NODE": spec.node,
-        "INTERFACE": spec.interface_name,
-        "IPS": ",".join(map(str, spec.expected_ips)),
-        "PROFILES": ",".join(spec.profiles),
-    }
-
-
-def _bgp_configuration_cells(configuration: BGPConfiguration) -> Cells:
-    spec = configuration.spec
-    return {
-        "LOGSEVERITY": "" if spec.log_severity is None else spec.log_severity.value,
-        "MESHENABLED": "" if spec.has_node_mesh is None else format_bool(spec.has_node_mesh),
-        "ASNUMBER": "" if spec.as_number is None else str(spec.as_number),
-    }
-
-
-def _bgp_peer_cells(peer: BGPPeer) -> Cells:
-    spec = peer.spec
-    return {
-        "PEERIP": spec.peer_ip or spec.peer_selector or spec.local_workload_selector,
-        "NODE": spec.node or spec.node_selector or "(global)",
-        "ASN": "" if spec.as_number is None else str(spec.as_number),
-        "NEXTHOPMODE": "" if spec.next_hop_mode is None else spec.next_hop_mode.value,
-        "MAXRESTARTTIME": spec.max_restart_time,
-        "FILTERS": ",".join(spec.filters),
-    }
-
-
-def _bgp_filter_cells(bgp_filter: BGPFilter) -> Cells:
-    """How many rules there are of each family and direction."""
-    spec = bgp_filter.spec
-    return {
-        "EXPORTV4": str(len(spec.export_v4)),
-        "IMPORTV4": str(len(spec.import_v4)),
-        "EXPORTV6": str(len(spec.export_v6)),
-        "IMPORTV6": str(len(spec.import_v6)),
-    }
-
-
-def _policy_cells(resource: PolicyResource) -> Cells:
-    """The addresses of a set; of a policy for whom it is, when it is tried, and how many rules there are."""
-    if isinstance(resource, NetworkSet | GlobalNetworkSet):
-        return {"NETS": truncate(",".join(map(str, resource.spec.nets)), _MAX_CELL_LENGTH)}
-    spec = resource.spec
-    return {
-        "ORDER": "" if spec.order is None else f"{spec.order:g}",
-        "TYPES": ",".join(direction.value for direction in spec.directions),
-        "SELECTOR": truncate(spec.selector, _MAX_CELL_LENGTH),
-        "INGRESS": str(len(spec.ingress)),
-        "EGRESS": str(len(spec.egress)),
-    }
-
-
-def _cluster_cells(cluster: ClusterInformation) -> Cells:
-    ready = cluster.spec.is_datastore_ready
-    return {
-        "CLUSTERGUID": cluster.spec.cluster_guid,
-        "CLUSTERTYPE": cluster.spec.cluster_type,
-        "NETPLUGVERSION": cluster.spec.version,
-        "DATASTOREREADY": "" if ready is None else format_bool(ready),
-    }
-
-
-def _format_labels(labels: Labels) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels)
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------

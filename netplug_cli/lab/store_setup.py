@@ -40,7 +40,8 @@ from netplug_cli.lab.processes import (
     wait_until_ready,
 )
 from netplug_cli.lab.world import LabWorld
-from netplug_core.flows.resources.read import find, read_utilization
+from netplug_core.flows.resources.pools import read_utilization
+from netplug_core.flows.resources.read import find
 from netplug_core.flows.resources.write import create
 from netplug_core.ipam.model.block import Allocation
 from netplug_core.names import API_VERSION, LAB_LABEL

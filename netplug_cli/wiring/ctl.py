@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -48,10 +49,13 @@ def run_command(argv: Sequence[str]) -> int:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         sys.exit(f"netplugctl needs netplug[cli]: not installed here: {', '.join(missing)}")
+    from netplug_cli.ctl.global_options import COMPLETE_VARIABLE
     from netplug_cli.ctl.main import run
 
-    if argv and argv[-1] in _NO_COMMAND:  # a shell that asks for words gives none
+    if argv and argv[-1] in _NO_COMMAND:
         return run(argv, make_session)
+    if os.environ.get(COMPLETE_VARIABLE):
+        return run(argv, _make_session_for_words)
     from netplug_cli.cni.method_cache import keep_compiled
 
     store_compiled = keep_compiled()
@@ -59,6 +63,17 @@ def run_command(argv: Sequence[str]) -> int:
         return run(argv, make_session)
     finally:
         store_compiled()
+
+
+@cache
+def _make_session_for_words() -> Session:
+    """The session of a shell that asks for words; most answers need none, and so no value class and its methods."""
+    import atexit
+
+    from netplug_cli.cni.method_cache import keep_compiled
+
+    atexit.register(keep_compiled())
+    return make_session()
 
 
 def make_session() -> Session:

@@ -21,7 +21,7 @@ from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.read import read_utilization
+from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.settings.model import DatastoreSettings

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import frozen
 
@@ -16,34 +17,21 @@ from netplug_core.decoding.codecs import is_utf8
 from netplug_core.errors import ConfigurationError, excerpt, find_similar
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind
-from netplug_core.resources.bgp import (
-    BGP_CONFIGURATION,
-    BGP_FILTER,
-    BGP_PEER,
-    BGPConfiguration,
-    BGPFilter,
-    BGPPeer,
-)
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
-from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
-from netplug_core.resources.ippool import IPPOOL, IPPool
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
-from netplug_core.resources.kubecontrollersconfiguration import (
-    KUBE_CONTROLLERS_CONFIGURATION,
-    KubeControllersConfiguration,
-)
-from netplug_core.resources.networkpolicy import (
-    GLOBAL_NETWORK_POLICY,
-    NETWORK_POLICY,
-    GlobalNetworkPolicy,
-    NetworkPolicy,
-)
-from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET, GlobalNetworkSet, NetworkSet
-from netplug_core.resources.node import NODE, Node
-from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration
-from netplug_core.resources.profile import PROFILE, Profile
-from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+
+if TYPE_CHECKING:
+    from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
+    from netplug_core.resources.clusterinformation import ClusterInformation
+    from netplug_core.resources.hostendpoint import HostEndpoint
+    from netplug_core.resources.ipamconfiguration import IPAMConfiguration
+    from netplug_core.resources.ippool import IPPool
+    from netplug_core.resources.ipreservation import IPReservation
+    from netplug_core.resources.kubecontrollersconfiguration import KubeControllersConfiguration
+    from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
+    from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet
+    from netplug_core.resources.node import Node
+    from netplug_core.resources.nodeconfiguration import NodeConfiguration
+    from netplug_core.resources.profile import Profile
+    from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
     "KINDS", "OF_NODE", "NetworkResource", "PolicyResource", "Resource", "ResourceKind", "ResourceScope",
@@ -53,23 +41,15 @@ __all__ = [
 OF_NODE = "node."
 """What stands in front of the name of a node in the name of an object that is for that node alone."""
 
-NetworkResource: TypeAlias = HostEndpoint | BGPConfiguration | BGPPeer | BGPFilter | NodeConfiguration
+NetworkResource: TypeAlias = "HostEndpoint | BGPConfiguration | BGPPeer | BGPFilter | NodeConfiguration"
 """The kinds that describe the network of nodes."""
 
-PolicyResource: TypeAlias = NetworkPolicy | GlobalNetworkPolicy | NetworkSet | GlobalNetworkSet
+PolicyResource: TypeAlias = "NetworkPolicy | GlobalNetworkPolicy | NetworkSet | GlobalNetworkSet"
 """The kinds that say which packets pass, beside profiles and host endpoints."""
 
 Resource: TypeAlias = (
-    IPPool
-    | IPReservation
-    | IPAMConfiguration
-    | Node
-    | Profile
-    | WorkloadEndpoint
-    | ClusterInformation
-    | KubeControllersConfiguration
-    | NetworkResource
-    | PolicyResource
+    "IPPool | IPReservation | IPAMConfiguration | Node | Profile | WorkloadEndpoint | ClusterInformation"
+    " | KubeControllersConfiguration | NetworkResource | PolicyResource"
 )
 
 
@@ -88,24 +68,35 @@ class ResourceScope(enum.Enum):
 
 @frozen(kw_only=True)
 class ResourceKind:
-    """One row: the stored kind, the class of its values, and its names.
+    """One row: the names of a kind, and where it is declared.
 
-    ``short_names`` are words that a user may type for it besides its name and the plural. ``fixed_name`` is the only
-    name that its objects can have; empty if any name is allowed. ``has_node_objects``: an object of one node may be
-    there besides, called ``node.`` and the name of the node.
+    ``name`` is the kind as documents spell it, and the name of the class of its values. That class is in the
+    ``module`` of this room, and so is the stored kind under the name ``constant``. The module is loaded when one of
+    the two is needed: who asks for pools loads no policies. ``short_names`` are words that a user may type for it
+    besides its name and the plural. ``fixed_name`` is the only name that its objects can have; empty if any name is
+    allowed. ``has_node_objects``: an object of one node may be there besides, called ``node.`` and the name of the
+    node.
     """
 
-    kind: Kind[Resource]
-    value_type: type[Resource]
+    name: str
+    module: str
+    constant: str
     short_names: tuple[str, ...]
     scope: ResourceScope = ResourceScope.CLUSTER
     fixed_name: str = ""
     has_node_objects: bool = False
 
     @property
-    def name(self) -> str:
-        """The kind as documents spell it."""
-        return self.kind.name
+    def kind(self) -> Kind[Resource]:
+        """The stored kind."""
+        found: Kind[Resource] = vars(import_module(f"{__package__}.{self.module}"))[self.constant]
+        return found
+
+    @property
+    def value_type(self) -> type[Resource]:
+        """The class of its values."""
+        found: type[Resource] = vars(import_module(f"{__package__}.{self.module}"))[self.name]
+        return found
 
     @property
     def plural(self) -> str:
@@ -173,58 +164,84 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 
 
 KINDS: tuple[ResourceKind, ...] = (
-    ResourceKind(kind=IPPOOL, value_type=IPPool, short_names=("ipp", "ipps", "pool", "pools")),
-    ResourceKind(kind=IPRESERVATION, value_type=IPReservation, short_names=("reservation", "reservations")),
+    ResourceKind(name="IPPool", module="ippool", constant="IPPOOL", short_names=("ipp", "ipps", "pool", "pools")),
     ResourceKind(
-        kind=IPAM_CONFIGURATION,
-        value_type=IPAMConfiguration,
+        name="IPReservation",
+        module="ipreservation",
+        constant="IPRESERVATION",
+        short_names=("reservation", "reservations"),
+    ),
+    ResourceKind(
+        name="IPAMConfiguration",
+        module="ipamconfiguration",
+        constant="IPAM_CONFIGURATION",
         short_names=("ipamconfig", "ipamconfigs"),
         fixed_name="default",
     ),
-    ResourceKind(kind=NODE, value_type=Node, short_names=("no", "nos")),
-    ResourceKind(kind=PROFILE, value_type=Profile, short_names=("pro", "pros")),
+    ResourceKind(name="Node", module="node", constant="NODE", short_names=("no", "nos")),
+    ResourceKind(name="Profile", module="profile", constant="PROFILE", short_names=("pro", "pros")),
     ResourceKind(
-        kind=WORKLOAD_ENDPOINT, value_type=WorkloadEndpoint, short_names=("wep", "weps"), scope=ResourceScope.NAMESPACED
+        name="WorkloadEndpoint",
+        module="workloadendpoint",
+        constant="WORKLOAD_ENDPOINT",
+        short_names=("wep", "weps"),
+        scope=ResourceScope.NAMESPACED,
     ),
     ResourceKind(
-        kind=CLUSTER_INFORMATION,
-        value_type=ClusterInformation,
+        name="ClusterInformation",
+        module="clusterinformation",
+        constant="CLUSTER_INFORMATION",
         short_names=("clusterinfo", "clusterinfos"),
         fixed_name="default",
     ),
     ResourceKind(
-        kind=KUBE_CONTROLLERS_CONFIGURATION,
-        value_type=KubeControllersConfiguration,
+        name="KubeControllersConfiguration",
+        module="kubecontrollersconfiguration",
+        constant="KUBE_CONTROLLERS_CONFIGURATION",
         short_names=("kubecontrollersconfig", "kubecontrollersconfigs", "kcconfig"),
         fixed_name="default",
     ),
-    ResourceKind(kind=HOST_ENDPOINT, value_type=HostEndpoint, short_names=("hep", "heps")),
+    ResourceKind(name="HostEndpoint", module="hostendpoint", constant="HOST_ENDPOINT", short_names=("hep", "heps")),
     ResourceKind(
-        kind=BGP_CONFIGURATION,
-        value_type=BGPConfiguration,
+        name="BGPConfiguration",
+        module="bgp",
+        constant="BGP_CONFIGURATION",
         short_names=("bgpconfig", "bgpconfigs"),
         fixed_name="default",
         has_node_objects=True,
     ),
-    ResourceKind(kind=BGP_PEER, value_type=BGPPeer, short_names=("bgpp", "bgpps", "bp", "bps")),
-    ResourceKind(kind=BGP_FILTER, value_type=BGPFilter, short_names=("bgpf", "bgpfs")),
+    ResourceKind(name="BGPPeer", module="bgp", constant="BGP_PEER", short_names=("bgpp", "bgpps", "bp", "bps")),
+    ResourceKind(name="BGPFilter", module="bgp", constant="BGP_FILTER", short_names=("bgpf", "bgpfs")),
     ResourceKind(
-        kind=NETWORK_POLICY,
-        value_type=NetworkPolicy,
+        name="NetworkPolicy",
+        module="networkpolicy",
+        constant="NETWORK_POLICY",
         short_names=("np", "nps", "policy", "policies"),
         scope=ResourceScope.NAMESPACED,
     ),
-    ResourceKind(kind=GLOBAL_NETWORK_POLICY, value_type=GlobalNetworkPolicy, short_names=("gnp", "gnps")),
     ResourceKind(
-        kind=NETWORK_SET,
-        value_type=NetworkSet,
+        name="GlobalNetworkPolicy",
+        module="networkpolicy",
+        constant="GLOBAL_NETWORK_POLICY",
+        short_names=("gnp", "gnps"),
+    ),
+    ResourceKind(
+        name="NetworkSet",
+        module="networkset",
+        constant="NETWORK_SET",
         short_names=("netset", "netsets"),
         scope=ResourceScope.NAMESPACED,
     ),
-    ResourceKind(kind=GLOBAL_NETWORK_SET, value_type=GlobalNetworkSet, short_names=("gns", "globalnetsets")),
     ResourceKind(
-        kind=NODE_CONFIGURATION,
-        value_type=NodeConfiguration,
+        name="GlobalNetworkSet",
+        module="networkset",
+        constant="GLOBAL_NETWORK_SET",
+        short_names=("gns", "globalnetsets"),
+    ),
+    ResourceKind(
+        name="NodeConfiguration",
+        module="nodeconfiguration",
+        constant="NODE_CONFIGURATION",
         short_names=("nodeconfig", "nodeconfigs"),
         fixed_name="default",
         has_node_objects=True,
@@ -233,7 +250,7 @@ KINDS: tuple[ResourceKind, ...] = (
 """Every kind of this release."""
 
 _BY_ALIAS = {word: row for row in KINDS for word in row.aliases}
-_BY_TYPE = {row.value_type: row for row in KINDS}
+_BY_NAME = {row.name: row for row in KINDS}
 
 
 def find_kind(alias: str) -> ResourceKind | None:
@@ -255,7 +272,7 @@ def get_kind(alias: object, *, where: str = "") -> ResourceKind:
 
 def kind_of(resource: Resource) -> ResourceKind:
     """The kind of a value."""
-    return _BY_TYPE[type(resource)]
+    return _BY_NAME[type(resource).__name__]
 
 
 def key_of(resource: Resource) -> Key[Resource]:

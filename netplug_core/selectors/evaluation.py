@@ -6,7 +6,6 @@ set of labels, and nothing is raised.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -60,7 +59,9 @@ def selector_uid(selector: Selector) -> str:
     """A name of 40 characters; selectors have the same one if and only if their canonical texts are equal."""
     # Text from JSON may contain half of a surrogate pair.
     text = f"s:{canonical_text(selector)}".encode(errors="surrogatepass")
-    return f"s:{urlsafe_b64encode(hashlib.sha224(text).digest()).decode().rstrip('=')}"
+    from hashlib import sha224  # it loads OpenSSL; only policies have identifiers
+
+    return f"s:{urlsafe_b64encode(sha224(text).digest()).decode().rstrip('=')}"
 
 
 def prefix_labels(selector: Selector, prefix: str) -> Selector:

@@ -8,7 +8,6 @@ and those before the deprecated parts of one endpoint.
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, cast
@@ -130,6 +129,8 @@ class DatastoreSettings:
 
         A list with another endpoint of the same etcd cluster has another one.
         """
+        from hashlib import sha256  # it loads OpenSSL; only records of releases need this
+
         locations = {
             SQLITE_DATASTORE: (self.sqlite_path,),
             ETCD_DATASTORE: (self.etcd_discovery_srv, *sorted(self.etcd_endpoints)),
@@ -137,7 +138,7 @@ class DatastoreSettings:
         }
         options = tuple(f"{name}={self.options[name]}" for name in sorted(self.options))
         text = "\0".join((self.type, *locations.get(self.type, options)))
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_FINGERPRINT_DIGITS]
+        return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_FINGERPRINT_DIGITS]
 
     @property
     def is_default_location(self) -> bool:

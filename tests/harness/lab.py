@@ -21,7 +21,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import DataplaneError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.resources.read import read_utilization
+from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.resources.ippool import AllowedUse

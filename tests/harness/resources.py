@@ -8,8 +8,7 @@ from itertools import count
 from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_cli.ctl.outputs import columns_of_width
-from netplug_cli.ctl.tables import Width, table_row
+from netplug_cli.ctl.outputs import Width, columns_of_width, table_row
 from netplug_cli.formatting import format_columns
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace

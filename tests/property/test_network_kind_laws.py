@@ -8,7 +8,7 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_cli.ctl.tables import column_names, table_row
+from netplug_cli.ctl.outputs import column_names, table_row
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.bgp import (
     AddCommunity,

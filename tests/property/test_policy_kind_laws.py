@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_cli.ctl.tables import column_names, table_row
+from netplug_cli.ctl.outputs import column_names, table_row
 from netplug_core.addressing import Family
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, document_error
 from netplug_core.orchestrator.networkpolicy import read_network_policy

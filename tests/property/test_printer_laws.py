@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 
 from netplug_cli.ctl.documents import render_json, render_yaml
-from netplug_cli.ctl.tables import Width
+from netplug_cli.ctl.outputs import Width
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.kinds import Resource, kind_of

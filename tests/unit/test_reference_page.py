@@ -9,10 +9,23 @@ from pathlib import Path
 import click
 import pytest
 
+from netplug_cli.ctl.commands.completion import WORDS_FILE
 from netplug_cli.ctl.main import FOLDER, netplugctl
-from tools.reference import MAN_PAGE, PAGE, find_commands, render_help_files, render_man_page, render_page
+from tools.reference import (
+    MAN_PAGE,
+    PAGE,
+    find_commands,
+    render_help_files,
+    render_man_page,
+    render_page,
+    render_words,
+)
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_the_words_that_a_shell_completes_are_those_of_the_commands() -> None:
+    assert Path(WORDS_FILE).read_text(encoding="utf-8") == render_words(), "python -m tools.reference writes them anew"
 
 
 def test_the_page_and_the_man_page_are_generated() -> None:

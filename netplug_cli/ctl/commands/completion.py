@@ -1,30 +1,37 @@
-"""``completion``: prints the script by which a shell completes words, and completes them: commands, kinds, names."""
+"""``completion``: prints the script by which a shell completes words, and completes them: commands, kinds, names.
+
+A person waits for each answer. So no command is loaded for one: what there is to complete stands in a file that is made
+of the commands, and of the core only what reads the names of one kind is loaded, when names are asked for.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
+from functools import cache
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
-from click.shell_completion import BashComplete, FishComplete, ZshComplete
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR
-from netplug_cli.ctl.global_options import COMPLETE_VARIABLE
+from netplug_backends.host.atomic_files import read_file
+from netplug_cli.ctl.global_options import ALL_NAMESPACES, COMPLETE_VARIABLE, DEFAULT_NAMESPACE, SEPARATOR
 
 if TYPE_CHECKING:
+    from netplug_cli.ctl.session import Session
     from netplug_core.clock import Deadline
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.ipam.model.block import Block
 
 __all__ = [
-    "answer_shell", "complete_addresses", "complete_blocks", "complete_nodes", "complete_one_resource",
-    "complete_pools", "complete_resources", "completion",
+    "WORDS_FILE", "answer_shell", "command_to_complete", "complete_addresses", "complete_blocks", "complete_nodes",
+    "complete_one_resource", "complete_pools", "complete_resources", "completion",
 ]  # fmt: skip
 
 
@@ -110,23 +117,19 @@ def _complete_names(context: click.Context, parameter: click.Parameter, incomple
 
 def _complete_kinds(incomplete: str) -> list[str]:
     """The plurals of all kinds, or every word for a kind that begins as typed."""
-    from netplug_core.resources.kinds import KINDS
-
-    typed = incomplete.lower()
+    typed, kinds = incomplete.lower(), _words()["kinds"]
     if not typed:
-        return [row.plural for row in KINDS]
-    return [alias for row in KINDS for alias in row.aliases if alias.startswith(typed)]
+        return [plural for _, plural, *_ in kinds]
+    return [alias for aliases in kinds for alias in aliases if alias.startswith(typed)]
 
 
 def _complete_pairs(context: click.Context, typed: Sequence[str], incomplete: str) -> list[str]:
     """KIND/NAME of the kind that is typed, or of the one before if none is; nothing beside a word without a kind."""
-    from netplug_core.resources.kinds import find_kind
-
     before = [word.partition(SEPARATOR) for word in typed]
     if not all(separator for _, separator, _ in before):
         return []
     kind = incomplete.partition(SEPARATOR)[0] if SEPARATOR in incomplete else before[-1][0]
-    taken = {name for other, _, name in before if find_kind(other) is find_kind(kind)}
+    taken = {name for other, _, name in before if _kind_of(other) == _kind_of(kind)}
     pairs = (f"{kind}{SEPARATOR}{name}" for name in _find_names(context, kind) if name not in taken)
     return [pair for pair in pairs if pair.startswith(incomplete)]
 
@@ -140,7 +143,13 @@ def _limit_s() -> float:
     return limit_s if 0 < limit_s < inf else _DEFAULT_LIMIT_S
 
 
+def _kind_of(word: str) -> str:
+    """The kind that a word names, in lower case; the word itself if it names none."""
+    return next((aliases[0] for aliases in _words()["kinds"] if word.lower() in aliases), word)
+
+
 def _find_names(context: click.Context, word: str) -> list[str]:
+    session = _make_session(context)  # the first that loads value classes, and so prepares for them
     from netplug_core.flows.resources.read import list_all
     from netplug_core.resources.kinds import ResourceScope, find_kind
 
@@ -148,34 +157,106 @@ def _find_names(context: click.Context, word: str) -> list[str]:
     if kind is None:
         return []
     namespace = context.params.get("namespace") or DEFAULT_NAMESPACE
-    within = namespace if kind.scope is ResourceScope.NAMESPACED else ""
-    found = _ask(context, lambda store, deadline: list_all(store, kind, namespace=within, deadline=deadline))
+    is_narrow = kind.scope is ResourceScope.NAMESPACED and namespace != ALL_NAMESPACES
+    within = namespace if is_narrow else ""
+    found = _ask(session, lambda store, deadline: list_all(store, kind, namespace=within, deadline=deadline))
     return [record.key.name for record in found]
 
 
 def _find_blocks(context: click.Context) -> list[Block]:
+    session = _make_session(context)
     from netplug_core.datastore.transaction import read_pages
     from netplug_core.ipam.model.block import BLOCK
 
-    found = _ask(context, lambda store, deadline: tuple(read_pages(store, BLOCK, deadline=deadline)))
+    found = _ask(session, lambda store, deadline: tuple(read_pages(store, BLOCK, deadline=deadline)))
     return sorted((record.value for record in found), key=lambda block: block.prefix)
 
 
-def _ask(context: click.Context, ask: Callable[[Datastore, Deadline], Sequence[R]]) -> Sequence[R]:
-    """What the datastore answers; nothing if it does not in its share of the limit."""
+def _make_session(context: click.Context) -> Session:
+    """The session of the command, which prints nothing about the datastore."""
+    context.find_root().obj()
     from attrs import evolve
 
     from netplug_cli.ctl.session import session_of
+
+    session = session_of(context)
+    return evolve(session, options=evolve(session.options, log_level="panic"))
+
+
+def _ask(session: Session, ask: Callable[[Datastore, Deadline], Sequence[R]]) -> Sequence[R]:
+    """What the datastore answers; nothing if it does not in its share of the limit."""
     from netplug_core.clock import Deadline
     from netplug_core.errors import NetplugError
 
-    session = session_of(context)
-    session = evolve(session, options=evolve(session.options, log_level="panic"))
     try:
         with session.open_datastore_of_any_release() as store:
             return ask(store, Deadline.after(session.clock, _limit_s() * _DATASTORE_SHARE))
     except NetplugError:
         return ()
+
+
+# --- commands that are only completed --------------------------------------------------------------------------------
+
+
+WORDS_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "words.json")
+"""The commands with their options and arguments, and the words for each kind, as ``tools.reference`` writes them."""
+
+_Described: TypeAlias = Mapping[str, Any]
+_COMPLETERS = {
+    each.__name__: each
+    for each in (
+        complete_addresses, complete_blocks, complete_nodes, complete_one_resource, complete_pools, complete_resources,
+    )
+}  # fmt: skip
+
+
+class _Words(click.ParamType[str]):
+    """Any text, which is completed by some words."""
+
+    name = "text"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        """The words that begin as typed."""
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+def command_to_complete(name: str) -> click.Command | None:
+    """The command of a name with its options and arguments; it can be completed, and does nothing."""
+    described = _words()["commands"].get(name)
+    return None if described is None else _command(name, described)
+
+
+@cache
+def _words() -> _Described:
+    """What the file says."""
+    words: _Described = json.loads(read_file(WORDS_FILE))
+    return words
+
+
+def _command(name: str, described: _Described) -> click.Command:
+    params, text = [_parameter(each) for each in described["params"]], described["help"]
+    if "commands" not in described:
+        return click.Command(name, params=params, help=text, short_help=text)
+    members = {inner: _command(inner, each) for inner, each in described["commands"].items()}
+    return click.Group(name, commands=members, params=params, help=text, short_help=text)
+
+
+def _parameter(described: _Described) -> click.Parameter:
+    complete = _COMPLETERS.get(described.get("complete", ""))
+    type_ = click.Path() if described.get("is_path") else _Words(described.get("words", ()))
+    names = [described["name"], *described.get("opts", ())]
+    if "opts" not in described:
+        return click.Argument(names, nargs=described["nargs"], type=type_, required=False, shell_complete=complete)
+    if "flag_value" in described:
+        flag = described["flag_value"]
+        return click.Option(names, is_flag=True, flag_value=flag, help=described["help"], hidden=described["is_hidden"])
+    return click.Option(
+        names, multiple=described["is_multiple"], type=type_, help=described["help"], hidden=described["is_hidden"],
+        shell_complete=complete,
+    )  # fmt: skip
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_kind
-from netplug_cli.ctl.commands.resources import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, selected_of
+from netplug_cli.ctl.arguments import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, parse_kind, selected_of
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.global_options import DEFAULT_NAMESPACE
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, ReportFormat, text_cell
 from netplug_cli.formatting import escape_unprintable, format_columns, format_count, print_error, print_failure
@@ -22,7 +22,8 @@ from netplug_core.decoding.codecs import Codec
 from netplug_core.decoding.tables import Field, ListOf, collect_members
 from netplug_core.errors import Unavailable, did_you_mean
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.read import find, list_all, read_utilization
+from netplug_core.flows.resources.pools import read_utilization
+from netplug_core.flows.resources.read import find, list_all
 from netplug_core.ipam.reporting.usage import PoolUsage
 from netplug_core.names import API_VERSION
 from netplug_core.resources.codec import to_mapping

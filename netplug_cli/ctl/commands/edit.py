@@ -15,9 +15,7 @@ import click
 from attrs import define, evolve
 
 from netplug_backends.host.atomic_files import read_file
-from netplug_cli.ctl.arguments import format_key, parse_key
-from netplug_cli.ctl.commands.completion import complete_resources
-from netplug_cli.ctl.commands.resources import (
+from netplug_cli.ctl.arguments import (
     ALL,
     DRY_RUN,
     NAME_OUTPUT,
@@ -26,8 +24,11 @@ from netplug_cli.ctl.commands.resources import (
     SELECTOR,
     Named,
     find_keys,
+    format_key,
+    parse_key,
     selected_of,
 )
+from netplug_cli.ctl.commands.completion import complete_resources
 from netplug_cli.ctl.documents import parse_text, render_yaml, require_manifests
 from netplug_cli.ctl.editor import EditedFile
 from netplug_cli.ctl.errors import InputError

@@ -12,10 +12,20 @@ from typing import TypedDict, Unpack, assert_never, cast
 import click
 from attrs import define, evolve, field, frozen
 
-from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, SEPARATOR, format_key, parse_keys, parse_kind
-from netplug_cli.ctl.commands.resources import FILES, IGNORE_NOT_FOUND, RESOURCES, SELECTOR, Selected, selected_of
+from netplug_cli.ctl.arguments import (
+    FILES,
+    IGNORE_NOT_FOUND,
+    RESOURCES,
+    SELECTOR,
+    Selected,
+    format_key,
+    parse_keys,
+    parse_kind,
+    selected_of,
+)
 from netplug_cli.ctl.documents import render_json, render_json_line, render_yaml, require_manifests
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.global_options import ALL_NAMESPACES, DEFAULT_NAMESPACE, SEPARATOR
 from netplug_cli.ctl.outputs import (
     OUTPUT,
     Columns,
@@ -26,13 +36,13 @@ from netplug_cli.ctl.outputs import (
     PathError,
     Template,
     UnknownColumn,
+    Width,
     columns_of_width,
     format_value,
     parse_path,
     with_labels,
 )
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.tables import Width
 from netplug_cli.formatting import column_widths, escape_cells, escape_unprintable, format_row, print_error
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -63,7 +73,6 @@ __all__ = [
 # --- get -------------------------------------------------------------------------------------------------------------
 
 
-_ALL_NAMESPACES = "*"
 _ROWS_AT_ONCE = 1_000
 _LIST_TIMEOUT_S = 600.0  # for a quarter of a million; each page has the time of one call
 
@@ -149,7 +158,7 @@ def _parse_sorting(_context: click.Context, _parameter: click.Parameter, value: 
 @FILES
 @OUTPUT
 @click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
-@click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_ALL_NAMESPACES, help="Every namespace.")
+@click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=ALL_NAMESPACES, help="Every namespace.")
 @click.option(
     "--export",
     "is_export",
@@ -221,15 +230,15 @@ def _make_get_request(
     keys = () if listed else parse_keys(words, "get", namespace or DEFAULT_NAMESPACE)
     kinds = listed or tuple(_kinds_of(keys).values())
     has_namespaces = any(kind.scope is ResourceScope.NAMESPACED for kind in kinds)
-    if namespace not in (None, _ALL_NAMESPACES) and not has_namespaces:
+    if namespace not in (None, ALL_NAMESPACES) and not has_namespaces:
         raise InputError("failed to get resources", namespace, f"{kinds[0].name} is not namespaced")
     list_kind = f"{kinds[0].name if len(kinds) == 1 else ''}List"
     if keys:
         _refuse_selector(selected)
-        if namespace == _ALL_NAMESPACES and has_namespaces:
+        if namespace == ALL_NAMESPACES and has_namespaces:
             raise click.UsageError("A NAME is looked for in one namespace.")
         return _GetRequest(kinds=kinds, keys=keys, list_kind=list_kind, is_export=is_export)
-    within = "" if namespace == _ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
+    within = "" if namespace == ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
     return _GetRequest(kinds=kinds, keys=None, list_kind=list_kind, selected=selected, namespace=within)
 
 
@@ -247,7 +256,7 @@ def _parse_kinds(words: Sequence[str]) -> tuple[ResourceKind, ...]:
 
 def _make_file_request(files: Sequence[str], namespace: str | None, selected: Selected) -> _GetRequest:
     _refuse_selector(selected)
-    if namespace == _ALL_NAMESPACES:
+    if namespace == ALL_NAMESPACES:
         raise click.UsageError("A resource of a file is looked for in one namespace.")
     manifests = require_manifests(files)
     keys = tuple(key_of(manifest.within(namespace or DEFAULT_NAMESPACE).resource) for manifest in manifests)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 from attrs import define, evolve, field, frozen
 
+from netplug_cli.ctl.arguments import FILES
 from netplug_cli.ctl.commands.installation import (
     ACCOUNTS,
     API_GROUPS,
@@ -23,7 +24,6 @@ from netplug_cli.ctl.commands.installation import (
     validate,
 )
 from netplug_cli.ctl.commands.node import NoNodeProcess, OddNodeProcess, ask_node
-from netplug_cli.ctl.commands.resources import FILES
 from netplug_cli.ctl.session import session_of
 from netplug_cli.ctl.tables import TABLE_OUTPUT, Column, Report, print_report, text_cell
 from netplug_cli.ctl.yaml_documents import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped

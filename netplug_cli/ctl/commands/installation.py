@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from attrs import evolve, frozen
 
-from netplug_cli.ctl.commands.resources import FILES
+from netplug_cli.ctl.arguments import FILES
 from netplug_cli.ctl.documents import Document, read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import session_of

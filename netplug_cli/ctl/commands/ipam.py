@@ -10,12 +10,11 @@ from typing import TypedDict, Unpack, assert_never
 import click
 from attrs import evolve
 
-from netplug_cli.ctl.arguments import TRUTH
+from netplug_cli.ctl.arguments import FORCE, TRUTH, parse_cidr
 from netplug_cli.ctl.commands.completion import complete_addresses, complete_blocks, complete_pools
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
-from netplug_cli.ctl.commands.resources import FORCE, parse_cidr
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.reports import collection_report, read_leaks
 from netplug_cli.ctl.session import Session, session_of
@@ -51,10 +50,10 @@ from netplug_core.flows.ipam.leaks import (
     require_usable,
 )
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.resources.cluster import configure_ipam, find_ipam_configuration
 from netplug_core.flows.resources.damaged import Risk, delete_damaged_block
-from netplug_core.flows.resources.read import find_address, read_utilization
+from netplug_core.flows.resources.pools import find_address, find_ipam_configuration, read_utilization
 from netplug_core.flows.resources.split import SplitPlan, WantedSplit, plan_split, split
+from netplug_core.flows.resources.write import configure_ipam
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
 from netplug_core.ipam.hostlocal.settings import DEFAULT_DATA_FOLDER
 from netplug_core.ipam.model.block import block_key

@@ -21,7 +21,7 @@ from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import escape_unprintable, format_count, print_error, truncate
 from netplug_core.addressing import Prefix
 from netplug_core.clock import format_time
-from netplug_core.flows.resources.read import read_address_map
+from netplug_core.flows.resources.pools import read_address_map
 from netplug_core.ipam.reporting.address_map import (
     AddressUse,
     MapBlock,

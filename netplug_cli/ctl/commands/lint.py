@@ -12,7 +12,7 @@ import click
 from attrs import frozen
 
 from netplug_backends.host.atomic_files import replace_file
-from netplug_cli.ctl.commands.resources import files_with, parse_cidr
+from netplug_cli.ctl.arguments import files_with, parse_cidr
 from netplug_cli.ctl.documents import (
     MANIFEST_SUFFIXES,
     NETWORK_SUFFIXES,

@@ -33,7 +33,8 @@ from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import ConfigurationError, NetplugError, NotServed, Unavailable
 from netplug_core.flows.ipam.check import check_ipam
 from netplug_core.flows.resources.cluster import find_cluster_information
-from netplug_core.flows.resources.read import read_utilization, with_defaults
+from netplug_core.flows.resources.pools import read_utilization
+from netplug_core.flows.resources.read import with_defaults
 from netplug_core.records import Malformed
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import KINDS, ResourceKind

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.commands.resources import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, selected_of
+from netplug_cli.ctl.arguments import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, selected_of
 from netplug_cli.ctl.outputs import PathError, format_value, parse_path
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import format_duration, parse_duration, print_error

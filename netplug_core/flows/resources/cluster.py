@@ -1,25 +1,23 @@
-"""The cluster as a whole: its release and identity, the lock of its datastore, and what belongs to one node alone.
+"""The cluster as a whole: its release and identity, and the lock of its datastore.
 
-A locked datastore takes no new attachment; a mark on the lock says who set it. ``delete`` removes the objects of a
-node that goes: another machine of the same name would take them for its own.
+A locked datastore takes no new attachment; a mark on the lock says who set it.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from attrs import evolve
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
-from netplug_core.datastore.transaction import Transaction, read_pages
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import RESOURCE_DOMAIN
-from netplug_core.records import Create, Decision, Delete, Get, Key, Kind, Malformed, Record, Snapshot, Update
-from netplug_core.resources.bgp import BGP_PEER, BGPPeer
+from netplug_core.records import Create, Decision, Get, Record, Snapshot, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     LOSS_MARK,
@@ -27,17 +25,13 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformationSpec,
     is_locked_for_loss,
 )
-from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.kinds import KINDS, OF_NODE, Resource
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.validation import validate_resource
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
-    "IMPORT_MARK", "ImportUnfinished", "LockState", "VersionMismatch", "cluster_type_on", "configure_ipam",
-    "delete_node_objects", "ensure_initialized", "find_cluster_information", "find_cluster_object",
-    "find_ipam_configuration", "find_lock_state", "import_mark", "is_older_release", "lock", "lock_for_loss",
+    "IMPORT_MARK", "ImportUnfinished", "LockState", "VersionMismatch", "cluster_type_on",
+    "ensure_initialized", "find_cluster_information", "find_cluster_object",
+    "find_lock_state", "import_mark", "is_older_release", "lock", "lock_for_loss",
     "refuse_older_client", "require_release", "unlock", "unlock_after_loss",
 ]  # fmt: skip
 
@@ -136,46 +130,6 @@ def ensure_initialized(
         return Decision((Update(CLUSTER_INFORMATION_KEY, wanted, stored.revision),), wanted)
 
     return cast("ClusterInformation", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
-
-
-def find_ipam_configuration(store: Datastore, *, deadline: Deadline) -> IPAMConfigurationSpec:
-    """The IPAM configuration; the defaults if none is stored. Nothing is written.
-
-    Raises:
-        Unavailable: the store does not answer.
-    """
-    snapshot = store.read([Get(IPAM_CONFIGURATION_KEY)], deadline=deadline.capped(CALL_TIMEOUT_S))
-    stored = snapshot.find(IPAM_CONFIGURATION_KEY)
-    return stored.value.spec if stored else IPAMConfigurationSpec()
-
-
-def configure_ipam(
-    store: Datastore,
-    change: Callable[[IPAMConfigurationSpec], IPAMConfigurationSpec],
-    *,
-    pace: Pace,
-    new_uid: Callable[[], str],
-) -> IPAMConfigurationSpec:
-    """Change the IPAM configuration by a function of it; other fields keep concurrent changes.
-
-    Raises:
-        InvalidResource: the changed configuration breaks rules.
-        Unavailable: the store does not answer.
-    """
-    metadata = Metadata(name=IPAM_CONFIGURATION_KEY.name, uid=new_uid(), creation_time_ns=pace.clock.now_ns())
-
-    def decide(snapshot: Snapshot) -> Decision[IPAMConfigurationSpec]:
-        stored = snapshot.find(IPAM_CONFIGURATION_KEY)
-        before = stored.value if stored else IPAMConfiguration(metadata=metadata)
-        wanted = evolve(before, spec=change(before.spec))
-        validate_resource(wanted)
-        if stored is None:
-            return Decision((Create(IPAM_CONFIGURATION_KEY, wanted),), wanted.spec)
-        if wanted == before:
-            return Decision((), wanted.spec)
-        return Decision((Update(IPAM_CONFIGURATION_KEY, wanted, stored.revision),), wanted.spec)
-
-    return cast("IPAMConfigurationSpec", Transaction(store, pace).run([Get(IPAM_CONFIGURATION_KEY)], decide).result)
 
 
 def is_older_release(release: str, than: str) -> bool:
@@ -319,50 +273,3 @@ def _set_ready(store: Datastore, pace: Pace, *, is_ready: bool) -> None:
 def _require_no_import(information: ClusterInformation) -> None:
     if mark := import_mark(information):
         raise ImportUnfinished("", mark, "run datastore migrate import with its file again")
-
-
-# --- what belongs to one node -----------------------------------------------------------------------------------------
-
-
-def delete_node_objects(store: Datastore, node: str, *, pace: Pace) -> tuple[str, ...]:
-    """Delete every object of one node; return a warning for each, and for each that cannot be read and so stays.
-
-    Raises:
-        ContentionExhausted, Unavailable: not now; some may be deleted already.
-    """
-    malformed: list[Malformed] = []
-    owned = [key for key in _find(store, node, pace, malformed) if _delete(store, key, node, pace)]
-    deleted = (f"{key}: it belonged to the node {node} alone, and is deleted too" for key in owned)
-    unread = (f"{error.key}: it stays, as it cannot be read: {error.problem}" for error in malformed)
-    return (*deleted, *unread)
-
-
-def _find(store: Datastore, node: str, pace: Pace, malformed: list[Malformed]) -> Iterator[Key[Resource]]:
-    """The keys of the objects of one node. What cannot be read is added to ``malformed``."""
-    kinds: tuple[Kind[Resource], ...] = (HOST_ENDPOINT, BGP_PEER)
-    for kind in kinds:
-        for record in read_pages(store, kind, deadline=pace.deadline, malformed=malformed):
-            if _is_of(node, record.value):
-                yield record.key
-    queries = [Get(row.key(f"{OF_NODE}{node}")) for row in KINDS if row.has_node_objects]
-    snapshot = store.read(queries, deadline=pace.deadline.capped(CALL_TIMEOUT_S))
-    for query in queries:
-        malformed.extend(snapshot.malformed(query))
-        yield from (record.key for record in snapshot.readable(query))
-
-
-def _delete(store: Datastore, key: Key[Resource], node: str, pace: Pace) -> bool:
-    """Delete an object, unless it belongs to another node by now; whether this call has done so."""
-
-    def decide(snapshot: Snapshot) -> Decision[None]:
-        stored = snapshot.find(key)
-        if stored is None or not _is_of(node, stored.value):
-            return Decision((), None)
-        return Decision((Delete(key, stored.revision),), None)
-
-    return bool(Transaction(store, pace).run([Get(key)], decide).writes)
-
-
-def _is_of(node: str, resource: Resource) -> bool:
-    """Whether an object belongs to one node alone. Those called ``node.NAME`` were found by their names."""
-    return resource.spec.node == node if isinstance(resource, (HostEndpoint, BGPPeer)) else True

@@ -1,27 +1,31 @@
 """Deletes a stored resource, after its claims on blocks and what belongs to it alone.
 
-Of a damaged pool only the record is deleted.
+Of a damaged pool only the record is deleted. With a node go the objects that belong to it alone: another machine of
+the same name would take them for its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from netplug_core.clock import Pace
-from netplug_core.datastore.protocol import Datastore, RefusesWrites
-from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, RefusesWrites
+from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.resources import pools
-from netplug_core.flows.resources.cluster import delete_node_objects
 from netplug_core.flows.resources.damaged import Risk, delete_damaged, find_damage
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
 from netplug_core.flows.resources.write import require_interfaces_kept, require_writable
 from netplug_core.ipam.allocation.affinities import Emptiness
-from netplug_core.records import Decision, Delete, Get, Key, Record, Snapshot
+from netplug_core.records import Decision, Delete, Get, Key, Kind, Malformed, Record, Snapshot
+from netplug_core.resources.bgp import BGP_PEER, BGPPeer
+from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.kinds import Resource
+from netplug_core.resources.kinds import KINDS, OF_NODE, Resource
 from netplug_core.resources.node import NODE, Node
 
-__all__ = ["delete"]
+__all__ = ["delete", "delete_node_objects"]
 
 
 def delete(
@@ -108,3 +112,50 @@ def _delete_dependents(store: Datastore, record: Record[Resource], revision: str
 def _delete_dependents_of_node(store: Datastore, node: str, pace: Pace) -> tuple[str, ...]:
     relinquish_node(store, node, Emptiness.NOT_REQUIRED, pace=pace)
     return delete_node_objects(store, node, pace=pace)
+
+
+# --- what belongs to one node -----------------------------------------------------------------------------------------
+
+
+def delete_node_objects(store: Datastore, node: str, *, pace: Pace) -> tuple[str, ...]:
+    """Delete every object of one node; return a warning for each, and for each that cannot be read and so stays.
+
+    Raises:
+        ContentionExhausted, Unavailable: not now; some may be deleted already.
+    """
+    malformed: list[Malformed] = []
+    owned = [key for key in _find_owned(store, node, pace, malformed) if _delete_owned(store, key, node, pace)]
+    deleted = (f"{key}: it belonged to the node {node} alone, and is deleted too" for key in owned)
+    unread = (f"{error.key}: it stays, as it cannot be read: {error.problem}" for error in malformed)
+    return (*deleted, *unread)
+
+
+def _find_owned(store: Datastore, node: str, pace: Pace, malformed: list[Malformed]) -> Iterator[Key[Resource]]:
+    """The keys of the objects of one node. What cannot be read is added to ``malformed``."""
+    kinds: tuple[Kind[Resource], ...] = (HOST_ENDPOINT, BGP_PEER)
+    for kind in kinds:
+        for record in read_pages(store, kind, deadline=pace.deadline, malformed=malformed):
+            if _is_of(node, record.value):
+                yield record.key
+    queries = [Get(row.key(f"{OF_NODE}{node}")) for row in KINDS if row.has_node_objects]
+    snapshot = store.read(queries, deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+    for query in queries:
+        malformed.extend(snapshot.malformed(query))
+        yield from (record.key for record in snapshot.readable(query))
+
+
+def _delete_owned(store: Datastore, key: Key[Resource], node: str, pace: Pace) -> bool:
+    """Delete an object, unless it belongs to another node by now; whether this call has done so."""
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        stored = snapshot.find(key)
+        if stored is None or not _is_of(node, stored.value):
+            return Decision((), None)
+        return Decision((Delete(key, stored.revision),), None)
+
+    return bool(Transaction(store, pace).run([Get(key)], decide).writes)
+
+
+def _is_of(node: str, resource: Resource) -> bool:
+    """Whether an object belongs to one node alone. Those called ``node.NAME`` were found by their names."""
+    return resource.spec.node == node if isinstance(resource, (HostEndpoint, BGPPeer)) else True

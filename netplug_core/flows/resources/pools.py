@@ -1,25 +1,36 @@
-"""What creating and deleting a pool needs besides storing and deleting the record."""
+"""Pools beside what they hold: what creating and deleting one needs besides its record, and how full they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain
 
 from attrs import define, evolve, field, frozen
 
-from netplug_core.addressing import Family, Prefix, PrefixIndex
-from netplug_core.clock import Deadline, Pace
+from netplug_core.addressing import Address, Family, Prefix, PrefixIndex
+from netplug_core.clock import SECOND_NS, Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
 from netplug_core.datastore.transaction import LATEST_COMMIT_S, Transaction
 from netplug_core.errors import NetplugError
+from netplug_core.flows.ipam.addresses import find_holder
 from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_pool
 from netplug_core.flows.ipam.check import find_loss
-from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, ResourceOutdated
+from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, ResourceMissing, ResourceOutdated
 from netplug_core.ipam.allocation.affinities import Emptiness
-from netplug_core.ipam.model.block import BLOCK, Block, blocks_path, is_within, raise_if_within
-from netplug_core.ipam.reporting.usage import utilization
+from netplug_core.ipam.allocation.pools import Reserved
+from netplug_core.ipam.allocation.release import AddressHolder
+from netplug_core.ipam.model.block import (
+    BLOCK,
+    Block,
+    blocks_path,
+    cooldown_ends_ns,
+    is_within,
+    raise_if_within,
+)
+from netplug_core.ipam.reporting.address_map import MapPool, make_address_map
+from netplug_core.ipam.reporting.usage import PoolUsage, utilization
 from netplug_core.records import (
     Decision,
     Delete,
@@ -36,12 +47,17 @@ from netplug_core.records import (
     Update,
 )
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
-from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
+from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.validation import pool_overlap, validate_pool_overlaps
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
-__all__ = ["POOLS", "PoolNeighbours", "held_warnings", "prepare_deletion", "require_disabled"]
+__all__ = [
+    "POOLS", "AddressState", "PoolNeighbours", "find_address", "find_ipam_configuration", "held_warnings",
+    "prepare_deletion", "read_address_map", "read_utilization", "require_disabled",
+]  # fmt: skip
 
 POOLS = List(IPPOOL)
 """What a decision about a pool reads first."""
@@ -384,3 +400,113 @@ def held_warnings(store: Datastore, pool: IPPool, *, deadline: Deadline) -> tupl
 
 def _blocks_of_family(pool: IPPool) -> List[Block]:
     return List(BLOCK, blocks_path(pool.spec.prefix.family))
+
+
+# --- an overview ------------------------------------------------------------------------------------------------------
+
+
+_BLOCKS = List(BLOCK)
+_RESERVATIONS = List(IPRESERVATION)
+
+
+@frozen(kw_only=True)
+class AddressState:
+    """What is stored about one address.
+
+    ``is_in_no_pool`` is False also if a pool that cannot be read may contain it. ``reserved_by`` names the reservations
+    that contain it. ``cooldown_ends_ns`` is when a released address can be
+    assigned again; None if it is not cooling down.
+    """
+
+    holder: AddressHolder
+    is_in_no_pool: bool = False
+    reserved_by: tuple[str, ...] = ()
+    cooldown_ends_ns: int | None = None
+
+
+def find_ipam_configuration(store: Datastore, *, deadline: Deadline) -> IPAMConfigurationSpec:
+    """The IPAM configuration; the defaults if none is stored. Nothing is written.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    snapshot = store.read([Get(IPAM_CONFIGURATION_KEY)], deadline=deadline.capped(CALL_TIMEOUT_S))
+    stored = snapshot.find(IPAM_CONFIGURATION_KEY)
+    return stored.value.spec if stored else IPAMConfigurationSpec()
+
+
+def read_utilization(store: Datastore, selected: Sequence[str] = (), *, deadline: Deadline) -> tuple[PoolUsage, ...]:
+    """The utilization of all pools and their blocks; with ``selected``, only of pools with these names or CIDRs.
+
+    Raises:
+        ResourceMissing: no pool has that name or CIDR.
+        Unavailable: the store does not answer.
+    """
+    usages, _reserved = _read_usages(store, selected, deadline)
+    return usages
+
+
+def read_address_map(
+    store: Datastore, selected: Sequence[str] = (), *, max_rows: int, deadline: Deadline
+) -> tuple[MapPool, ...]:
+    """The map of the same pools; at most ``max_rows`` rows of a pool have blocks.
+
+    Raises:
+        ResourceMissing: no pool has that name or CIDR.
+        Unavailable: the store does not answer.
+    """
+    usages, reserved = _read_usages(store, selected, deadline)
+    return make_address_map(usages, reserved, max_rows=max_rows)
+
+
+def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressState:
+    """What is stored about an address, also about one in no pool.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    holder = find_holder(store, address, pace=pace)
+    configuration = find_ipam_configuration(store, deadline=pace.deadline)
+    snapshot = store.read([POOLS, _RESERVATIONS], deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+    is_in_pool = any(record.value.spec.prefix.contains(address) for record in snapshot.readable(POOLS))
+    released_ns = holder.allocation.attribute.released_ns if holder.allocation else None
+    cooldown_ns = configuration.cooldown_s * SECOND_NS
+    return AddressState(
+        holder=holder,
+        is_in_no_pool=not is_in_pool and not snapshot.malformed(POOLS),
+        reserved_by=tuple(
+            record.key.name
+            for record in snapshot.list(_RESERVATIONS)
+            if any(prefix.contains(address) for prefix in record.value.spec.reserved)
+        ),
+        cooldown_ends_ns=None if released_ns is None else cooldown_ends_ns(released_ns, cooldown_ns),
+    )
+
+
+def _read_usages(
+    store: Datastore, selected: Sequence[str], deadline: Deadline
+) -> tuple[tuple[PoolUsage, ...], Reserved]:
+    snapshot = store.read([POOLS, _BLOCKS, _RESERVATIONS], deadline=deadline.capped(CALL_TIMEOUT_S))
+    reservations = (record.value.spec.reserved for record in snapshot.list(_RESERVATIONS))
+    reserved = Reserved.of(prefix for reserved in reservations for prefix in reserved)
+    usages = utilization(
+        (record.value for record in snapshot.list(POOLS)),
+        (record.value for record in snapshot.list(_BLOCKS)),
+        reserved,
+    )
+    return tuple(_select(usages, word) for word in selected) if selected else usages, reserved
+
+
+def _select(usages: Sequence[PoolUsage], word: str) -> PoolUsage:
+    pools = [usage for usage in usages if usage.pool is not None]
+    for usage in pools:
+        if usage.name == word:
+            return usage
+    try:
+        prefix = Prefix.enclosing(word)
+    except ValueError:
+        raise ResourceMissing.of(ippool_key(word)) from None
+    for usage in pools:
+        if usage.prefix == prefix:
+            return usage
+    raise ResourceMissing.of(ippool_key(word))

@@ -1,4 +1,4 @@
-"""Reads of resources: one, a list page by page, an overview of a kind, and a watch across interruptions.
+"""Reads of resources: one, a list page by page, and a watch across interruptions.
 
 What is watched is compared with what was known; so after an interruption, or after changes that the store no longer
 keeps, the resources are listed again and only real changes are reported.
@@ -14,35 +14,27 @@ from typing import TypeAlias, cast
 
 from attrs import Factory, define, field, frozen
 
-from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import SECOND_NS, Clock, Deadline, Pace
+from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import NetplugError, Unavailable, find_similar
-from netplug_core.flows.ipam.addresses import find_holder
-from netplug_core.flows.resources.cluster import find_ipam_configuration
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.ipam.allocation.pools import Reserved
-from netplug_core.ipam.allocation.release import AddressHolder
-from netplug_core.ipam.model.block import BLOCK, cooldown_ends_ns
-from netplug_core.ipam.reporting.address_map import MapPool, make_address_map
-from netplug_core.ipam.reporting.usage import PoolUsage, utilization
 from netplug_core.records import Get, Key, Kind, List, Malformed, Record, Revision, WatchEvent, WatchExpired
-from netplug_core.resources.ippool import IPPOOL, ippool_key
-from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.kinds import Resource, ResourceKind, find_kind
-from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
 from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import Everything, Selector
 
 __all__ = [
-    "AddressState", "EventType", "ResourceEvent", "ResourceEvents", "Selection", "WatchProblem", "WatchResumed",
-    "find", "find_address", "is_selected", "list_all", "list_in_pages", "read_address_map", "read_utilization",
+    "EventType", "ResourceEvent", "ResourceEvents", "Selection", "WatchProblem", "WatchResumed",
+    "find", "is_selected", "list_all", "list_in_pages",
     "watch", "with_defaults", "with_similar_name",
 ]  # fmt: skip
 
 
 # --- one and many -----------------------------------------------------------------------------------------------------
+
+
+_PROFILE = "Profile"
 
 
 def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline) -> tuple[Record[Resource] | None, ...]:
@@ -52,7 +44,7 @@ def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline)
         Unavailable: the store does not answer.
     """
     snapshot = store.read([Get(key) for key in keys], deadline=deadline.capped(CALL_TIMEOUT_S))
-    return tuple(DEFAULT_ALLOW_PROFILE if key == DEFAULT_ALLOW_PROFILE.key else snapshot.find(key) for key in keys)
+    return tuple(_find_default(key) or snapshot.find(key) for key in keys)
 
 
 def list_all(
@@ -92,7 +84,7 @@ def list_in_pages(
     """
     stored: Iterable[Record[Resource]]
     stored = read_pages(store, kind.kind, (namespace,) if namespace else (), deadline=deadline)
-    if kind.kind == PROFILE:
+    if kind.name == _PROFILE:
         stored = with_defaults(kind, stored)
     return (record for record in stored if is_selected(record.value, selector))
 
@@ -124,110 +116,22 @@ def is_selected(resource: Resource, selector: Selector) -> bool:
 
 def with_defaults(kind: ResourceKind, stored: Iterable[Record[Resource]]) -> tuple[Record[Resource], ...]:
     """The stored resources of a kind, in path order, with those that are there in every store."""
-    if kind.kind != PROFILE:
+    if kind.name != _PROFILE:
         return tuple(stored)
-    others = (record for record in stored if record.key != DEFAULT_ALLOW_PROFILE.key)
-    return tuple(sorted((DEFAULT_ALLOW_PROFILE, *others), key=lambda record: record.key.path))
+    default = _default_profile()
+    others = (record for record in stored if record.key != default.key)
+    return tuple(sorted((default, *others), key=lambda record: record.key.path))
 
 
-# --- an overview ------------------------------------------------------------------------------------------------------
+def _find_default(key: Key[object]) -> Record[Resource] | None:
+    """The resource under a key, if it is there in every store."""
+    return _default_profile() if key.kind.name == _PROFILE and key == _default_profile().key else None
 
 
-_POOLS = List(IPPOOL)
-_BLOCKS = List(BLOCK)
-_RESERVATIONS = List(IPRESERVATION)
+def _default_profile() -> Record[Resource]:
+    from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE  # with all rules of policies, which pools lack
 
-
-@frozen(kw_only=True)
-class AddressState:
-    """What is stored about one address.
-
-    ``is_in_no_pool`` is False also if a pool that cannot be read may contain it. ``reserved_by`` names the reservations
-    that contain it. ``cooldown_ends_ns`` is when a released address can be
-    assigned again; None if it is not cooling down.
-    """
-
-    holder: AddressHolder
-    is_in_no_pool: bool = False
-    reserved_by: tuple[str, ...] = ()
-    cooldown_ends_ns: int | None = None
-
-
-def read_utilization(store: Datastore, selected: Sequence[str] = (), *, deadline: Deadline) -> tuple[PoolUsage, ...]:
-    """The utilization of all pools and their blocks; with ``selected``, only of pools with these names or CIDRs.
-
-    Raises:
-        ResourceMissing: no pool has that name or CIDR.
-        Unavailable: the store does not answer.
-    """
-    usages, _reserved = _read_usages(store, selected, deadline)
-    return usages
-
-
-def read_address_map(
-    store: Datastore, selected: Sequence[str] = (), *, max_rows: int, deadline: Deadline
-) -> tuple[MapPool, ...]:
-    """The map of the same pools; at most ``max_rows`` rows of a pool have blocks.
-
-    Raises:
-        ResourceMissing: no pool has that name or CIDR.
-        Unavailable: the store does not answer.
-    """
-    usages, reserved = _read_usages(store, selected, deadline)
-    return make_address_map(usages, reserved, max_rows=max_rows)
-
-
-def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressState:
-    """What is stored about an address, also about one in no pool.
-
-    Raises:
-        Unavailable: the store does not answer.
-    """
-    holder = find_holder(store, address, pace=pace)
-    configuration = find_ipam_configuration(store, deadline=pace.deadline)
-    snapshot = store.read([_POOLS, _RESERVATIONS], deadline=pace.deadline.capped(CALL_TIMEOUT_S))
-    is_in_pool = any(record.value.spec.prefix.contains(address) for record in snapshot.readable(_POOLS))
-    released_ns = holder.allocation.attribute.released_ns if holder.allocation else None
-    cooldown_ns = configuration.cooldown_s * SECOND_NS
-    return AddressState(
-        holder=holder,
-        is_in_no_pool=not is_in_pool and not snapshot.malformed(_POOLS),
-        reserved_by=tuple(
-            record.key.name
-            for record in snapshot.list(_RESERVATIONS)
-            if any(prefix.contains(address) for prefix in record.value.spec.reserved)
-        ),
-        cooldown_ends_ns=None if released_ns is None else cooldown_ends_ns(released_ns, cooldown_ns),
-    )
-
-
-def _read_usages(
-    store: Datastore, selected: Sequence[str], deadline: Deadline
-) -> tuple[tuple[PoolUsage, ...], Reserved]:
-    snapshot = store.read([_POOLS, _BLOCKS, _RESERVATIONS], deadline=deadline.capped(CALL_TIMEOUT_S))
-    reservations = (record.value.spec.reserved for record in snapshot.list(_RESERVATIONS))
-    reserved = Reserved.of(prefix for reserved in reservations for prefix in reserved)
-    usages = utilization(
-        (record.value for record in snapshot.list(_POOLS)),
-        (record.value for record in snapshot.list(_BLOCKS)),
-        reserved,
-    )
-    return tuple(_select(usages, word) for word in selected) if selected else usages, reserved
-
-
-def _select(usages: Sequence[PoolUsage], word: str) -> PoolUsage:
-    pools = [usage for usage in usages if usage.pool is not None]
-    for usage in pools:
-        if usage.name == word:
-            return usage
-    try:
-        prefix = Prefix.enclosing(word)
-    except ValueError:
-        raise ResourceMissing.of(ippool_key(word)) from None
-    for usage in pools:
-        if usage.prefix == prefix:
-            return usage
-    raise ResourceMissing.of(ippool_key(word))
+    return DEFAULT_ALLOW_PROFILE
 
 
 # --- a watch ----------------------------------------------------------------------------------------------------------
@@ -377,7 +281,7 @@ class _Known:
         start: dict[Kind[object], Revision] = {self.selection.kind.kind: self.position}
         for event in self.store.watch(start, deadline=Deadline.after(self.clock, _TURN_S)):
             self.position = event.revision
-            if self.selection.covers(event.key) and event.key != DEFAULT_ALLOW_PROFILE.key:
+            if self.selection.covers(event.key) and _find_default(event.key) is None:
                 found = self._apply(cast("WatchEvent[Resource]", event))
                 if found is not None:
                     yield found

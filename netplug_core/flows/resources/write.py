@@ -46,7 +46,12 @@ from netplug_core.records import (
 from netplug_core.resources.bgp import BGP_CONFIGURATION, BGP_FILTER, BGP_PEER
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
+from netplug_core.resources.ipamconfiguration import (
+    IPAM_CONFIGURATION,
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+)
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import NetworkResource, PolicyResource, Resource, key_of
@@ -55,6 +60,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersConfiguration,
 )
 from netplug_core.resources.manifest import Manifest
+from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import GLOBAL_NETWORK_POLICY, NETWORK_POLICY
 from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET
 from netplug_core.resources.node import NODE, Node
@@ -72,9 +78,26 @@ from netplug_core.resources.validation import (
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "MarkEffect", "MarkPresent", "Overwriting", "Preview", "ResourceChange", "Writable", "apply", "change_marks",
-    "commit_change", "create", "decide_creation", "decide_repair", "decide_replacement", "edit", "preview", "replace",
-    "require_interfaces_kept", "require_writable", "validate",
+    "MarkEffect",
+    "MarkPresent",
+    "Overwriting",
+    "Preview",
+    "ResourceChange",
+    "Writable",
+    "apply",
+    "change_marks",
+    "commit_change",
+    "configure_ipam",
+    "create",
+    "decide_creation",
+    "decide_repair",
+    "decide_replacement",
+    "edit",
+    "preview",
+    "replace",
+    "require_interfaces_kept",
+    "require_writable",
+    "validate",
 ]  # fmt: skip
 
 
@@ -82,14 +105,8 @@ __all__ = [
 
 
 Writable: TypeAlias = (
-    IPPool
-    | IPReservation
-    | IPAMConfiguration
-    | Node
-    | Profile
-    | KubeControllersConfiguration
-    | NetworkResource
-    | PolicyResource
+    "IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration"
+    " | NetworkResource | PolicyResource"
 )
 """The resources that people may write."""
 
@@ -608,3 +625,35 @@ def validate(manifest: Manifest, earlier: PrefixIndex[IPPool] | None = None) -> 
     if isinstance(resource, IPPool):
         validate_pool_overlaps(resource, others)
     return Outcome(key=key_of(resource), effect=Effect.VALID, warnings=resource_warnings(resource))
+
+
+# --- the configuration of IPAM --------------------------------------------------------------------------------------
+
+
+def configure_ipam(
+    store: Datastore,
+    change: Callable[[IPAMConfigurationSpec], IPAMConfigurationSpec],
+    *,
+    pace: Pace,
+    new_uid: Callable[[], str],
+) -> IPAMConfigurationSpec:
+    """Change the IPAM configuration by a function of it; other fields keep concurrent changes.
+
+    Raises:
+        InvalidResource: the changed configuration breaks rules.
+        Unavailable: the store does not answer.
+    """
+    metadata = Metadata(name=IPAM_CONFIGURATION_KEY.name, uid=new_uid(), creation_time_ns=pace.clock.now_ns())
+
+    def decide(snapshot: Snapshot) -> Decision[IPAMConfigurationSpec]:
+        stored = snapshot.find(IPAM_CONFIGURATION_KEY)
+        before = stored.value if stored else IPAMConfiguration(metadata=metadata)
+        wanted = evolve(before, spec=change(before.spec))
+        validate_resource(wanted)
+        if stored is None:
+            return Decision((Create(IPAM_CONFIGURATION_KEY, wanted),), wanted.spec)
+        if wanted == before:
+            return Decision((), wanted.spec)
+        return Decision((Update(IPAM_CONFIGURATION_KEY, wanted, stored.revision),), wanted.spec)
+
+    return cast("IPAMConfigurationSpec", Transaction(store, pace).run([Get(IPAM_CONFIGURATION_KEY)], decide).result)

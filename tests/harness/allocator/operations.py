@@ -16,7 +16,7 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.ipam import addresses, affinities
-from netplug_core.flows.resources import cluster
+from netplug_core.flows.resources import write
 from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.write import apply
 from netplug_core.ipam.allocation.affinities import Emptiness
@@ -241,7 +241,7 @@ class ConfigureIPAM:
 
     def perform(self, context: OperationContext) -> object:
         """Replace all settings."""
-        return cluster.configure_ipam(
+        return write.configure_ipam(
             context.store, lambda _before: self.settings, pace=context.pace, new_uid=context.new_uid
         )
 

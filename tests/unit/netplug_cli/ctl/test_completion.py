@@ -115,6 +115,7 @@ def test_names_are_those_of_the_namespace(completing: ToolHarness, monkeypatch: 
     completing.store_records(Create(key_of(ENDPOINT), ENDPOINT))
     assert complete(completing, monkeypatch, "get", "wep", "") == ["w"]
     assert complete(completing, monkeypatch, "get", "-n", "shop", "wep", "") == []
+    assert complete(completing, monkeypatch, "get", "-A", "wep", "") == ["w"]
 
 
 @pytest.mark.parametrize("words", [("get", "bogus", ""), ("get", "pool", ""), ("-c", "/nowhere", "get", "pool", "")])

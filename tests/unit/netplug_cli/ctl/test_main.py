@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -86,6 +87,39 @@ def test_the_version_of_the_tool_loads_no_backend() -> None:
     assert not modules & HEAVY
     reads_files = {"netplug_backends", "netplug_backends.host", "netplug_backends.host.atomic_files"}  # no backend
     assert {name for name in modules if name.startswith("netplug_backends")} <= reads_files
+
+
+def test_get_loads_only_the_kind_that_is_asked_for(tmp_path: Path) -> None:
+    with closing(open_database(str(tmp_path / "netplug.db"), deadline=Deadline.after(SystemClock(), EMERGENCY_STOP_S))):
+        pass
+    modules = loaded_by(
+        "import os, sys; sys.argv[1:] = ['get', 'ippools']\n"
+        f"os.environ |= {{'DATASTORE_TYPE': 'sqlite', 'SQLITE_PATH': {str(tmp_path / 'netplug.db')!r}}}\n"
+        "from netplug_cli.wiring.ctl import run_command\n" + ENDED
+    )
+    ours = {name for name in modules if name.startswith("netplug_")}
+    assert "netplug_core.resources.ippool" in ours
+    assert not {f"netplug_core.resources.{kind}" for kind in ("bgp", "networkpolicy", "node", "installation")} & ours
+    assert not {name for name in ours if name.startswith(("netplug_core.flows.ipam", "netplug_core.ipam.allocation"))}
+    assert not modules & {"yaml", "rich", "grpc", "kubernetes", "hashlib", "difflib", "subprocess"}
+    assert len(ours) <= 72
+
+
+@pytest.mark.parametrize("words", ["get ip", "ipam sh", "get --wat", "get -o y", "delete "])
+def test_one_tab_loads_no_command(words: str) -> None:
+    asked = {
+        "_NETPLUGCTL_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"netplugctl {words}",
+        "COMP_CWORD": str(len(words.split(" "))),
+    }
+    modules = loaded_by(
+        f"import os, sys; sys.argv[1:] = []; os.environ |= {asked}\nfrom {ROOT_MODULE} import run_command\n{ENDED}"
+    )
+    assert not modules & (HEAVY | {"attr", "attrs"})
+    assert not {name for name in modules if name.startswith("netplug_core")}
+    assert {name for name in modules if name.startswith("netplug_cli.ctl.commands.")} == {
+        "netplug_cli.ctl.commands.completion"
+    }
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])

@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.tables import Width
+from netplug_cli.ctl.outputs import Width
 from netplug_core.addressing import Address, Prefix
 from netplug_core.resources.bgp import BGPConfigurationSpec, BGPFilterSpec, BGPPeerSpec
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec

@@ -19,7 +19,7 @@ from netplug_cli.lab.teardown import Removal, RemovalExtent, down
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.flows.resources.read import read_utilization
+from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.clock import ManualClock

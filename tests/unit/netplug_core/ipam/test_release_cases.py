@@ -11,7 +11,7 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Prefix
 from netplug_core.flows.ipam.addresses import find_holder
 from netplug_core.flows.ipam.affinities import claim, relinquish_block, relinquish_node, relinquish_pool
-from netplug_core.flows.resources.read import read_utilization
+from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness, RelinquishResult
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseRequest
 from netplug_core.ipam.model.block import Attribute, Block

@@ -9,12 +9,12 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.cluster import (
     VersionMismatch,
-    configure_ipam,
     ensure_initialized,
     find_cluster_information,
-    find_ipam_configuration,
     refuse_older_client,
 )
+from netplug_core.flows.resources.pools import find_ipam_configuration
+from netplug_core.flows.resources.write import configure_ipam
 from netplug_core.records import Create
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,

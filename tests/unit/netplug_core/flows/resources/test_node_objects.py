@@ -7,8 +7,7 @@ from attrs import define, evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import DatastoreError
-from netplug_core.flows.resources.cluster import delete_node_objects
-from netplug_core.flows.resources.delete import delete
+from netplug_core.flows.resources.delete import delete, delete_node_objects
 from netplug_core.flows.resources.outcome import ResourceOutdated
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key

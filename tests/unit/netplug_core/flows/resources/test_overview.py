@@ -6,13 +6,8 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.outcome import ResourceMissing
-from netplug_core.flows.resources.read import (
-    AddressState,
-    find_address,
-    read_address_map,
-    read_utilization,
-    with_similar_name,
-)
+from netplug_core.flows.resources.pools import AddressState, find_address, read_address_map, read_utilization
+from netplug_core.flows.resources.read import with_similar_name
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.reporting.usage import ORPHANS
 from netplug_core.records import Create, Key
