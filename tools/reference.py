@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.commands.completion import WORDS_FILE
+from netplug_cli.ctl.completion import WORDS_FILE
 from netplug_cli.ctl.global_options import global_options
 from netplug_cli.ctl.main import FOLDER, HELP_WIDTH, file_name, netplugctl
 from netplug_core.resources.kinds import KINDS

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.commands.completion import complete_one_resource, complete_resources
+from netplug_cli.ctl.completion import complete_one_resource, complete_resources
 from netplug_cli.ctl.documents import MANIFEST_SUFFIXES, find_files
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.global_options import DEFAULT_NAMESPACE, LOG_LEVELS, SEPARATOR, log_level_advice

@@ -76,7 +76,7 @@ _COMMANDS = {
     "api-resources": ("netplug_cli.ctl.commands.describe", "api_resources", "Show the kinds of resources."),
     "apply": ("netplug_cli.ctl.commands.resources", "apply", "Create or change resources from files."),
     "completion": (
-        "netplug_cli.ctl.commands.completion",
+        "netplug_cli.ctl.completion",
         "completion",
         "Print the script that completes words in a shell.",
     ),
@@ -161,7 +161,7 @@ def _load(name: str) -> click.Command | None:
 
 def _command_to_complete(name: str) -> click.Command | None:
     """A command for a shell that asks for words; only the words are loaded."""
-    from netplug_cli.ctl.commands.completion import command_to_complete
+    from netplug_cli.ctl.completion import command_to_complete
 
     return command_to_complete(name)
 
@@ -211,7 +211,7 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
     ``make_session`` makes what commands act through; it is called when a command asks for it.
     """
     if os.environ.get(COMPLETE_VARIABLE):
-        from netplug_cli.ctl.commands.completion import answer_shell
+        from netplug_cli.ctl.completion import answer_shell
 
         return answer_shell(partial(netplugctl.main, [], prog_name="netplugctl", obj=make_session))
     try:

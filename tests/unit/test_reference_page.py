@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from netplug_cli.ctl.commands.completion import WORDS_FILE
+from netplug_cli.ctl.completion import WORDS_FILE
 from netplug_cli.ctl.main import FOLDER, netplugctl
 from tools.reference import (
     MAN_PAGE,

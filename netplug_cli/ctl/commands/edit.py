@@ -28,7 +28,7 @@ from netplug_cli.ctl.arguments import (
     parse_key,
     selected_of,
 )
-from netplug_cli.ctl.commands.completion import complete_resources
+from netplug_cli.ctl.completion import complete_resources
 from netplug_cli.ctl.documents import parse_text, render_yaml, require_manifests
 from netplug_cli.ctl.editor import EditedFile
 from netplug_cli.ctl.errors import InputError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.commands.completion import complete_addresses, complete_nodes, complete_pools
+from netplug_cli.ctl.completion import complete_addresses, complete_nodes, complete_pools
 from netplug_cli.ctl.documents import render_json, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of

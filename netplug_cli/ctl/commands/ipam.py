@@ -11,10 +11,10 @@ import click
 from attrs import evolve
 
 from netplug_cli.ctl.arguments import FORCE, TRUTH, parse_cidr
-from netplug_cli.ctl.commands.completion import complete_addresses, complete_blocks, complete_pools
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
+from netplug_cli.ctl.completion import complete_addresses, complete_blocks, complete_pools
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.reports import collection_report, read_leaks
 from netplug_cli.ctl.session import Session, session_of

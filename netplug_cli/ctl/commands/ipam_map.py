@@ -14,7 +14,7 @@ import click
 from attrs import define, field, frozen
 
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
-from netplug_cli.ctl.commands.completion import complete_pools
+from netplug_cli.ctl.completion import complete_pools
 from netplug_cli.ctl.documents import STDIN
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import session_of

@@ -10,7 +10,7 @@ import click
 from attrs import define
 
 from netplug_cli.ctl.arguments import parse_cidr
-from netplug_cli.ctl.commands.completion import complete_pools
+from netplug_cli.ctl.completion import complete_pools
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import Column, Report, ReportFormat, print_report, text_cell
 from netplug_cli.formatting import format_columns, format_json, parse_duration, print_error, truncate

@@ -145,7 +145,7 @@ def test_an_error_of_ours_prints_nothing_either(completing: ToolHarness, monkeyp
 
 def test_an_answer_that_takes_too_long_ends_the_process(tmp_path: Path) -> None:
     code = (
-        "import time\nfrom netplug_cli.ctl.commands.completion import answer_shell\n"
+        "import time\nfrom netplug_cli.ctl.completion import answer_shell\n"
         f"answer_shell(lambda: time.sleep({EMERGENCY_STOP_S}))\nprint('late')"
     )
     done = subprocess.run(

@@ -117,9 +117,7 @@ def test_one_tab_loads_no_command(words: str) -> None:
     )
     assert not modules & (HEAVY | {"attr", "attrs"})
     assert not {name for name in modules if name.startswith("netplug_core")}
-    assert {name for name in modules if name.startswith("netplug_cli.ctl.commands.")} == {
-        "netplug_cli.ctl.commands.completion"
-    }
+    assert not {name for name in modules if name.startswith("netplug_cli.ctl.commands")}
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])

@@ -198,7 +198,7 @@ def _ask(session: Session, ask: Callable[[Datastore, Deadline], Sequence[R]]) ->
 # --- commands that are only completed --------------------------------------------------------------------------------
 
 
-WORDS_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "words.json")
+WORDS_FILE = os.path.join(os.path.dirname(__file__), "words.json")
 """The commands with their options and arguments, and the words for each kind, as ``tools.reference`` writes them."""
 
 _Described: TypeAlias = Mapping[str, Any]
