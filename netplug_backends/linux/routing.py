@@ -499,12 +499,13 @@ class EventFilter:
 
     ``own_port`` is the port of the socket whose changes need no notification. ``host_ends`` are the indexes of the
     interfaces of pods; links that are notified of change them. ``follows_workloads``: what becomes of routes to pods
-    counts too.
+    counts too; ``follows_links``: what becomes of their interfaces does.
     """
 
     own_port: int = 0
     host_ends: set[int] = field(factory=set)
     follows_workloads: bool = False
+    follows_links: bool = False
 
     def concerns(self, datagram: bytes) -> bool:
         """Whether a datagram of the kernel has a notification that does."""
@@ -534,9 +535,9 @@ class EventFilter:
             return True
         if kind == _NEWLINK:
             self.host_ends.add(index)
-            return False
+            return self.follows_links
         self.host_ends.discard(index)
-        return self.follows_workloads
+        return self.follows_workloads or self.follows_links
 
     def _is_between_nodes(self, body: bytes) -> bool:
         interface = next((payload for kind, payload in iterate_attributes(body, _RTMSG_SIZE) if kind == _RTA_OIF), b"")
@@ -555,17 +556,18 @@ class LinuxKernelEvents:
     _filter: EventFilter
 
     @classmethod
-    def open(cls, own_port: int = 0) -> LinuxKernelEvents:
+    def open(cls, own_port: int = 0, *, follows_links: bool = False) -> LinuxKernelEvents:
         """The notifications of the calling thread's network namespace, from now on.
 
-        What :class:`LinuxRouting` with the port ``own_port`` changes is left out.
+        What :class:`LinuxRouting` with the port ``own_port`` changes is left out. ``follows_links``: each change of the
+        interface of a workload counts too.
 
         Raises:
             KernelError: the kernel refuses a socket.
         """
         # Kernels before 5.3 have no nexthops.
         notifications = NetlinkNotifications.open(NetlinkProtocol.ROUTE, _GROUPS, buffer_bytes=_EVENT_BUFFER_BYTES)
-        events = cls(NetlinkSocket.open(), notifications, EventFilter(own_port))
+        events = cls(NetlinkSocket.open(), notifications, EventFilter(own_port, follows_links=follows_links))
         events._list_host_ends()
         return events
 

@@ -11,12 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import Event, Lock
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from attrs import define, field, frozen
 
+from netplug_core.addressing import Family
 from netplug_core.clock import Deadline
 from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, encode_reply
+from netplug_core.dataplane.plan import AttachmentPlan
+from netplug_core.dataplane.protocol import Dataplane, Difference, Forwarding, InterfacePresence, Link, NodeProblem
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import ErrorCode, NetplugError
@@ -26,8 +29,8 @@ from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.records import Get
 
 __all__ = [
-    "ACKNOWLEDGE_S", "SEND_S", "AnswerCall", "CachedLookups", "CallQueue", "NodeProcessBusy", "PendingCall",
-    "RefuseCall", "serve_call",
+    "ACKNOWLEDGE_S", "SEND_S", "AnswerCall", "AttachmentNotes", "CachedLookups", "CallQueue", "NodeProcessBusy",
+    "NotedDataplane", "PendingCall", "RefuseCall", "serve_call",
 ]  # fmt: skip
 
 
@@ -72,6 +75,68 @@ class CachedLookups:
     def find_node(self, name: str, *, deadline: Deadline) -> NodeFacts | None:
         """The node of that name; None if there is none."""
         return self.orchestrator.find_node(name, deadline=deadline)
+
+
+# --- attachments -----------------------------------------------------------------------------------------------------
+
+
+class AttachmentNotes(Protocol):
+    """Who has to know which interfaces the calls of this process attach; any thread may call it."""
+
+    def note_attached(self, interface: str, container_id: str) -> None:
+        """The interface of a workload is attached for a container."""
+        ...
+
+    def note_detached(self, interface: str, container_id: str) -> None:
+        """It is detached, or about to be."""
+        ...
+
+
+@frozen(kw_only=True)
+class NotedDataplane:
+    """A :class:`~netplug_core.dataplane.protocol.Dataplane` of a call, whose attachments are noted."""
+
+    dataplane: Dataplane
+    container_id: str
+    notes: AttachmentNotes
+
+    def find(self, link: Link) -> InterfacePresence:
+        """The other one's answer."""
+        return self.dataplane.find(link)
+
+    def has_host_end(self, link: Link) -> bool:
+        """The other one's answer."""
+        return self.dataplane.has_host_end(link)
+
+    def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
+        """Note the interface before its first packet."""
+        self.notes.note_attached(plan.host.name, self.container_id)
+        try:
+            self.dataplane.apply(plan, deadline=deadline)
+        except BaseException:
+            self.notes.note_detached(plan.host.name, self.container_id)
+            raise
+
+    def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
+        """The other one's answer."""
+        return self.dataplane.verify(plan, deadline=deadline)
+
+    def remove(self, link: Link, *, deadline: Deadline) -> None:
+        """Remove it, and note that."""
+        self.notes.note_detached(link.host_name, self.container_id)
+        self.dataplane.remove(link, deadline=deadline)
+
+    def is_own_namespace(self, path: str) -> bool:
+        """The other one's answer."""
+        return self.dataplane.is_own_namespace(path)
+
+    def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
+        """The other one's answer."""
+        return self.dataplane.find_node_problems(families)
+
+    def find_obstacles(self, families: tuple[Family, ...], forwarding: Forwarding) -> tuple[str, ...]:
+        """The other one's answer."""
+        return self.dataplane.find_obstacles(families, forwarding)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

@@ -11,19 +11,20 @@ the last state does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import inf
-from threading import Lock
+from threading import Event, Lock
 from typing import Final
 
 from attrs import define, field, frozen
 
 from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_cli.node_status import PolicyStatus
+from netplug_cli.runtime.feed import as_observed, do_none
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, FilterRenderer, Overlay, guard_table
-from netplug_core.dataplane.packetfilter import Connections, RulesetDataplane
+from netplug_core.dataplane.packetfilter import Connections, ForeignChanges, RulesetDataplane, RulesetEvents
 from netplug_core.dataplane.phases import TableTracker
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostInterface
@@ -43,6 +44,7 @@ from netplug_core.reconcile.programming import (
     find_lost_addresses,
     find_programmed,
     isolate,
+    keep_closed,
     name_of,
 )
 from netplug_core.resources.ippool import IPPOOL
@@ -52,7 +54,7 @@ from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadE
 
 __all__ = [
     "ATTEMPTS", "MAX_PROBLEMS", "OBJECTS_CHANGED", "READ_EVERY_S", "RETRY_CLOSED_S", "TABLE_CHANGED",
-    "WORKLOADS_CHANGED", "NodePolicy", "PolicyCounts", "ReportProgrammed",
+    "WORKLOADS_CHANGED", "NodePolicy", "PolicyCounts", "ReportProgrammed", "table_events_controller",
 ]  # fmt: skip
 
 OBJECTS_CHANGED: Final = Source("objects of policy")
@@ -80,19 +82,23 @@ _NOT_PROGRAMMED: Final = "policy is not programmed: what was enforced before sta
 _NOT_ENFORCED: Final = "a part of a policy is not enforced as it stands"
 _CLOSED: Final = "the kernel refuses a part of policy: it lets nothing pass"
 _LOOPBACK: Final = "lo"
+_UNKNOWN: Final = "unknown"
+_MAX_PROGRAMS: Final = 20  # whose names are values of a label
+_WAIT_S: Final = 300.0  # for notifications of the kernel, in one pass
 _GUARD: Final = guard_table()
 _GUARD_HOOKS: Final = frozenset(each.name for each in _GUARD.chains if each.base is not None)
 
 _Change = ChangeTable | ReplaceTable
 
-ReportProgrammed = Callable[[Mapping[EndpointId, WorkloadEndpoint]], None]
-"""Takes the endpoints for which policy is programmed, whenever it may have changed; it must be called again if it
-fails.
+ReportProgrammed = Callable[[tuple[WorkloadEndpoint, ...]], tuple[Problem, ...]]
+"""Takes the endpoints for which policy is programmed, all of them, whenever there are others, and every few seconds;
+returns what keeps that from being said.
 """
 
 
-def _report_nothing(_endpoints: Mapping[EndpointId, WorkloadEndpoint]) -> None:
+def _report_nothing(_endpoints: tuple[WorkloadEndpoint, ...]) -> tuple[Problem, ...]:
     """Nothing waits for policy to be programmed."""
+    return ()
 
 
 @define(kw_only=True, eq=False)
@@ -108,7 +114,8 @@ class PolicyCounts:
         self.transactions[phase, result] = self.transactions.get((phase, result), 0) + 1
 
     def add_foreign(self, program: str) -> None:
-        """One more."""
+        """One more. The name of a program that is one too many is left out."""
+        program = program if (program,) in self.foreign or len(self.foreign) < _MAX_PROGRAMS else _UNKNOWN
         self.foreign[program,] = self.foreign.get((program,), 0) + 1
 
 
@@ -176,6 +183,12 @@ class NodePolicy:
     _refusals: int = field(default=0, init=False)
     _refusal: str = field(default="", init=False)
     _to_forget: frozenset[Address] = field(default=frozenset(), init=False)
+    _foreign: dict[str, None] = field(factory=dict, init=False)  # programs that have changed it, since it was read
+
+    # What is said of it.
+    _reported: tuple[WorkloadEndpoint, ...] | None = field(default=None, init=False)
+    _report_at: float = field(default=-inf, init=False)
+    _report_problems: tuple[Problem, ...] = field(default=(), init=False)
 
     def controller(self) -> Controller[_Look, _Step]:
         """What programs."""
@@ -188,23 +201,34 @@ class NodePolicy:
             failure=_NOT_PROGRAMMED,
             recovered="all policies are programmed as they stand",
             inputs=frozenset(inputs),
-            timing=Timing(backoff=Backoff(first_s=0.05, longest_s=5.0), gather_s=0.005),
+            timing=Timing(backoff=Backoff(first_s=0.05, longest_s=5.0), gather_s=0.005, jitter=0.0),
         )
 
     # --- what others note; any thread may call it ---------------------------------------------------------------------
 
-    def note_attached(self, interface: str, container_id: str | None) -> None:
-        """This process has attached the interface of a workload for a container; None: it has detached it."""
+    def note_attached(self, interface: str, container_id: str) -> None:
+        """This process has attached the interface of a workload for a container."""
         with self._lock:
             self._new_attached[interface] = container_id
+
+    def note_detached(self, interface: str, container_id: str) -> None:
+        """It has detached it; what is attached for another container stays."""
+        with self._lock:
+            if self._new_attached.get(interface, self._attached.get(interface)) == container_id:
+                self._new_attached[interface] = None
 
     def note_interface_change(self) -> None:
         """Interfaces or their addresses have changed."""
         self._must_look = True
 
-    def note_table_change(self) -> None:
-        """Another program may have changed the table."""
+    def note_foreign_changes(self, changes: ForeignChanges) -> bool:
+        """Other programs have changed something; whether it may be the table of policy."""
+        if not changes.concern(POLICY_TABLE):
+            return False
+        with self._lock:
+            self._foreign.update(dict.fromkeys(changes.programs(POLICY_TABLE)))
         self._must_read = True
+        return True
 
     def status(self) -> PolicyStatus:
         """What is enforced."""
@@ -274,10 +298,14 @@ class NodePolicy:
         return self._tracker.plan(_GUARD) if must_guard else ()
 
     def _note_foreign(self, observed: ObservedTable | None) -> None:
-        self._wanted = None
-        self.counts.add_foreign("unknown")
+        with self._lock:
+            programs, self._foreign = tuple(self._foreign) or (_UNKNOWN,), {}
+        for each in programs:
+            self.counts.add_foreign(each)
         what = "has removed" if observed is None else "has changed"
-        self.log(Level.WARNING, f"another program {what} the table of policy: it is programmed again")
+        message = f"another program {what} the table of policy: it is programmed again"
+        self.log(Level.WARNING, message, program=", ".join(programs))
+        self._wanted = None
 
     def _has_workloads(self) -> bool:
         prefixes = tuple(self._state.settings.interface_prefix.split(","))
@@ -335,7 +363,7 @@ class NodePolicy:
         problems += (
             Problem(message=_CLOSED, cause=f"{each}: {self._refusal}", event="PolicyRefused") for each in closed
         )
-        return tuple(problems)
+        return (*problems, *self._report_problems)
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
@@ -347,9 +375,9 @@ class NodePolicy:
             return
         if self.clock.monotonic() >= self._retry_at:
             self._closed, self._retry_at = frozenset(), inf
-        closed = self._closed
+        closed = keep_closed(step.state, self._closed)
         try:
-            self._enforce(step, self._closed)
+            self._enforce(step, closed)
         except KernelError as error:
             self._refusals, self._refusal = self._refusals + 1, error.reason
             if self._refusals < ATTEMPTS:
@@ -416,10 +444,17 @@ class NodePolicy:
         self._to_forget = frozenset()
 
     def _report(self, state: PolicyState) -> None:
-        """Report for which endpoints policy is programmed."""
+        """Report for which endpoints policy is programmed, if there are others; and every few seconds."""
         up = frozenset(each.name for each in self._interfaces if each.is_up)
         facts = ProgrammingFacts(up=up, attached=self._attached, closed=self._closed)
-        self.report({each.id: self._workloads[each.id] for each in find_programmed(state, facts)})
+        programmed = tuple(self._workloads[each.id] for each in find_programmed(state, facts))
+        now = self.clock.monotonic()
+        if programmed == self._reported and now < self._report_at:
+            return
+        self._reported, self._report_at = programmed, now + READ_EVERY_S
+        before, self._report_problems = self._report_problems, self.report(programmed)
+        if self._report_problems and not before:
+            raise Unfinished(self._report_problems)
 
 
 def _plan(look: _Look) -> Plan[_Step]:
@@ -428,3 +463,33 @@ def _plan(look: _Look) -> Plan[_Step]:
 
 def _problem_of(problem: PolicyProblem) -> Problem:
     return Problem(message=_NOT_ENFORCED, cause=str(problem))
+
+
+# --- what others do ---------------------------------------------------------------------------------------------------
+
+
+def table_events_controller(
+    events: RulesetEvents, note: Callable[[ForeignChanges], None], *, clock: Clock
+) -> Controller[Plan[None], None]:
+    """What waits for changes of other programs, and calls ``note`` with them."""
+    stopping = Event()
+
+    def observe(_deadline: Deadline) -> Plan[None]:
+        changes = events.wait(deadline=Deadline.after(clock, _WAIT_S))
+        if changes is not None:
+            note(changes)
+        return Plan(look_again_s=None if stopping.is_set() else 0.0)
+
+    def interrupt() -> None:
+        stopping.set()
+        events.close()
+
+    return Controller(
+        name="policy table",
+        observe=observe,
+        plan=as_observed,
+        act=do_none,
+        failure=f"the kernel does not say what others do to the packet filter; it is read every {READ_EVERY_S:g} s",
+        timing=Timing(step_s=_WAIT_S, stuck_s=2 * _WAIT_S, jitter=0.0),
+        interrupt=interrupt,
+    )

@@ -174,6 +174,7 @@ def _serve(
             *node_process.conflict_reports(os.environ, registration, network, in_container),
         )
         tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
+        calls.attachments = policy
         _wake_by_changes(tasks, registration, network, policy)
         metrics.expect_tasks(tasks.names)
         return NodeProcess(
@@ -201,7 +202,7 @@ def _opened_networks(
     read_datastore = registration.read_datastore
     with (
         node_network(os.environ, read_datastore, find_name, open_datastore, log, container) as network,
-        node_policy(os.environ, read_datastore, find_name, open_datastore, log, network) as policy,
+        node_policy(os.environ, registration, open_datastore, log, network) as policy,
     ):
         yield network, policy
 

@@ -5,38 +5,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from threading import Lock
 
 from attrs import evolve, frozen
 
+from netplug_backends.host.endpoint_status import EndpointStatusFolder, read_boot_id
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.addresses import find_interfaces
 from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_backends.linux.routing import LinuxKernelEvents
-from netplug_cli.node.policy import OBJECTS_CHANGED, WORKLOADS_CHANGED, NodePolicy
+from netplug_cli.node.policy import (
+    OBJECTS_CHANGED,
+    READ_EVERY_S,
+    TABLE_CHANGED,
+    WORKLOADS_CHANGED,
+    NodePolicy,
+    table_events_controller,
+)
 from netplug_cli.node.routing import kernel_events_controller
+from netplug_cli.node.tasks import NodeRegistration
 from netplug_cli.node_status import PolicyStatus
 from netplug_cli.runtime.controllers import Reconciler, Runtime
 from netplug_cli.runtime.feed import OpenDatastore, StoreFeed
 from netplug_cli.wiring.node_network import NodeNetwork
 from netplug_core.clock import Clock
 from netplug_core.dataplane.filter import NO_OVERLAY, Overlay
+from netplug_core.dataplane.packetfilter import ForeignChanges, RulesetEvents
 from netplug_core.dataplane.routing import KernelEvents
 from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError
 from netplug_core.keys import Kind
-from netplug_core.log import Log
+from netplug_core.log import Level, Log
 from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY
 from netplug_core.policy.index import POLICY_KINDS
+from netplug_core.reconcile.controller import Problem, Source
 from netplug_core.reconcile.nat import find_nat_facts, find_overlay
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.workload.status import EndpointStatus, status_file_name
 
 __all__ = ["POLICY_VARIABLE", "PolicyEnforcement", "is_policy_enabled", "node_policy"]
 
@@ -67,18 +80,20 @@ class PolicyEnforcement:
 
     feed: StoreFeed
     policy: NodePolicy
-    events: KernelEvents
+    interfaces: KernelEvents
+    table: RulesetEvents
     clock: Clock
     woken: list[Runtime]
 
     def controllers(self) -> tuple[Reconciler, ...]:
         """All of them."""
-        events = kernel_events_controller(self.events, self._note_interface_change, clock=self.clock)
-        failure = "the kernel notifies of no interface; those of workloads are looked at every few seconds"
+        interfaces = kernel_events_controller(self.interfaces, self._note_interface_change, clock=self.clock)
+        failure = f"the kernel notifies of no interface; they are looked at every {READ_EVERY_S:g} s"
         return (
             self.feed.controller(),
             self.policy.controller(),
-            evolve(events, name="policy interfaces", failure=failure),
+            evolve(interfaces, name="policy interfaces", failure=failure),
+            table_events_controller(self.table, self._note_foreign_changes, clock=self.clock),
         )
 
     def status(self) -> PolicyStatus:
@@ -90,24 +105,41 @@ class PolicyEnforcement:
         self.feed.view.on_change = lambda _kind: tasks.wake(OBJECTS_CHANGED)
         self.woken.append(tasks)
 
+    def note_attached(self, interface: str, container_id: str) -> None:
+        """A call of this process has attached the interface of a workload for a container."""
+        self.policy.note_attached(interface, container_id)
+        self._wake(WORKLOADS_CHANGED)
+
+    def note_detached(self, interface: str, container_id: str) -> None:
+        """A call of this process has detached it."""
+        self.policy.note_detached(interface, container_id)
+        self._wake(WORKLOADS_CHANGED)
+
     def _note_interface_change(self) -> None:
         self.policy.note_interface_change()
+        self._wake(WORKLOADS_CHANGED)
+
+    def _note_foreign_changes(self, changes: ForeignChanges) -> None:
+        if self.policy.note_foreign_changes(changes):
+            self._wake(TABLE_CHANGED)
+
+    def _wake(self, source: Source) -> None:
         for tasks in self.woken:
-            tasks.wake(WORKLOADS_CHANGED)
+            tasks.wake(source)
 
 
 @contextmanager
 def node_policy(
     environ: Mapping[str, str],
-    read_datastore: Callable[[], DatastoreSettings | None],
-    find_name: Callable[[], str | None],
+    registration: NodeRegistration,
     open_datastore: OpenDatastore,
     log: Log,
     network: NodeNetwork | None,
 ) -> Iterator[PolicyEnforcement | None]:
     """What enforces policy on this node, as long as the context lasts; None where this process does not.
 
-    ``network`` makes the tunnels between nodes; None: another program does.
+    ``registration`` knows the datastore of the node, its name, and where status files of endpoints are. ``network``
+    makes the tunnels between nodes; None: another program does.
 
     Raises:
         ConfigurationError: the environment does not say whether it does.
@@ -123,24 +155,45 @@ def node_policy(
         kinds=_STORED_KINDS,
         cluster_kinds=(KUBERNETES_NETWORK_POLICY,),
         view=view,
-        read_datastore=read_datastore,
+        read_datastore=registration.read_datastore,
         open_datastore=open_datastore,
         clock=clock,
     )
+    ruleset, folder = NftablesRuleset(), EndpointStatusFolder(registration.names.endpoint_status_dir)
     policy = NodePolicy(
         view=view,
         find_kinds=lambda: feed.followed,
-        find_name=find_name,
-        find_overlay=lambda: _find_overlay(network, find_name()),
+        find_name=lambda: registration.name,
+        find_overlay=lambda: _find_overlay(network, registration.name),
         find_interfaces=find_interfaces,
-        ruleset=NftablesRuleset(),
+        ruleset=ruleset,
         connections=LinuxConnections(),
         clock=clock,
         log=log,
+        report=partial(_write_statuses, folder, clock, log),
     )
-    with closing(feed), LinuxKernelEvents.open() as events:
-        events.follow_workloads(is_asked=True)
-        yield PolicyEnforcement(feed, policy, events, clock, [])
+    with closing(feed), LinuxKernelEvents.open(follows_links=True) as interfaces, ruleset.open_events() as table:
+        yield PolicyEnforcement(feed, policy, interfaces, table, clock, [])
+
+
+def _write_statuses(
+    folder: EndpointStatusFolder, clock: Clock, log: Log, endpoints: Iterable[WorkloadEndpoint]
+) -> tuple[Problem, ...]:
+    """Let the folder have the files of these endpoints and no other ones; what keeps that from being so."""
+    message = "the status files of endpoints cannot be written: pods that wait for them start late"
+    try:
+        boot_id = read_boot_id()
+    except OSError as error:
+        return (Problem(message=message, cause=str(error)),)
+    now_ns = clock.now_ns()
+    wanted = {
+        status_file_name(each): EndpointStatus.of(each, boot_id=boot_id, programmed_at_ns=now_ns) for each in endpoints
+    }
+    done = folder.make_equal(wanted)
+    for name in done.written:
+        log(Level.DEBUG, "policy is programmed for an endpoint", file=name)
+    causes = (f"{name or folder.path}: {error.strerror or error}" for name, error in done.problems)
+    return tuple(Problem(message=message, cause=each) for each in causes)
 
 
 def _find_overlay(network: NodeNetwork | None, node: str | None) -> Overlay | None:

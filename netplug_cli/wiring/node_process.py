@@ -20,7 +20,7 @@ from netplug_backends.host.requirements import look_for_plugins
 from netplug_backends.linux.addresses import find_interfaces, find_source_address
 from netplug_backends.linux.netns import is_own_namespace
 from netplug_cli.logs import Logger
-from netplug_cli.node.calls import CachedLookups, NodeProcessBusy
+from netplug_cli.node.calls import AttachmentNotes, CachedLookups, NodeProcessBusy, NotedDataplane
 from netplug_cli.node.stores import KnownCredentials, OpenDatastores, OpeningUse, SharedDatastore, SharedOpenings
 from netplug_cli.node.tasks import (
     LOOK_EVERY_S,
@@ -96,6 +96,8 @@ class NodeCalls:
         self._registry = open_registry()
         self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings(log=log)
         self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings(log=log)
+        self.attachments: AttachmentNotes | None = None
+        """Who has to know of attachments, if anyone."""
         self.replay = RecordReplay(self._replay, ReleaseRecordFolder, clock=SystemClock(), log=log)
 
     def answer(self, request: WireRequest, namespace: int | None) -> WireReply:
@@ -103,7 +105,8 @@ class NodeCalls:
         lines: list[bytes] = []
         path = request.environ.get("CNI_NETNS", "")
         namespaces = {path: namespace} if path and namespace is not None else {}
-        backends = self._backends(namespaces, lines.append)
+        container_id = request.environ.get("CNI_CONTAINERID", "")
+        backends = evolve(self._backends(namespaces, lines.append), container_id=container_id)
 
         @contextmanager
         def open_world(netconf: NetConf, log: Log, call: CNIRequest | None) -> Iterator[CNIWorld]:
@@ -148,6 +151,7 @@ class NodeCalls:
             log=self._log,
             write_stderr=write_stderr,
             use=use,
+            attachments=self.attachments,
         )
 
 
@@ -163,6 +167,8 @@ class _CallBackends:
     log: Log
     write_stderr: Callable[[bytes], None] | None
     use: OpeningUse
+    attachments: AttachmentNotes | None = None
+    container_id: str = ""
     shared: SharedDatastore | None = None
 
     @contextmanager
@@ -192,8 +198,14 @@ class _CallBackends:
             own = evolve(own, queue=shared.queue, cache=shared.cache, turn=turn, memory=shared.memory)
         return self.registry.open_ipam(name, own)
 
-    def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
-        return self.registry.open_dataplane(name, clock, log, self.namespaces)
+    @contextmanager
+    def open_dataplane(self, name: str, clock: Clock, log: Log) -> Iterator[Dataplane]:
+        with self.registry.open_dataplane(name, clock, log, self.namespaces) as dataplane:
+            notes = self.attachments
+            if notes is None:
+                yield dataplane
+            else:
+                yield NotedDataplane(dataplane=dataplane, container_id=self.container_id, notes=notes)
 
     @contextmanager
     def open_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:

@@ -29,7 +29,7 @@ from netplug_core.policy.model import (
 
 __all__ = [
     "Part", "ProgrammingFacts", "close_parts", "find_changed_parts", "find_lost_addresses", "find_programmed",
-    "isolate", "name_of",
+    "isolate", "keep_closed", "name_of",
 ]  # fmt: skip
 
 Part: TypeAlias = LocalEndpoint | ActiveHostEndpoint | ActivePolicy | ActiveProfile
@@ -76,6 +76,11 @@ def _closed(parts: Iterable[P], closed: AbstractSet[Part], close: Callable[[P], 
 def _closed_host(host: ActiveHostEndpoint) -> ActiveHostEndpoint:
     """Only the failsafe ports are open."""
     return ActiveHostEndpoint(name=host.name, interface=host.interface)
+
+
+def keep_closed(state: PolicyState, closed: frozenset[Part]) -> frozenset[Part]:
+    """The closed parts that the state still has so."""
+    return closed.intersection(_parts(state)) if closed else closed
 
 
 def find_changed_parts(state: PolicyState, applied: PolicyState) -> tuple[Part, ...]:

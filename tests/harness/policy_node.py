@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from attrs import define, evolve
@@ -15,12 +16,13 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.workload.status import EndpointStatus, parse_status
 from tests.harness.nat_scene import ADDRESSES, open_scene
 from tests.harness.node import PEER_NAMESPACE, NetnsNode
 from tests.harness.node_process import NodeProcess, start_node_process
 from tests.harness.policies import allow, key_of, make_pod, make_profile
 from tests.harness.policy_scene import PolicyScene
-from tests.harness.waiting import deadline_in, wait_until
+from tests.harness.waiting import deadline_in, is_eventually, wait_until
 
 __all__ = ["OUTSIDE", "WAYS", "PolicyNode", "namespace_profile", "open_policy_node", "stored_pod"]
 
@@ -42,7 +44,7 @@ def stored_pod(
     """The endpoint of the workload ``web`` or ``client``, in both families; its label ``app`` is its name."""
     own = [ADDRESSES[each] for each in Family]
     addresses = [each.web if name == "web" else each.client for each in own]
-    given = {"interface_name": _INTERFACES.get(name, ""), **spec}
+    given = {"interface_name": _INTERFACES.get(name, ""), "pod": name, **spec}
     pod = make_pod(name, *given.pop("texts", addresses), namespace=namespace, labels=labels or {"app": name}, **given)
     return evolve(pod, metadata=evolve(pod.metadata, name=f"here-k8s-{name}-eth0"))
 
@@ -101,10 +103,14 @@ class PolicyNode:
         return self.process
 
     def kill(self) -> None:
-        """End the node process at once."""
+        """End the node process at once; what it does by then is done, or not."""
         if self.process is not None:
             self.process.child.kill()
             self.process.wait()
+
+    def process_lines(self) -> str:
+        """What the node processes have written."""
+        return "" if self.process is None else self.process.lines
 
     def wait_for_line(self, text: str, count: int = 1) -> None:
         """Wait until the log of the node process has a text, so often."""
@@ -112,11 +118,23 @@ class PolicyNode:
         assert process is not None
         wait_until(lambda: process.lines.count(text) >= count, f"the log says {text!r}: {process.lines}")
 
+    def statuses(self) -> dict[str, EndpointStatus]:
+        """The status files of endpoints, by their names."""
+        folder = Path(self.node.file("endpoint-status"))
+        if not folder.is_dir():
+            return {}
+        return {each.name: parse_status(each.read_text()) for each in folder.iterdir() if each.name[0] != "."}
+
+    def nft(self, *arguments: str) -> str:
+        """What a person does by hand."""
+        return self.node.run("nft", *arguments)
+
     def is_open(self, way: str) -> bool:
         """Whether a packet comes that way, and its answer back."""
         at, sender, receiver = self.scene.nat.addresses, *way.split()
         to = {"web": at.web, "client": at.client, "outside": at.outside, "node": at.node}
-        return self.scene.passes(self._namespace(sender), to[receiver], self._namespace(receiver))
+        source = at.outside if sender == "outside" else ""
+        return self.scene.passes(self._namespace(sender), to[receiver], self._namespace(receiver), source=source)
 
     def _namespace(self, name: str) -> str:
         nat = self.scene.nat
@@ -131,7 +149,7 @@ class PolicyNode:
             found.update({way: self.is_open(way) for way in WAYS})
             return found == wanted
 
-        wait_until(is_so, f"the ways are as expected: {found}")
+        assert is_eventually(is_so), f"{found} are not as they should be: {wanted}"
 
 
 @contextmanager

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Iterator
 
 import pytest
+from attrs import evolve
 
-from netplug_core.addressing import Family
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.policyrule import EntityRule
+from tests.harness.nat_scene import ADDRESSES
 from tests.harness.node import NetnsNode
-from tests.harness.policies import allow, make_policy
-from tests.harness.policy_node import PolicyNode, open_policy_node
+from tests.harness.policies import allow, deny, make_global_policy, make_policy
+from tests.harness.policy_node import OUTSIDE, PolicyNode, namespace_profile, open_policy_node, stored_pod
+from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.netns]
+
+WEB = "app == 'web'"
+PROGRAMMED = "policy is programmed"
+FROM_CLIENT = allow(source=EntityRule(selector="app == 'client'"))
+ISOLATED = {"client_web": False, "outside_web": False}
 
 
 @pytest.fixture(params=Family, ids=str)
@@ -21,18 +33,183 @@ def here(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[PolicyNode
         yield made
 
 
-WEB = "app == 'web'"
-
-
-def test_a_stored_policy_closes_a_workload(here: PolicyNode) -> None:
-    """P-1, P-2, P-3."""
+@pytest.fixture
+def enforcing(here: PolicyNode) -> PolicyNode:
+    """A node process that enforces."""
     here.start()
-    here.wait_for_line("policy is programmed")
-    here.wait_for()
+    here.wait_for_line(PROGRAMMED)
+    return here
+
+
+def table(node: PolicyNode) -> list[str]:
+    """What the table of policy has in it without counters, in an order of its own: that of nft is one of time."""
+    return sorted(re.split(r"[\s,]+", node.nft("-s", "list", "table", "inet", "netplug")))
+
+
+def nodad(node: PolicyNode) -> tuple[str, ...]:
+    """An address of IPv6 is usable at once."""
+    return ("nodad",) if node.scene.nat.family is Family.IPV6 else ()
+
+
+def test_stored_policies_close_and_open_workloads(enforcing: PolicyNode) -> None:
+    """P-1, P-2, P-3, P-5, P-26."""
+    enforcing.wait_for()
     isolating = make_policy("isolate", selector=WEB)
-    here.put(isolating)
-    here.wait_for(client_web=False, outside_web=False)
-    here.put(make_policy("isolate", allow(source=EntityRule(selector="app == 'client'")), selector=WEB))
-    here.wait_for(outside_web=False)
-    here.remove(isolating)
+    enforcing.put(isolating)
+    enforcing.wait_for(**ISOLATED)
+    enforcing.put(make_policy("isolate", FROM_CLIENT, selector=WEB))
+    enforcing.wait_for(outside_web=False)
+    outside = Prefix.parse(enforcing.scene.nat.addresses.outsides)
+    everyone = make_policy("isolate", allow(), selector=WEB)
+    first = make_global_policy("first", deny(source=EntityRule(nets=(outside,))), order=10.0, selector=WEB)
+    enforcing.put(evolve(everyone, spec=evolve(everyone.spec, order=1000.0)), first)
+    enforcing.wait_for(outside_web=False)
+    enforcing.put(evolve(first, spec=evolve(first.spec, order=2000.0)))
+    enforcing.wait_for()
+    enforcing.remove(first)
+    enforcing.put(make_policy("isolate", selector=WEB, types=(Direction.EGRESS,)))
+    enforcing.wait_for(web_client=False, web_outside=False, web_node=False)
+    enforcing.remove(isolating)
+    enforcing.wait_for()
+
+
+def test_members_follow_the_labels_of_a_namespace(enforcing: PolicyNode) -> None:
+    """P-11."""
+    from_y = allow(source=EntityRule(namespace_selector="team == 'y'"))
+    enforcing.put(make_policy("isolate", from_y, selector=WEB))
+    enforcing.wait_for(**ISOLATED)
+    before = enforcing.nft("-s", "-t", "list", "table", "inet", "netplug")
+    enforcing.put(namespace_profile("x", team="y"))
+    enforcing.wait_for(outside_web=False)
+    assert enforcing.nft("-s", "-t", "list", "table", "inet", "netplug") == before, "only members have changed"
+
+
+def test_a_workload_sends_from_its_own_addresses_alone(enforcing: PolicyNode) -> None:
+    """P-44."""
+    scene = enforcing.scene
+    at, client = scene.nat.addresses, scene.nat.client.name
+    width = 32 if scene.nat.family is Family.IPV4 else 128
+    enforcing.wait_for()
+    enforcing.node.run("ip", "-n", client, "addr", "add", f"{at.floating}/{width}", "dev", "eth0", *nodad(enforcing))
+    assert not scene.passes(client, at.outside, "world", source=at.floating)
+    assert scene.passes(client, at.outside, "world", source=at.client)
+
+
+def test_what_is_in_force_outlives_the_process(here: PolicyNode) -> None:
+    """P-50, P-51: also while the store is away."""
+    here.put(make_policy("isolate", selector=WEB))
+    here.start()
+    here.wait_for_line(PROGRAMMED)
+    here.wait_for(**ISOLATED)
+    before = table(here)
+    here.kill()
+    here.wait_for(**ISOLATED)
+    here.start()
+    here.wait_for_line(PROGRAMMED, 2)
+    assert table(here) == before
+    generation = "netplug_policy_transactions"
+    assert generation not in here.process_lines()
+    here.kill()
+    os.rename(here.node.database, f"{here.node.database}.away")
+    os.mkdir(here.node.database)
+    here.start()
+    here.wait_for_line("cannot be followed")
+    here.wait_for(**ISOLATED)
+    assert table(here) == before
+    os.rmdir(here.node.database)
+    os.rename(f"{here.node.database}.away", here.node.database)
+    here.remove(make_policy("isolate"))
     here.wait_for()
+
+
+def test_workloads_without_a_process_stay_as_they_are_until_everything_is_known(here: PolicyNode) -> None:
+    """P-49: no table, no guard; and P-72: then all at once."""
+    here.node.run("sh", "-c", "! nft list table inet netplug 2>/dev/null")
+    here.start(NETPLUG_POLICY="Disabled")
+    here.wait_for_line("the packet filter is programmed")
+    here.node.run("sh", "-c", "! nft list table inet netplug 2>/dev/null")
+    here.kill()
+    here.put(make_policy("isolate", selector=WEB))
+    here.start()
+    here.wait_for_line(PROGRAMMED)
+    here.wait_for(**ISOLATED)
+    assert "the guard" not in here.process_lines()
+
+
+def test_a_table_that_another_program_removes_or_changes_is_repaired(enforcing: PolicyNode) -> None:
+    """P-54, P-55."""
+    enforcing.put(make_policy("isolate", selector=WEB))
+    enforcing.wait_for(**ISOLATED)
+    enforcing.nft("add", "table", "inet", "other")
+    before = table(enforcing)
+    enforcing.nft("delete", "table", "inet", "netplug")
+    enforcing.wait_for_line("another program has removed the table of policy")
+    wait_until(lambda: table(enforcing) == before, "the table is whole again")
+    enforcing.wait_for(**ISOLATED)
+    enforcing.nft("insert", "rule", "inet", "netplug", "filter-forward", "accept")
+    enforcing.wait_for_line("another program has changed the table of policy")
+    wait_until(lambda: table(enforcing) == before, "the rule is gone")
+    assert "program=nft" in enforcing.process_lines()
+    assert "table inet other" in enforcing.nft("list", "tables")
+
+
+def test_an_address_that_moves_takes_no_connection_along(enforcing: PolicyNode) -> None:
+    """P-58."""
+    scene, at = enforcing.scene, enforcing.scene.nat.addresses
+    family, client = scene.nat.family, scene.nat.client.name
+    width = 32 if family is Family.IPV4 else 128
+    enforcing.wait_for()
+    with scene.nat.socket_at(scene.nat.web.name, at.web, 8081) as first, scene.nat.socket_at(OUTSIDE) as outside:
+        outside.sendto(b"request", (at.web, 8081))
+        _, peer = first.recvfrom(100)
+        first.sendto(b"answer", peer)
+        assert outside.recvfrom(100)[0] == b"answer"
+        enforcing.put(make_policy("isolate", selector="app == 'client'"))
+        enforcing.wait_for(web_client=False)
+        enforcing.node.run("ip", "-n", client, "addr", "add", f"{at.web}/{width}", "dev", "eth0", *nodad(enforcing))
+        enforcing.remove(stored_pod("web"))
+        enforcing.put(stored_pod("client", texts=(at.client, at.web)))
+        guarded = ("list", "set", "inet", "netplug", f"src-v{family.value}")
+        wait_until(lambda: f'"netp6" . {at.web}' in enforcing.nft(*guarded), "the address is the other one's")
+        enforcing.node.run("ip", "route", "replace", f"{at.web}/{width}", "dev", "netp6")
+        before = scene.dropped()
+        with scene.nat.socket_at(client, at.web, 8081) as second:
+            second.settimeout(0)
+
+            def is_dropped() -> bool:
+                outside.sendto(b"more", (at.web, 8081))
+                return scene.dropped() > before
+
+            wait_until(is_dropped, "it is dropped")
+            with pytest.raises(BlockingIOError):
+                second.recvfrom(100)
+
+
+def test_a_rule_that_cannot_be_enforced_leaves_the_others_in_force(enforcing: PolicyNode) -> None:
+    """P-66."""
+    broken = allow(destination=EntityRule(selector="app =="))
+    enforcing.put(make_policy("isolate", broken, FROM_CLIENT, selector=WEB))
+    enforcing.wait_for(outside_web=False)
+    enforcing.wait_for_line("a part of a policy is not enforced as it stands")
+
+
+def test_status_files_say_for_which_container_policy_is_programmed(enforcing: PolicyNode) -> None:
+    """P-64: as long as the interface is up, and no other file is there."""
+    name = "k8s x%2Fweb eth0"
+    wait_until(lambda: len(enforcing.statuses()) == 2, "both endpoints have files")
+    found = next(each for each in enforcing.statuses().values() if each.host_interface == "netp5")
+    assert (found.container_id, found.endpoint) == ("c1", "x/here-k8s-web-eth0")
+    assert {each.first for each in (*found.ipv4_nets, *found.ipv6_nets)} == {
+        Address.parse(ADDRESSES[each].web) for each in Family
+    }
+    path = next(each for each, one in enforcing.statuses().items() if one == found)
+    assert stat.S_IMODE(os.stat(f"{enforcing.node.file('endpoint-status')}/{path}").st_mode) == 0o644, name
+    enforcing.node.run("ip", "link", "set", "netp5", "down")
+    wait_until(lambda: path not in enforcing.statuses(), "the file of an interface that is down is gone")
+    enforcing.node.run("ip", "link", "set", "netp5", "up")
+    wait_until(lambda: path in enforcing.statuses(), "it is there again")
+    web = stored_pod("web")
+    enforcing.put(evolve(web, spec=evolve(web.spec, container_id="c2")))
+    wait_until(lambda: enforcing.statuses().get(path, found).container_id == "c2", "it is the next container's")
+    enforcing.remove(web)
+    wait_until(lambda: path not in enforcing.statuses(), "an endpoint that is gone has none")

@@ -96,6 +96,19 @@ def test_routes_to_workloads_count_where_they_are_followed(datagram: bytes, *, e
     assert EventFilter(OWN_PORT, {POD}, follows_workloads=True).concerns(datagram) is expected
 
 
+@pytest.mark.parametrize(
+    "datagram, expected",
+    [
+        (link(16, "netp0123456789b", 12), True),
+        (link(17, "netp0123456789a"), True),
+        (route(24, POD), False),
+        (address(20, POD), False),
+    ],
+)
+def test_interfaces_of_workloads_count_where_they_are_followed(datagram: bytes, *, expected: bool) -> None:
+    assert EventFilter(OWN_PORT, {POD}, follows_links=True).concerns(datagram) is expected
+
+
 def test_a_kernel_without_a_port_has_made_no_change_of_ours() -> None:
     """Before there is a socket of our own its port is 0, which is the kernel's."""
     assert EventFilter().concerns(route(25, 3))

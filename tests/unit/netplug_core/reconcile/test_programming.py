@@ -27,6 +27,7 @@ from netplug_core.reconcile.programming import (
     find_lost_addresses,
     find_programmed,
     isolate,
+    keep_closed,
     name_of,
 )
 from tests.harness.policy_states import endpoint, policy_id
@@ -61,6 +62,11 @@ def test_a_closed_part_lets_nothing_pass_and_the_others_stay() -> None:
     assert closed.host_endpoints == (ActiveHostEndpoint(name="node", interface="*"),)
     changed = evolve(POLICY, egress=(ALLOW,))
     assert close_parts(STATE, frozenset({changed})) == STATE, "it is another one by now"
+
+
+def test_a_part_that_has_changed_is_not_closed_any_more() -> None:
+    assert keep_closed(STATE, frozenset()) == frozenset()
+    assert keep_closed(STATE, frozenset({POLICY, evolve(ONE, container_id="c9")})) == frozenset({POLICY})
 
 
 def test_a_candidate_is_what_the_kernel_does_not_have_so() -> None:
