@@ -42,8 +42,8 @@ def enforcing(here: PolicyNode) -> PolicyNode:
 
 
 def table(node: PolicyNode) -> list[str]:
-    """What the table of policy has in it without counters, in an order of its own: that of nft is one of time."""
-    return sorted(re.split(r"[\s,]+", node.nft("-s", "list", "table", "inet", "netplug")))
+    """What the table of policy has in it without counters, in an order of its own; nothing if there is none."""
+    return sorted(re.split(r"[\s,]+", node.node.run_unchecked("nft", "-s", "list", "table", "inet", "netplug").stdout))
 
 
 def nodad(node: PolicyNode) -> tuple[str, ...]:
