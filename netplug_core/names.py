@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "DEFAULT_NETWORK", "HOST_INTERFACE_PREFIX", "HOST_MAC",
-    "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
-    "MANAGED_BY", "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias",
-    "InvalidName", "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment",
-    "endpoint_labels", "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name",
-    "former_host_interface_name", "handle_id", "host_interface_alias", "host_interface_name", "is_cni_name",
-    "is_dns_subdomain", "is_resource_name", "label_value", "matches_endpoint_name", "orchestrator_of",
-    "parse_endpoint_name", "prefix_text_to_name", "prefix_to_name", "require_node_name", "workload_endpoint_name",
+    "KUBERNETES_ORCHESTRATOR", "LAB_LABEL", "MANAGED_BY", "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "POLICY_TABLE",
+    "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias", "InvalidName", "WorkloadEndpointIdentifiers",
+    "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_labels", "endpoint_name",
+    "endpoint_name_prefix", "endpoint_status_file_name", "former_host_interface_name", "handle_id",
+    "host_interface_alias", "host_interface_name", "is_cni_name", "is_dns_subdomain", "is_resource_name",
+    "label_value", "matches_endpoint_name", "orchestrator_of", "parse_endpoint_name", "prefix_text_to_name",
+    "prefix_to_name", "require_node_name", "workload_endpoint_name",
 ]  # fmt: skip
 
 RESOURCE_DOMAIN = "projectnetplug.org"
@@ -36,6 +36,9 @@ RESOURCE_DOMAIN = "projectnetplug.org"
 
 API_VERSION = f"{RESOURCE_DOMAIN}/v3"
 """The API version of every resource, as documents and stored objects spell it."""
+
+POLICY_TABLE = "netplug"
+"""The table of policy in the packet filter."""
 
 HOST_INTERFACE_PREFIX = "netp"
 """What the name of every host end begins with: four characters, so that eleven of a hash fit behind them."""

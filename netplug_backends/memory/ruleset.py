@@ -22,6 +22,7 @@ from netplug_core.dataplane.ruleset import (
     ChainType,
     ChangeElements,
     ChangeTable,
+    CreateTable,
     DeleteTable,
     DestinationNAT,
     Element,
@@ -144,6 +145,10 @@ class MemoryRuleset:
         """Make a change, or refuse it as a whole."""
         with self._lock:
             match change:
+                case CreateTable(table=table):
+                    if table.name in self._tables:
+                        raise _refusal(_EXISTS)
+                    self._tables[table.name] = _make_table(table)
                 case ReplaceTable(table=table):
                     self._tables[table.name] = _make_table(table)
                     self._unreadable.pop(table.name, None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from netplug_core.clock import Clock, Deadline
     from netplug_core.cni.request import CNIRequest
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.flows.world import CNIWorld
+    from netplug_core.flows.world import CNIWorld, PolicyGuard
     from netplug_core.log import Log, LogSettings
     from netplug_core.netconf.model import NetConf
     from netplug_core.orchestrator.model import NodeFacts
@@ -90,6 +90,7 @@ def _open_world(registry: Backends, netconf: NetConf, log: Log, request: CNIRequ
             locks=locks,
             clock=clock,
             log=log,
+            open_guard=_open_guard,
             open_orchestrator=open_orchestrator,
         )
 
@@ -144,6 +145,13 @@ def _node_lookup(
             return orchestrator.find_node(configured_name or name, deadline=deadline)
 
     return find_node
+
+
+def _open_guard() -> PolicyGuard:
+    """The table of policy of this machine."""
+    from netplug_backends.linux.policy_guard import LinuxPolicyGuard
+
+    return LinuxPolicyGuard()
 
 
 def open_log_file(settings: LogSettings, report: Report) -> LineFile:

@@ -50,6 +50,7 @@ from netplug_core.dataplane.ruleset import (
     destination_of,
     source_of,
 )
+from netplug_core.names import POLICY_TABLE
 from netplug_core.policy import model
 from netplug_core.policy.model import (
     ALL_INTERFACES,
@@ -76,9 +77,6 @@ __all__ = [
     "NO_OVERLAY", "POLICY_TABLE", "SOURCE_GUARD", "FilterRenderer", "Overlay", "closed_endpoint", "closed_policy",
     "find_guarded", "guard_table", "render_state",
 ]  # fmt: skip
-
-POLICY_TABLE: Final = "netplug"
-"""The table of policy."""
 
 SOURCE_GUARD: Final = "raw-prerouting"
 """The chain whose last rule counts packets that a workload may not send."""

@@ -22,12 +22,55 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.resources.fields import PortRange
 
 __all__ = [
-    "BaseChain", "Chain", "ChainOutline", "ChainType", "ChangeElements", "ChangeTable", "Command", "Concatenation",
-    "Counter", "DeleteTable", "DestinationNAT", "Element", "ElementType",
-    "Expression", "Fib", "FibKey", "Goto", "Hook", "Jump", "JumpByMap", "Limit", "LogPacket", "MapLookup", "Masquerade",
-    "Match", "Meta", "MetaKey", "NamedSet", "ObservedTable", "Operand", "PacketTable", "Payload", "Phase", "Policy",
-    "Reject", "ReplaceTable", "Rule", "SetReference", "SourceNAT", "Statement", "TableChange",
-    "TrackingState", "UnreadableObject", "Verdict", "destination_of", "find_change", "render_change", "source_of",
+    "BaseChain",
+    "Chain",
+    "ChainOutline",
+    "ChainType",
+    "ChangeElements",
+    "ChangeTable",
+    "Command",
+    "Concatenation",
+    "Counter",
+    "CreateTable",
+    "DeleteTable",
+    "DestinationNAT",
+    "Element",
+    "ElementType",
+    "Expression",
+    "Fib",
+    "FibKey",
+    "Goto",
+    "Hook",
+    "Jump",
+    "JumpByMap",
+    "Limit",
+    "LogPacket",
+    "MapLookup",
+    "Masquerade",
+    "Match",
+    "Meta",
+    "MetaKey",
+    "NamedSet",
+    "ObservedTable",
+    "Operand",
+    "PacketTable",
+    "Payload",
+    "Phase",
+    "Policy",
+    "Reject",
+    "ReplaceTable",
+    "Rule",
+    "SetReference",
+    "SourceNAT",
+    "Statement",
+    "TableChange",
+    "TrackingState",
+    "UnreadableObject",
+    "Verdict",
+    "destination_of",
+    "find_change",
+    "render_change",
+    "source_of",
     "without_elements",
 ]  # fmt: skip
 
@@ -371,8 +414,7 @@ class Chain:
     )
 
     def _find_jumps(self) -> frozenset[str]:
-        statements = (statement for rule in self.rules for statement in rule.statements)
-        return frozenset(each.chain for each in statements if isinstance(each, Jump))
+        return frozenset(each.chain for rule in self.rules for each in rule.statements if isinstance(each, Jump))
 
     @property
     def outline(self) -> ChainOutline:
@@ -408,6 +450,13 @@ class ObservedTable:
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class CreateTable:
+    """Make a table; refused if there is one of its name."""
+
+    table: PacketTable
 
 
 @frozen
@@ -470,7 +519,7 @@ class ChangeTable:
         return self == ChangeTable(phase=self.phase, table=self.table)
 
 
-TableChange: TypeAlias = ReplaceTable | ChangeElements | ChangeTable | DeleteTable
+TableChange: TypeAlias = CreateTable | ReplaceTable | ChangeElements | ChangeTable | DeleteTable
 """One transaction: packets see the table of before or that of afterwards."""
 
 
@@ -512,8 +561,10 @@ def _with_elements(sets: Iterable[tuple[NamedSet, frozenset[Element]]]) -> tuple
 def render_change(change: TableChange) -> tuple[Command, ...]:
     """The commands of a change, which belong into one transaction."""
     match change:
+        case CreateTable(table=table):
+            return (_table_command("create", table.name), *_fill(table))
         case ReplaceTable(table=table):
-            return tuple(_replace(table))
+            return (*(_table_command(verb, table.name) for verb in ("add", "delete", "add")), *_fill(table))
         case ChangeElements(table=table, deleted=deleted, added=added):
             deletions = (_command("delete", "element", table.name, _elements(each)) for each in deleted)
             return (*deletions, *(_command("add", "element", table.name, _elements(each)) for each in added))
@@ -564,9 +615,7 @@ def _make_set(table: str, named: NamedSet) -> Command:
     return _command("add", "set" if named.value_type is None else "map", table, _declaration(named))
 
 
-def _replace(table: PacketTable) -> Iterable[Command]:
-    """Delete the table, which the first command makes if there is none, and make it anew."""
-    yield from (_table_command(verb, table.name) for verb in ("add", "delete", "add"))
+def _fill(table: PacketTable) -> Iterable[Command]:
     for each in table.sets:
         yield _make_set(table.name, each)
     for chain in table.chains:

@@ -22,10 +22,11 @@ from netplug_core.locks import LockHost
 from netplug_core.log import Log
 
 if TYPE_CHECKING:
+    from netplug_core.dataplane.ruleset import PacketTable
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.workload.gates import ProbeResult
 
-__all__ = ["CNIWorld", "FolderChanges", "Host", "HostWorld", "RecordCounts", "RecordFiles", "ReplayTime"]
+__all__ = ["CNIWorld", "FolderChanges", "Host", "HostWorld", "PolicyGuard", "RecordCounts", "RecordFiles", "ReplayTime"]
 
 
 class FolderChanges(Protocol):
@@ -33,6 +34,26 @@ class FolderChanges(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Return when something in the folder has changed, or after that time."""
+        ...
+
+
+class PolicyGuard(Protocol):
+    """The table of policy of this machine, as far as an ADD has to do with it. Every method raises KernelError."""
+
+    def has_table(self) -> bool:
+        """Whether the kernel has the table, whatever is in it."""
+        ...
+
+    def has_workload_links(self) -> bool:
+        """Whether the host has the end of any workload's link."""
+        ...
+
+    def create(self, table: PacketTable) -> None:
+        """Make the table, unless another process has just made it: that one stays as it is."""
+        ...
+
+    def find_problem(self) -> str:
+        """What is missing on this machine to make a table; empty if nothing is."""
         ...
 
 
@@ -203,7 +224,8 @@ class HostWorld(Protocol):
 class CNIWorld:
     """The interfaces of a CNI command.
 
-    ``open_orchestrator`` opens the orchestrator; None if the configuration does not say how to reach one.
+    ``open_guard`` opens the table of policy. ``open_orchestrator`` opens the orchestrator; None if the configuration
+    does not say how to reach one.
     """
 
     datastore: Datastore
@@ -214,5 +236,6 @@ class CNIWorld:
     locks: CallLocks
     clock: Clock
     log: Log
+    open_guard: Callable[[], PolicyGuard]
     replay_time: ReplayTime = ReplayTime.AFTER_CALLS
     open_orchestrator: Callable[[], AbstractContextManager[Orchestrator]] | None = None

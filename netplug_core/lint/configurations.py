@@ -340,6 +340,9 @@ def _loaded_problems(one: Configuration, netconf: NetConf) -> Iterator[Finding]:
     for key in netconf.ignored_keys:
         accepted = f"the datastore is {netconf.datastore.type}, which does not read it"
         yield _finding(one, Rule.IGNORED_KEY, (key,), REDACTED, accepted)
+    if one.plugin is Plugin.MAIN and netconf.policy_type and not netconf.policy_guard:
+        accepted = "true, where the node process enforces policy (NETPLUG_POLICY=Enabled)"
+        yield _finding(one, Rule.POLICY_UNGUARDED, ("policy_guard",), None, accepted)
     try:
         families = {wanted.family for wanted in wanted_of(netconf)}
         families |= {range_set.family for range_set in one.range_sets}

@@ -86,6 +86,9 @@ class Rule(enum.Enum):
     PLACEHOLDER = (113, "placeholder", _E,
         "a value still has a placeholder of a template, such as `__KUBERNETES_NODE_NAME__` or `${NODE}`",
         "fill in the template")
+    POLICY_UNGUARDED = (114, "policy-unguarded", _W,
+        "a configuration has the policy type k8s without policy_guard: pods are open until the node process has begun",
+        "set policy_guard to true where the node process enforces policy")
 
     POOL_HOST_BITS = (201, "pool-host-bits", _E, "the CIDR of a pool has bits behind its prefix",
         "clear them; --fix does it")

@@ -381,6 +381,8 @@ class NetConf:
         "Beside the routes of host-local or of another IPAM plugin: the default routes."))
     policy_setup_timeout_s: int = field(default=0, metadata=member("policy_setup_timeout_seconds", AT_LEAST_ZERO,
         "How long an ADD waits until the pod's policy is programmed; 0: it does not wait.", is_unset_if_empty=True))
+    policy_guard: bool = field(default=False, metadata=member("policy_guard", BOOLEAN,
+        "true: where the packet filter has no table of policy yet, an ADD makes one in which no pod passes anything."))
     endpoint_status_dir: str = field(default="/var/run/netplug/endpoint-status", metadata=member("endpoint_status_dir",
         STRING, "Where the node process says which endpoints are programmed.", is_unset_if_empty=True))
     ipam_lock_file: str = field(default="/var/run/netplug/ipam.lock", metadata=member("ipam_lock_file", STRING,

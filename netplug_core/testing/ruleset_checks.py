@@ -29,6 +29,7 @@ from netplug_core.dataplane.ruleset import (
     ChangeTable,
     Concatenation,
     Counter,
+    CreateTable,
     DeleteTable,
     DestinationNAT,
     Element,
@@ -290,6 +291,15 @@ def a_table_is_read_as_it_was_made(harness: RulesetHarness) -> None:
         outlines = frozenset(chain.outline for chain in wanted.chains)
         expect_same(frozenset(observed.chains), outlines, "the chains")
         expect_same(observed.unreadable, (), "what cannot be read")
+
+
+def a_table_is_created_once(harness: RulesetHarness) -> None:
+    """One that exists stays as it is."""
+    first = sample_table()
+    harness.ruleset.apply(CreateTable(first))
+    expect_same(find_change(first, harness.ruleset.read(TABLE)), None, "what the first one lacks")
+    expect_refused(KernelError, partial(harness.ruleset.apply, CreateTable(evolve(first, chains=()))), what="a second")
+    expect_same(find_change(first, harness.ruleset.read(TABLE)), None, "what the second has changed")
 
 
 def a_table_is_replaced_as_a_whole(harness: RulesetHarness) -> None:
@@ -557,6 +567,7 @@ def _expect_notified(harness: RulesetHarness, events: RulesetEvents, *tables: tu
 RULESET_CHECKS: tuple[RulesetCheck, ...] = (
     a_missing_table_is_none,
     a_table_is_read_as_it_was_made,
+    a_table_is_created_once,
     a_table_is_replaced_as_a_whole,
     elements_are_changed_in_place,
     what_others_do_to_a_table_is_found,

@@ -22,7 +22,8 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
 from netplug_core.cni.result import CNIResult, render_result
-from netplug_core.dataplane.protocol import InterfacePresence
+from netplug_core.dataplane.protocol import InterfacePresence, KernelError
+from netplug_core.dataplane.ruleset import PacketTable
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni import add, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
@@ -79,6 +80,34 @@ FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
         "GC": gc.collect,
     },
 }
+
+
+@define
+class FakePolicyGuard:
+    """The packet filter of a node of fakes. ``problem``: why no table can be made; ``looks`` come before each look."""
+
+    dataplane: MemoryDataplane
+    table: PacketTable | None = None
+    problem: str = ""
+    unreadable: str = ""
+    on_look: Callable[[], None] = lambda: None
+
+    def has_table(self) -> bool:
+        self.on_look()
+        if self.unreadable:
+            raise KernelError("looking for the table of policy", self.unreadable)
+        return self.table is not None
+
+    def has_workload_links(self) -> bool:
+        return any(name.startswith("netp") for name in self.dataplane.names())
+
+    def create(self, table: PacketTable) -> None:
+        if self.problem:
+            raise KernelError("programming the packet filter", self.problem)
+        self.table = table
+
+    def find_problem(self) -> str:
+        return self.problem
 
 
 @frozen
@@ -206,6 +235,7 @@ class CNINodeHarness:
     memory: MemoryDatastore = Factory(_make_memory_store, takes_self=True)
     store: Datastore = Factory(_same_store, takes_self=True)
     dataplane: MemoryDataplane = field(factory=MemoryDataplane)
+    guard: FakePolicyGuard = Factory(lambda self: FakePolicyGuard(self.dataplane), takes_self=True)
     host: FakeHost = Factory(lambda self: FakeHost(clock=self.clock), takes_self=True)
     log: RecordingLog = field(factory=RecordingLog)
     config: dict[str, object] = Factory(_default_config)
@@ -232,6 +262,7 @@ class CNINodeHarness:
             locks=locks,
             clock=self.clock,
             log=self.log,
+            open_guard=lambda: self.guard,
             replay_time=self.replay_time,
             open_orchestrator=None if self.orchestrator is None else self._opened_orchestrator,
         )

@@ -5,53 +5,29 @@ Numbers are those of the black-box checks.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.endpoint_status import read_boot_id
+from netplug_backends.host.endpoint_status import EndpointStatusFolder, read_boot_id
 from netplug_core.addressing import Address
+from netplug_core.flows.cni.policy import LOOK_EVERY_S
 from netplug_core.workload.endpoint import WorkloadIdentity
-from netplug_core.workload.status import EndpointStatus, render_status
-from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
+from netplug_core.workload.status import EndpointStatus, parse_status, render_status
+from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
 from tests.harness.processes import gate_server
-from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
+from tests.harness.running_calls import RunningCall
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
 POD_ARGS = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
+STATUS_FILE = "k8s test%2Ftest-pod-1 eth0"
 FOREVER_S = 3600
-
-
-class RunningCall:
-    """A call that runs while the test looks at it."""
-
-    def __init__(self, runtime: CNIRuntime, command: str, conf: NetConfDict, pod: PodNamespace) -> None:
-        self.process = subprocess.Popen(
-            runtime.node.entering("", (runtime.executable("netplug"),)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=runtime.make_environ(command, pod, CNI_ARGS=POD_ARGS),
-        )
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(conf))
-        self.process.stdin.close()
-        self.process.stdin = None
-
-    @property
-    def is_running(self) -> bool:
-        return self.process.poll() is None
-
-    def end(self) -> PluginReply:
-        """How it ended."""
-        out, err = self.process.communicate(timeout=EMERGENCY_STOP_S)
-        return PluginReply(self.process.returncode, out, err)
 
 
 def is_untouched(node: NetnsNode) -> bool:
@@ -94,7 +70,7 @@ def test_nothing_is_done_before_the_gates_are_ready(
     conf = runtime.make_netconf(
         readiness_gates=[f"{gates}/file{node.file('opened')}"], log_file_path=node.file("cni.log")
     )
-    waiting = RunningCall(runtime, "ADD", conf, pod)
+    waiting = RunningCall(runtime, "ADD", conf, pod, POD_ARGS)
     wait_until(lambda: hits(node) != [], "the gate is asked")
     assert is_untouched(node)
     other, plain = node.make_pod(), runtime.make_netconf()
@@ -120,7 +96,7 @@ def test_gates_that_become_ready_and_that_do_not(node: NetnsNode, runtime: CNIRu
     }
     pods = dict(zip(urls, node.make_pods(len(urls)), strict=True))
     confs = {name: runtime.make_netconf(readiness_gates=[url]) for name, url in urls.items()}
-    calls = {name: RunningCall(runtime, "ADD", confs[name], pods[name]) for name in urls}
+    calls = {name: RunningCall(runtime, "ADD", confs[name], pods[name], POD_ARGS) for name in urls}
     replies = {name: call.end() for name, call in calls.items()}
     assert len(replies["late"].addresses) == 1
     assert hits(node).count("/failing/3/times") == 4
@@ -189,7 +165,7 @@ def test_a_pod_is_held_back_until_its_policy_is_programmed(
     conf = runtime.make_netconf(
         policy_setup_timeout_seconds=FOREVER_S, endpoint_status_dir=str(folder), log_file_path=node.file("cni.log")
     )
-    held = RunningCall(runtime, "ADD", conf, pod)
+    held = RunningCall(runtime, "ADD", conf, pod, POD_ARGS)
     wait_until_held(node)
     (held_addresses,) = node.store.held().values()
     assert len(node.store.endpoints()) == 1
@@ -238,6 +214,41 @@ def test_a_pod_starts_when_the_time_is_up(
     assert is_untouched(node)
 
 
+def test_p_62_the_file_ends_the_wait_at_once(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """That of the pod's former container does not; what the node process writes does, well within a look's time."""
+    folder = Path(node.file("endpoint-status"))
+    EndpointStatusFolder(str(folder)).make_equal({STATUS_FILE: parse_status(status_of(PodNamespace("pod-0")))})
+    conf = runtime.make_netconf(
+        policy_setup_timeout_seconds=FOREVER_S, endpoint_status_dir=str(folder), log_file_path=node.file("cni.log")
+    )
+    held = RunningCall(runtime, "ADD", conf, pod, POD_ARGS)
+    wait_until_held(node)
+    (addresses,) = node.store.held().values()
+    assert held.is_running
+    EndpointStatusFolder(str(folder)).make_equal({STATUS_FILE: parse_status(status_of(pod, *addresses))})
+    written = time.time()
+    assert held.end().status == 0
+    assert (folder / STATUS_FILE).stat().st_mode & 0o777 == 0o644
+    (line,) = (line for line in Path(node.file("cni.log")).read_text().splitlines() if "policy is programmed" in line)
+    ended = datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC)
+    assert ended.timestamp() - written < LOOK_EVERY_S / 2
+
+
+def test_a_del_ends_the_wait(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    conf = runtime.make_netconf(
+        policy_setup_timeout_seconds=FOREVER_S,
+        endpoint_status_dir=node.file("endpoint-status"),
+        log_file_path=node.file("cni.log"),
+    )
+    held = RunningCall(runtime, "ADD", conf, pod, POD_ARGS)
+    wait_until_held(node)
+    runtime.delete(conf, pod, CNI_ARGS=POD_ARGS)
+    reply = held.end()
+    assert reply.code == 11
+    assert "was deleted while it was made" in reply.text
+    assert is_untouched(node)
+
+
 def test_a_time_below_zero_is_refused(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 97: before anything is allocated, and never by a DEL."""
     conf = runtime.make_netconf(policy_setup_timeout_seconds=-1)
@@ -256,7 +267,7 @@ def test_a_call_that_is_killed_while_it_waits_leaves_what_a_del_removes(
         endpoint_status_dir=node.file("endpoint-status"),
         log_file_path=node.file("cni.log"),
     )
-    held = RunningCall(runtime, "ADD", conf, pod)
+    held = RunningCall(runtime, "ADD", conf, pod, POD_ARGS)
     wait_until_held(node)
     held.process.kill()
     held.end()

@@ -147,3 +147,20 @@ def test_a_log_file_loads_one_module(node: NetnsNode, runtime: CNIRuntime) -> No
         for path, pod in zip((None, node.file("cni.log")), pods, strict=True)
     )
     assert logged.modules - plain.modules == {"netplug_backends.host.log_file"}
+
+
+def test_the_guard_of_policy_loads_nothing_of_the_filter_where_there_is_a_table(
+    node: NetnsNode, runtime: CNIRuntime
+) -> None:
+    """Only the first ADD after a boot makes the table."""
+    pods = node.make_pods(3)
+    first, guarded, plain = (
+        loaded(runtime, runtime.make_netconf(policy_guard=is_on), runtime.make_environ("ADD", pod))
+        for is_on, pod in zip((True, True, False), pods, strict=True)
+    )
+    assert "netplug_core.dataplane.filter" in first.modules
+    assert guarded.modules - plain.modules == {
+        "netplug_backends.linux.policy_guard",
+        "netplug_core.flows.cni.policy",
+        "netplug_core.workload.status",
+    }

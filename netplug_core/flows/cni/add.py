@@ -108,6 +108,8 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     _wait_for_gates(world, netconf)
     wanted = _address_request(world, request, call)
     require_mtu(world, netconf, {one.family for one in wanted.assign.wanted})
+    if netconf.policy_guard:
+        _close_node(world, call)
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
         finish_own(world, netconf, call.workload, has_interface=True)
         result = _attach(world, call, link, wanted, is_exclusive=is_exclusive)
@@ -125,6 +127,13 @@ def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
     """Return when the readiness gates are ready, before anything is read or changed."""
     if netconf.readiness_gates:
         wait_for_gates(world, netconf.readiness_gates)
+
+
+def _close_node(world: CNIWorld, call: AttachmentCall) -> None:
+    """Let no pod pass anything before its policy is programmed, from before its link is made."""
+    from netplug_core.flows.cni.policy import close_node  # for configurations with the guard only
+
+    close_node(world, call)
 
 
 def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult, attached_at: float) -> None:

@@ -1,7 +1,13 @@
-"""What an ADD does about policy: it holds the pod's start back until policy is programmed.
+"""What an ADD does about policy: it closes the node for pods before the first one, and holds a pod's start back.
 
-``add`` imports this module only where the configuration asks for it. No lock is held while it waits, and no turn of a
-queue: what is waited for is the work of others.
+``add`` and ``status`` import this module only where the configuration asks for it.
+
+**The guard** is the table of policy without any endpoint: no pod passes anything until the node process has programmed
+its policy. So pods that start before that process after a boot are closed, and not open. An ADD makes it before its
+link; where pods run without a table, it would cut their connections, and is left to the node process.
+
+**Holding back** means that the ADD answers when the policy of its pod is programmed. No lock is held meanwhile, and no
+turn of a queue: what is waited for is the work of others.
 """
 
 from __future__ import annotations
@@ -15,12 +21,49 @@ from netplug_core.log import Level
 from netplug_core.workload.endpoint import has_endpoint
 from netplug_core.workload.status import BOOT_ID_FILE, EndpointStatus, find_difference, status_file_of
 
-__all__ = ["LOOK_EVERY_S", "hold_back"]
+__all__ = ["LOOK_EVERY_S", "close_node", "find_guard_problem", "hold_back"]
 
 LOOK_EVERY_S = 0.5
 """How often an ADD looks whether its attachment is still there, and at a file where the kernel reports no changes."""
 
 _LONGEST_HOLD_BACK_S = 10.0**9  # a number in JSON may be larger than any clock
+
+
+# --- the guard --------------------------------------------------------------------------------------------------------
+
+
+def close_node(world: CNIWorld, call: AttachmentCall) -> None:
+    """Make the guard if the kernel has no table of policy, and no pod is there whose connections it would cut.
+
+    Raises:
+        KernelError: it cannot be made; nothing is changed.
+    """
+    guard = world.open_guard()
+    if guard.has_table():
+        return
+    if guard.has_workload_links():
+        # The table may have been made, and the first link after it, between the two looks.
+        if not guard.has_table():
+            text = "policy is not enforced: pods run on this node without its table, so no guard is made"
+            world.log(Level.WARNING, text, **call.fields)
+        return
+    from netplug_core.dataplane.filter import guard_table  # all rules of policy: needed once a boot
+
+    guard.create(guard_table())
+    world.log(Level.INFO, "no pod passes anything until its policy is programmed", **call.fields)
+
+
+def find_guard_problem(world: CNIWorld) -> str:
+    """Why an ADD could not make the guard that it needs now; empty if it could, or if it needs none."""
+    guard = world.open_guard()
+    try:
+        is_needed = not guard.has_table() and not guard.has_workload_links()
+    except KernelError as error:
+        return str(error)
+    return guard.find_problem() if is_needed else ""
+
+
+# --- holding back -----------------------------------------------------------------------------------------------------
 
 
 def hold_back(world: CNIWorld, call: AttachmentCall, addresses: tuple[Address, ...], *, since: float) -> bool:

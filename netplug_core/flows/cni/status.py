@@ -60,6 +60,8 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
             _require_node(world, node_of(world, netconf), deadline)
         if netconf.readiness_gates:
             require_ready_gates(world, netconf.readiness_gates)
+    if netconf.policy_guard:
+        _require_guard(world)
     _require_host(world, netconf, families)
     _require_connectivity(world, netconf)
 
@@ -104,6 +106,14 @@ def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Dea
         handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
     )
     return world.ipam.probe(assign_request, deadline=deadline)
+
+
+def _require_guard(world: CNIWorld) -> None:
+    """Require that an ADD can close the node for pods, if it would have to."""
+    from netplug_core.flows.cni.policy import find_guard_problem  # for configurations with the guard only
+
+    if problem := find_guard_problem(world):
+        raise UnhealthyStatus(problem)
 
 
 def _require_host(world: CNIWorld, netconf: NetConf, families: tuple[Family, ...]) -> None:

@@ -169,3 +169,10 @@ def test_endpoints_that_the_backend_takes_are_not(keys: dict[str, str]) -> None:
 def test_a_placeholder_is_one_finding_and_shows_only_itself() -> None:
     found = found_in({**netplug(etcd_endpoints="http://__HOST__:2379"), "datastore_type": "etcdv3"})
     assert [(one.rule, one.value) for one in found] == [(Rule.PLACEHOLDER, "__HOST__")]
+
+
+def test_policy_without_the_guard_is_found() -> None:
+    policy: dict[str, object] = {"policy": {"type": "k8s"}, "kubernetes": {"kubeconfig": "/k"}}
+    (one,) = found_in(netplug(**policy))
+    assert (one.rule, one.field) == (Rule.POLICY_UNGUARDED, "plugins[0].policy_guard")
+    assert found_in(netplug(**policy, policy_guard=True)) == ()

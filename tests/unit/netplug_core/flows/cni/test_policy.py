@@ -1,4 +1,4 @@
-"""What an ADD does about policy: after everything else it waits until that is programmed, without any lock."""
+"""What an ADD does about policy: it closes the node for pods, and waits until that of its own is programmed."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,11 @@ from netplug_backends.memory.dataplane import MemoryDataplane
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
+from netplug_core.dataplane.filter import guard_table
 from netplug_core.dataplane.protocol import KernelError, Link
+from netplug_core.dataplane.ruleset import PacketTable
 from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.errors import UnhealthyStatus
 from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.cni.call import link_between
 from netplug_core.log import Level
@@ -20,6 +23,7 @@ from netplug_core.workload.status import EndpointStatus, render_status, status_f
 from tests.harness.cni_node import BOOT_ID, DEFAULT_CONTAINER, DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface
 
 WORKLOAD = ContainerInterface(args=POD)
+OTHER = ContainerInterface(id="c0", netns="/run/netns/c0")
 
 
 def identity(container: ContainerInterface = WORKLOAD) -> WorkloadIdentity:
@@ -217,3 +221,96 @@ def test_no_other_command_is_held_back(harness: CNINodeHarness) -> None:
     harness.run("DEL", WORKLOAD, policy_setup_timeout_seconds=3)
     harness.run("ADD", ContainerInterface(id="c2", args=POD), Plugin.IPAM, policy_setup_timeout_seconds=3)
     assert harness.clock.monotonic() == 0.0
+
+
+# --- the guard --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_add_makes_the_guard_before_its_link(harness: CNINodeHarness) -> None:
+    links: list[tuple[str, ...]] = []
+    harness.guard.on_look = lambda: links.append(harness.dataplane.names())
+    harness.add(WORKLOAD, policy_guard=True)
+    assert harness.guard.table == guard_table()
+    assert links == [()]
+    assert harness.log.of(Level.INFO)[0] == "no pod passes anything until its policy is programmed"
+    assert harness.log.of(Level.WARNING) == []
+
+
+def test_a_table_that_is_there_stays_as_it_is(harness: CNINodeHarness) -> None:
+    harness.guard.table = programmed = PacketTable(name="netplug")
+    harness.add(WORKLOAD, policy_guard=True)
+    assert harness.guard.table is programmed
+    assert harness.log.of(Level.WARNING) == []
+
+
+def test_p_49_without_the_key_nothing_is_looked_at(harness: CNINodeHarness) -> None:
+    harness.guard.unreadable = "it must not be asked"
+    harness.add(WORKLOAD)
+    assert harness.guard.table is None
+
+
+def test_running_pods_without_a_table_are_not_cut_off(harness: CNINodeHarness) -> None:
+    harness.add(OTHER)
+    harness.add(WORKLOAD, policy_guard=True)
+    assert harness.guard.table is None
+    assert harness.log.of(Level.WARNING) == [
+        "policy is not enforced: pods run on this node without its table, so no guard is made"
+    ]
+
+
+def test_a_table_that_comes_between_the_two_looks_is_no_problem(harness: CNINodeHarness) -> None:
+    """Another ADD made it, and its link after it."""
+    harness.add(OTHER)
+    looks = iter((None, PacketTable(name="netplug")))
+
+    def look() -> None:
+        harness.guard.table = next(looks)
+
+    harness.guard.on_look = look
+    harness.add(WORKLOAD, policy_guard=True)
+    assert harness.log.of(Level.WARNING) == []
+
+
+@pytest.mark.parametrize("problem", [{"problem": "no library"}, {"unreadable": "no nftables"}])
+def test_without_the_guard_the_add_fails_and_leaves_nothing(harness: CNINodeHarness, problem: dict[str, str]) -> None:
+    for name, text in problem.items():
+        setattr(harness.guard, name, text)
+    with pytest.raises(KernelError) as raised:
+        harness.add(WORKLOAD, policy_guard=True)
+    assert raised.value.code == 123
+    harness.assert_nothing_left()
+
+
+def test_a_del_needs_no_guard(harness: CNINodeHarness) -> None:
+    harness.add(WORKLOAD)
+    harness.guard.problem = harness.guard.unreadable = "nothing works"
+    harness.run("DEL", WORKLOAD, policy_guard=True)
+    harness.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "found, text",
+    [
+        ({"unreadable": "no nftables"}, "looking for the table of policy: no nftables"),
+        ({"problem": "no library"}, "no library"),
+    ],
+)
+def test_status_says_what_every_add_would(harness: CNINodeHarness, found: dict[str, str], text: str) -> None:
+    for name, problem in found.items():
+        setattr(harness.guard, name, problem)
+    with pytest.raises(UnhealthyStatus) as raised:
+        harness.run("STATUS", policy_guard=True)
+    assert str(raised.value) == text
+    harness.run("STATUS")
+
+
+def test_status_of_a_node_with_the_table_or_with_pods(harness: CNINodeHarness) -> None:
+    """Then no ADD makes a table, so nothing is missing."""
+    harness.run("STATUS", policy_guard=True)
+    harness.guard.problem = "no library"
+    harness.add(ContainerInterface(id="c0"))
+    harness.run("STATUS", policy_guard=True)
+    harness.run("DEL", ContainerInterface(id="c0"))
+    harness.guard.table = PacketTable(name="netplug")
+    harness.run("STATUS", policy_guard=True)
+    assert harness.guard.table == PacketTable(name="netplug")
