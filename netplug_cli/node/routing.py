@@ -33,7 +33,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
 )
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.view import START, Mark, View
+from netplug_core.datastore.view import START, Mark
 from netplug_core.flows.node.tunnels import settle_tunnel_address
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import AFFINITY
@@ -112,8 +112,8 @@ class TunnelAddresses:
     def _observe(self, _deadline: Deadline) -> tuple[TunnelAddress, ...]:
         """The addresses that may have to be settled: all of them now and then, otherwise those that look wrong."""
         name, view = self.find_name(), self.feed.view
-        if name is None or not view.has_listed(NETWORK_KINDS):
-            return ()
+        if name is None or self.feed.uses_pod_cidrs or not self.feed.has_listed():
+            return ()  # the first address of a pod CIDR is that of each tunnel, and nothing is assigned
         record = view.find(node_key(name))
         if record is None:
             return ()
@@ -156,7 +156,7 @@ class NodeRoutes:
     the floating addresses of its workloads, with their host ends; None: not all are known, and those of before stay.
     """
 
-    view: View
+    feed: StoreFeed
     find_name: Callable[[], str | None]
     dataplane: RoutingDataplane
     clock: Clock
@@ -213,24 +213,25 @@ class NodeRoutes:
     def _observe(self, _deadline: Deadline) -> _Look:
         name, bgp = self.find_name(), self.find_bgp_use()
         self._floating = self._floating if (found := self.find_floating()) is None else found
-        if name is None or bgp is None or self._floating is None or not self.view.has_listed(NETWORK_KINDS):
+        if name is None or bgp is None or self._floating is None or not self.feed.has_listed():
             return _Look()
         with self._using:
             return self._find_changes(name, bgp)
 
     def _find_changes(self, name: str, bgp: BgpUse) -> _Look:
-        if self.engine is None or self.engine.inputs.node != name:
-            self.engine, self._mark, self._must_read = RouteEngine(RouteInputs(name)), START, True
+        inputs, uses_pod_cidrs = None if self.engine is None else self.engine.inputs, self.feed.uses_pod_cidrs
+        if inputs is None or (inputs.node, inputs.uses_pod_cidrs) != (name, uses_pod_cidrs):
+            inputs = RouteInputs(name, uses_pod_cidrs=uses_pod_cidrs)
+            self.engine, self._mark, self._must_read = RouteEngine(inputs), START, True
         engine, now = self.engine, self.clock.monotonic()
-        inputs = engine.inputs
         if self._must_read or now >= self._read_at:
             self._must_read, self._read_at = False, now + RESYNC_EVERY_S
             self._interfaces = self.dataplane.find_interfaces()
             inputs.set_interfaces(tuple(filter(_may_carry, self._interfaces)))
             engine.observe(self.dataplane.read())
-        self._mark, changed = self.view.changes_since(self._mark)
-        update_inputs(inputs, self.view, changed)
-        inputs.set_settings(find_route_settings(self.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
+        self._mark, changed = self.feed.view.changes_since(self._mark)
+        update_inputs(inputs, self.feed.view, changed)
+        inputs.set_settings(find_route_settings(self.feed.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
         ends = {each.name for each in self._interfaces}
         inputs.set_floating({each: end for each, end in (self._floating or {}).items() if end in ends})
         changes = engine.changes()

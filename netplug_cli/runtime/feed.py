@@ -17,8 +17,11 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.feed import Damage, follow
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.view import View
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.reconcile.controller import Controller, Plan, Problem, Timing
 from netplug_core.records import Kind, WatchExpired
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
@@ -37,6 +40,7 @@ LIVE_FOLLOW_S = 600.0
 LOOK_EVERY_S = 60.0
 """The pause between two looks for a datastore while none is configured."""
 
+_ALLOCATOR_KINDS = frozenset[Kind[object]]((AFFINITY, BLOCK, HANDLE, IPAM_CONFIGURATION))
 _DAMAGED_EVERY_S = 5.0  # kinds with a record that cannot be read are listed again so often
 
 
@@ -118,7 +122,7 @@ class StoreFeed:
     While the datastore is away, the view has what was known last, and controllers leave everything as it is.
     ``read_datastore`` says which datastore it is, and is asked again before each watch; None: there is none yet.
     ``what`` names the records in log lines. ``cluster_kinds`` are followed too where the datastore is a cluster's own:
-    no other one has them.
+    no other one has them. ``uses_pod_cidrs`` is what its settings say: it then has no records of the allocator.
     """
 
     name: str
@@ -132,6 +136,7 @@ class StoreFeed:
     datastore: Datastore | None = field(default=None, init=False)
     followed: tuple[Kind[object], ...] = field(init=False)
     """The kinds that the datastore has, as far as it is known."""
+    uses_pod_cidrs: bool = field(default=False, init=False)
     _settings: DatastoreSettings | None = field(default=None, init=False)
     _opened: ExitStack = field(factory=ExitStack, init=False)
     _stopping: Event = field(factory=Event, init=False)
@@ -140,6 +145,10 @@ class StoreFeed:
 
     def __attrs_post_init__(self) -> None:
         self.followed = self.kinds
+
+    def has_listed(self) -> bool:
+        """Whether the view has all that is followed. Before that it is not known what is absent."""
+        return self.view.has_listed(self.followed)
 
     def controller(self) -> Controller[Plan[None], None]:
         """What follows."""
@@ -171,7 +180,9 @@ class StoreFeed:
             self.datastore = self._opened.enter_context(self.open_datastore(settings))
             self._settings = settings
             shows_pods = self.datastore.description.endpoints is EndpointStorage.PODS
-            self.followed = (*self.kinds, *self.cluster_kinds) if shows_pods else self.kinds
+            self.uses_pod_cidrs = settings.uses_pod_cidrs
+            kinds = (*self.kinds, *self.cluster_kinds) if shows_pods else self.kinds
+            self.followed = tuple(kind for kind in kinds if not (self.uses_pod_cidrs and kind in _ALLOCATOR_KINDS))
         is_atomic = self.datastore.description.atomicity is Atomicity.ATOMIC
         seconds = _DAMAGED_EVERY_S if self._has_damage else FOLLOW_S if is_atomic else LIVE_FOLLOW_S
         deadline = Deadline.after(StoppableClock(self.clock, self._stopping), seconds)

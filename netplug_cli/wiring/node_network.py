@@ -148,7 +148,7 @@ def node_network(
     )
     mtus = MTUSettings.parse(environ)
     with closing(feed), LinuxRouting.open() as kernel, LinuxKernelEvents.open(kernel.port) as events:
-        routes = NodeRoutes(view=view, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus)
+        routes = NodeRoutes(feed=feed, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus)
         woken: list[Runtime] = []
         endpoints = LocalEndpoints(
             view=view,
@@ -290,7 +290,8 @@ def open_node_datastore(
         with _opened_folder(account_folder or SERVICE_ACCOUNT_FOLDER, in_pod) as folder:
             client = find_account_client(environ, clock=clock, folder=folder) if folder else None
             if client is not None:
-                with closing(KubernetesDatastore(client, mode=CrdMode.configured(settings.api_group))) as datastore:
+                mode, uses_pod_cidr = CrdMode.configured(settings.api_group), settings.uses_pod_cidrs
+                with closing(KubernetesDatastore(client, mode=mode, uses_pod_cidr=uses_pod_cidr)) as datastore:
                     yield datastore
                 return
     with open_registry().open_datastore(settings.type, settings, clock) as datastore:

@@ -151,6 +151,14 @@ class DatastoreSettings:
         """Whether the records are the orchestrator's own objects, its nodes and pods among them."""
         return self.type == KUBERNETES_DATASTORE
 
+    @property
+    def uses_pod_cidrs(self) -> bool:
+        """Whether addresses of pods come from the prefixes that the orchestrator gives to nodes, and not from pools.
+
+        The datastore then has no blocks and no handles.
+        """
+        return self.is_kubernetes and self.kubernetes.uses_pod_cidr
+
 
 # --- keys ------------------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class NetworkHarness:
             on_use_change=lambda: self.wake(BGP_USE_CHANGED),
         )
         self.routes = NodeRoutes(
-            view=view,
+            feed=self.feed,
             find_name=lambda: self.name,
             dataplane=self.kernel,
             clock=self.clock,

@@ -239,6 +239,8 @@ def _tunnel_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]
     first = {prefix.family: str(prefix.nth(1)) for prefix in facts.pod_cidrs}
     has_key = f"{API_DOMAIN}/WireguardPublicKey" in dict(facts.annotations)
     yield ("spec", "bgp", "ipv4IPIPTunnelAddr"), first.get(Family.IPV4)
+    yield ("spec", "ipv4VXLANTunnelAddr"), first.get(Family.IPV4)
+    yield ("spec", "ipv6VXLANTunnelAddr"), first.get(Family.IPV6)
     yield ("spec", "wireguard", "interfaceIPv4Address"), first.get(Family.IPV4, "") if has_key else ""
 
 

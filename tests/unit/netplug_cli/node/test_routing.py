@@ -24,9 +24,11 @@ from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import BLACKHOLE_METRIC, Route, RouteKind, Tunnel
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Malformed, Query, ReadResult, Revision, Snapshot, WatchExpired
 from netplug_core.resources.ippool import Encapsulation
 from netplug_core.resources.node import NODE, node_key
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
 from tests.harness.network import NetworkHarness
@@ -68,6 +70,37 @@ def test_a_node_gets_a_tunnel_address_a_device_and_routes() -> None:
         Route(destination=Prefix.parse("10.0.0.0/26"), kind=RouteKind.BLACKHOLE, metric=BLACKHOLE_METRIC)
         in state.routes
     )
+    assert harness.log.texts == []
+
+
+def test_pod_cidrs_of_nodes_are_the_blocks_and_no_tunnel_address_is_assigned() -> None:
+    settings = DatastoreSettings(type="kubernetes", kubernetes=KubernetesAccess(uses_pod_cidr=True))
+    harness = NetworkHarness(settings=settings)
+    harness.kernel.add_interface("eth0", "192.0.2.1/24", "2001:db8::1/64")
+    harness.put_pool(POOL)
+    harness.put_pool(make_pool("fd00::/56", vxlan=Encapsulation.ALWAYS))
+    for number, name in enumerate("ab"):
+        node = make_node(
+            name,
+            f"192.0.2.{number + 1}/24",
+            f"2001:db8::{number + 1}/64",
+            tunnel=f"10.0.{number}.1",
+            tunnel_v6=f"fd00:0:0:{number}::1",
+            cidrs=(f"10.0.{number}.0/24", f"fd00:0:0:{number}::/64"),
+        )
+        harness.put_node(node)
+    harness.put_block("10.0.7.0/26", "b")  # of a time before host-local
+    harness.pass_time(100)
+    assert destinations(harness) == {"10.0.1.0/24", "fd00:0:0:1::/64"}
+    state = harness.kernel.read()
+    assert {str(each.address) for each in state.tunnels} == {"10.0.0.1", "fd00::1"}
+    holes = {str(each.destination) for each in state.routes if each.kind is RouteKind.BLACKHOLE}
+    assert holes == {"10.0.0.0/24", "fd00::/64"}
+    assert harness.node().spec.vxlan_tunnel_address == Address.parse("10.0.0.1")
+    assert harness.find(HANDLE.key("vxlan-tunnel-addr-a")) is None
+    sent = harness.kernel.messages
+    harness.pass_time(700)
+    assert harness.kernel.messages == sent
     assert harness.log.texts == []
 
 

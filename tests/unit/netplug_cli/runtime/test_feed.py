@@ -1,6 +1,6 @@
 """A datastore is opened once for all controllers of a process, and followed from one watch to the next."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import Barrier, Lock, Thread
 
@@ -13,8 +13,9 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
-from netplug_core.records import Kind, Revision, WatchEvent, WatchExpired
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.records import Kind, NotSupported, Query, Revision, Snapshot, WatchEvent, WatchExpired
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines
@@ -130,3 +131,35 @@ def test_an_expired_watch_is_begun_again_at_once_and_a_second_one_in_a_row_is_a_
     assert sum(text.startswith("WARNING fruit cannot be followed") for text in log.texts) == failures
     assert sum(text.startswith("INFO fruit are followed again") for text in log.texts) == failures
     assert feed.view.has_listed((FRUIT,))
+
+
+class WithoutBlocks(MemoryDatastore):
+    """A store of a cluster that assigns no addresses: the kinds of the allocator are refused."""
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        for query in queries:
+            if query.kind == BLOCK:
+                raise NotSupported("storing", query.kind, "addresses come from pod CIDRs")
+        return super().read(queries, deadline=deadline)
+
+
+@pytest.mark.parametrize("uses_pod_cidr", [True, False])
+def test_records_of_the_allocator_are_not_followed_where_pod_cidrs_take_their_place(*, uses_pod_cidr: bool) -> None:
+    clock, log = ManualClock(), Lines()
+    store = WithoutBlocks(clock=clock) if uses_pod_cidr else MemoryDatastore(clock=clock)
+    access = KubernetesAccess(uses_pod_cidr=uses_pod_cidr)
+    feed = StoreFeed(
+        name="feed",
+        what="fruit and blocks",
+        kinds=(FRUIT, BLOCK),
+        view=View(clock=clock, uncached_kinds=frozenset(), guard=Lock()),
+        read_datastore=lambda: DatastoreSettings(type="kubernetes", kubernetes=access),
+        open_datastore=lambda _settings: nullcontext(store),
+        clock=clock,
+    )
+    assert not feed.has_listed()
+    DrivenControllers((feed.controller(),), clock=clock, log=log).pass_time(100.0)
+    assert feed.uses_pod_cidrs is uses_pod_cidr
+    assert feed.has_listed()
+    assert feed.view.has_listed((BLOCK,)) is not uses_pod_cidr
+    assert log.texts == []

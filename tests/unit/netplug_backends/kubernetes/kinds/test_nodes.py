@@ -80,6 +80,8 @@ def test_s21_tunnel_addresses_come_from_the_pod_cidr(
     record = node_record(NODE, found(annotations, spec=spec), PodAddressSource.POD_CIDR)
     shown = cast("dict[str, dict[str, object]]", to_mapping(cast("Node", record.value))["spec"])
     assert shown["bgp"].get("ipv4IPIPTunnelAddr") == tunnel
+    assert shown.get("ipv4VXLANTunnelAddr") == tunnel
+    assert shown.get("ipv6VXLANTunnelAddr") == ("fd00::1" if "podCIDRs" in spec else None)
     assert shown["wireguard"]["interfaceIPv4Address"] == wireguard
 
 
