@@ -57,6 +57,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    WorkloadRoute,
 )
 from netplug_core.names import HOST_INTERFACE_PREFIX
 
@@ -65,6 +66,7 @@ __all__ = ["EventFilter", "LinuxKernelEvents", "LinuxRouting"]
 E = TypeVar("E")
 
 _BATCH: Final = 800
+_NOT_RESTORED: Final = frozenset((errno.EEXIST, errno.ENODEV, errno.ENETDOWN))
 _GONE: Final = frozenset((errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EADDRNOTAVAIL))
 # What a kernel answers that has no such table yet, no nexthops (before 5.3) or no IPv6.
 _NOTHING_LISTED: Final = (errno.ENOENT, errno.EOPNOTSUPP, errno.EAFNOSUPPORT)
@@ -191,6 +193,7 @@ class LinuxRouting:
             if route.table == table  # a kernel that does not filter lists all tables
         ]
         workloads = [route for route in routes if _is_to_workload(route)]
+        indexes = {name: index for index, name in names.items() if name.startswith(HOST_INTERFACE_PREFIX)}
         return RoutingState(
             tunnels=tuple(tunnel for tunnel in tunnels if tunnel is not None),
             fdb=tuple(entry for device in ours for entry in self._list_fdb(device)),
@@ -199,7 +202,11 @@ class LinuxRouting:
                 self._list(messages.list_nexthops(), self._nexthops, lambda body: messages.decode_nexthop(body, names))
             ),
             routes=tuple(route for route in routes if not _is_to_workload(route)) if workloads else tuple(routes),
-            workloads=tuple((route.destination.first, route.device) for route in workloads),
+            workloads=tuple(
+                WorkloadRoute(route.destination.first, route.device, indexes.get(route.device, 0))
+                for route in workloads
+            ),
+            host_ends=frozenset(indexes.values()),
             foreign=tuple(ForeignEntry(each.name, _foreign_reason(each)) for each in found if not each.is_ours),
         )
 
@@ -269,6 +276,21 @@ class LinuxRouting:
         for start in range(0, len(changes), _BATCH):
             self._apply_part(changes, range(start, min(start + _BATCH, len(changes))), failed)
         return tuple(FailedChange(changes[position], failed[position]) for position in sorted(failed))
+
+    def restore(self, routes: Sequence[WorkloadRoute]) -> tuple[FailedChange, ...]:
+        """Make routes to workloads again, by the indexes of their interfaces."""
+        if not routes:
+            return ()
+        first = self._kernel.reserve_numbers(len(routes))
+        sent = [messages.create_route(each.route, each.index, number) for number, each in enumerate(routes, first)]
+        self.messages_sent += len(sent)
+        refused = self._kernel.send_many(sent, first, "restoring routes to workloads")
+        return tuple(
+            FailedChange(change, KernelError(_operation(change), _reason(error, text)))
+            for place, (error, text) in sorted(refused.items())
+            for change in (Put(routes[place].route),)
+            if error not in _NOT_RESTORED
+        )
 
     def _apply_part(self, changes: Sequence[Change], part: range, failed: dict[int, KernelError]) -> None:
         sent, positions = list[bytes](), list[int]()

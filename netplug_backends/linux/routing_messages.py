@@ -169,6 +169,11 @@ def put_route(route: Route, index: int, number: int) -> bytes:
     return form.pack(form.start, number, key, form.address, packed, place, route.nexthop) + metrics
 
 
+def create_route(route: Route, index: int, number: int) -> bytes:
+    """Make a route over the device with that index, unless there is one of its table, destination and metric."""
+    return _message(_NEWROUTE, _MAKE, number, _route(route, index))
+
+
 @cache  # there are few lengths, metrics and MTUs
 def _route_form(family: Family, length: int, metric: int, mtu: int) -> tuple[_Form, bytes, bytes, bytes]:
     """How a route by nexthop is packed: the form, the header of the route, its metric, and what follows."""

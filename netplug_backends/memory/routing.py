@@ -42,6 +42,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    WorkloadRoute,
 )
 from netplug_core.names import HOST_INTERFACE_PREFIX
 
@@ -175,9 +176,12 @@ class MemoryRouting:
                 route for route, protocol in self._routes.values() if protocol == _OWN and not _is_to_workload(route)
             ),
             workloads=tuple(
-                (route.destination.first, route.device)
+                WorkloadRoute(route.destination.first, route.device, self._get_link(route.device).interface.index)
                 for route, protocol in self._routes.values()
                 if protocol == _OWN and _is_to_workload(route)
+            ),
+            host_ends=frozenset(
+                link.interface.index for name, link in self._links.items() if name.startswith(HOST_INTERFACE_PREFIX)
             ),
             foreign=tuple(ForeignEntry(name, _foreign_reason(self._links[name].interface)) for name in foreign),
         )
@@ -191,6 +195,22 @@ class MemoryRouting:
                 self._make(change)
             except KernelError as error:
                 failed.append(FailedChange(change, error))
+        return tuple(failed)
+
+    def restore(self, routes: Sequence[WorkloadRoute]) -> tuple[FailedChange, ...]:
+        """Make routes to workloads again, by the indexes of their interfaces."""
+        failed = []
+        names = {link.interface.index: name for name, link in self._links.items() if link.interface.is_up}
+        for each in routes:
+            self.messages += 1
+            change = Put(each.route)
+            try:
+                self.before_change(change)
+            except KernelError as error:
+                failed.append(FailedChange(change, error))
+                continue
+            if names.get(each.index) == each.device:
+                self._routes.setdefault(each.route.key, (each.route, _OWN))
         return tuple(failed)
 
     # --- what a user or another program does -----------------------------------------------------------------------

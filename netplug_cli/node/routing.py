@@ -31,6 +31,7 @@ from netplug_core.dataplane.routing import (
     KernelEvents,
     RoutingDataplane,
     Tunnel,
+    WorkloadRoute,
 )
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import START, Mark
@@ -143,8 +144,16 @@ class TunnelAddresses:
 
 
 @frozen
-class _Look:
+class _Work:
+    """Routes to workloads that are to be restored, and what is to be changed."""
+
+    lost: tuple[WorkloadRoute, ...] = ()
     changes: tuple[Change, ...] = ()
+
+
+@frozen
+class _Look:
+    work: _Work = _Work()
     problems: tuple[Problem, ...] = ()
 
 
@@ -152,8 +161,9 @@ class _Look:
 class NodeRoutes:
     """Programs routes and tunnels. Nothing is done, and so nothing removed, before everything was listed once.
 
-    ``find_bgp_use`` says what BGP does for the routes of this node; None: that is not known yet. ``find_floating`` are
-    the floating addresses of its workloads, with their host ends; None: not all are known, and those of before stay.
+    ``kernel`` is the release of the kernel. ``find_bgp_use`` says what BGP does for the routes of this node; None: that
+    is not known yet. ``find_floating`` are the floating addresses of its workloads, with their host ends; None: not all
+    are known, and those of before stay.
     """
 
     feed: StoreFeed
@@ -161,6 +171,7 @@ class NodeRoutes:
     dataplane: RoutingDataplane
     clock: Clock
     mtus: MTUSettings = NO_MTUS
+    kernel: str = ""
     find_bgp_use: Callable[[], BgpUse | None] = lambda: NO_BGP
     find_floating: Callable[[], Mapping[Address, str] | None] = dict[Address, str]
     engine: RouteEngine | None = field(default=None, init=False)
@@ -173,7 +184,7 @@ class NodeRoutes:
     _refused: tuple[Problem, ...] = field(default=(), init=False)  # by the kernel, in the last pass
     _using: Lock = field(factory=Lock, init=False)  # the engine, which the status shows from another thread
 
-    def controller(self) -> Controller[_Look, tuple[Change, ...]]:
+    def controller(self) -> Controller[_Look, _Work]:
         """What programs."""
         return Controller(
             name="routes",
@@ -219,11 +230,11 @@ class NodeRoutes:
             return self._find_changes(name, bgp)
 
     def _find_changes(self, name: str, bgp: BgpUse) -> _Look:
-        inputs, uses_pod_cidrs = None if self.engine is None else self.engine.inputs, self.feed.uses_pod_cidrs
-        if inputs is None or (inputs.node, inputs.uses_pod_cidrs) != (name, uses_pod_cidrs):
-            inputs = RouteInputs(name, uses_pod_cidrs=uses_pod_cidrs)
-            self.engine, self._mark, self._must_read = RouteEngine(inputs), START, True
-        engine, now = self.engine, self.clock.monotonic()
+        engine, now, uses_pod_cidrs = self.engine, self.clock.monotonic(), self.feed.uses_pod_cidrs
+        if engine is None or (engine.inputs.node, engine.inputs.uses_pod_cidrs) != (name, uses_pod_cidrs):
+            engine = self.engine = RouteEngine(RouteInputs(name, uses_pod_cidrs=uses_pod_cidrs))
+            self._mark, self._must_read = START, True
+        inputs = engine.inputs
         if self._must_read or now >= self._read_at:
             self._must_read, self._read_at = False, now + RESYNC_EVERY_S
             self._interfaces = self.dataplane.find_interfaces()
@@ -231,23 +242,26 @@ class NodeRoutes:
             engine.observe(self.dataplane.read())
         self._mark, changed = self.feed.view.changes_since(self._mark)
         update_inputs(inputs, self.feed.view, changed)
-        inputs.set_settings(find_route_settings(self.feed.view, name, self._interfaces, mtus=self.mtus, bgp=bgp))
+        inputs.set_settings(
+            find_route_settings(self.feed.view, name, self._interfaces, mtus=self.mtus, bgp=bgp, kernel=self.kernel)
+        )
         ends = {each.name for each in self._interfaces}
         inputs.set_floating({each: end for each, end in (self._floating or {}).items() if end in ends})
-        changes = engine.changes()
-        if not changes:
+        lost, engine.lost = engine.lost, ()
+        work = _Work(lost, engine.changes())
+        if work == _Work():
             self._is_programmed, self._refused = True, ()
-        return _Look(changes, engine.problems)
+        return _Look(work, engine.problems)
 
-    def _apply(self, changes: tuple[Change, ...], _deadline: Deadline) -> None:
+    def _apply(self, work: _Work, _deadline: Deadline) -> None:
         with self._using:
-            self._apply_to(self.engine, changes)
+            self._apply_to(self.engine, work)
 
-    def _apply_to(self, engine: RouteEngine | None, changes: tuple[Change, ...]) -> None:
+    def _apply_to(self, engine: RouteEngine | None, work: _Work) -> None:
         if engine is None:
             return
-        self._must_read = True  # unless all of it is known to be done
-        failed = self.dataplane.apply(changes)
+        self._must_read, changes = True, work.changes  # unless all of it is known to be done
+        failed = (*self.dataplane.restore(work.lost), *self.dataplane.apply(changes))
         engine.note_applied(changes, failed)
         before = frozenset(self._refused)
         message = "the kernel refuses a route or tunnel"
@@ -300,11 +314,11 @@ def _plan_condition(name: str | None) -> Plan[str]:
     return Plan(actions=(name,), look_again_s=CONDITION_EVERY_S)
 
 
-def _plan_changes(look: _Look) -> Plan[tuple[Change, ...]]:
+def _plan_changes(look: _Look) -> Plan[_Work]:
     # A device that is made anew has lost what was on it, so the kernel is read again.
-    has_device = any(isinstance(change.entry, Tunnel) for change in look.changes)
+    has_device = any(isinstance(change.entry, Tunnel) for change in look.work.changes)
     return Plan(
-        actions=(look.changes,) if look.changes else (),
+        actions=() if look.work == _Work() else (look.work,),
         look_again_s=0.0 if has_device else RESYNC_EVERY_S,
         problems=look.problems,
     )

@@ -14,6 +14,7 @@ from threading import Lock
 
 from attrs import evolve, frozen
 
+from netplug_backends.host.atomic_files import remove_file
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
 from netplug_backends.linux.conntrack import LinuxConnections
@@ -41,10 +42,11 @@ from netplug_core.dataplane.routing import KernelEvents
 from netplug_core.dataplane.ruleset import DeleteTable
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
+from netplug_core.flows.cni.call import machine_file
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
-from netplug_core.netconf.model import BLOCK_IPAM
+from netplug_core.netconf.model import BLOCK_IPAM, NetConf
 from netplug_core.reconcile.controller import Problem, Source
 from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.reconcile.nat import FORMER_TABLE, NET_TABLE
@@ -52,7 +54,8 @@ from netplug_core.reconcile.routes import plan_removal
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "BACKEND_VARIABLE", "NodeNetwork", "network_controllers", "node_network", "open_node_datastore", "remove_network",
+    "BACKEND_VARIABLE", "NodeNetwork", "network_controllers", "node_files", "node_network", "open_node_datastore",
+    "remove_network",
 ]  # fmt: skip
 
 BACKEND_VARIABLE = "NETPLUG_NETWORKING_BACKEND"
@@ -148,7 +151,9 @@ def node_network(
     )
     mtus = MTUSettings.parse(environ)
     with closing(feed), LinuxRouting.open() as kernel, LinuxKernelEvents.open(kernel.port) as events:
-        routes = NodeRoutes(feed=feed, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus)
+        routes = NodeRoutes(
+            feed=feed, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus, kernel=os.uname().release
+        )
         woken: list[Runtime] = []
         endpoints = LocalEndpoints(
             view=view,
@@ -211,8 +216,26 @@ def _clear_network_unavailable(
     container.run(clear)
 
 
+def node_files(environ: Mapping[str, str]) -> NetConf:
+    """The configured name of the node, and the paths of its files: keys of a network configuration, in upper case."""
+    usual = NetConf()
+    nodename_file = _variable(environ, "NODENAME_FILE") or usual.nodename_file
+    return NetConf(
+        nodename=_variable(environ, "NODENAME"),
+        nodename_file=nodename_file,
+        mtu_file=_variable(environ, "MTU_FILE") or f"{nodename_file.rpartition('/')[0]}/mtu",
+        endpoint_status_dir=_variable(environ, "ENDPOINT_STATUS_DIR") or usual.endpoint_status_dir,
+    )
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(f"NETPLUG_{name}") or environ.get(name, "")
+
+
 def remove_network(environ: Mapping[str, str], report: Callable[[str], None]) -> None:
     """Take off this machine what connects it with other nodes: the BGP daemon, routes, tunnels and packet filter.
+
+    The files that say its name and the MTU of its pods go too: an ADD waits for the first until the node is registered.
 
     Routes of pods stay, and so does what other programs have made. No datastore is asked. A node process that runs
     would make everything again. ``report`` gets a line for each step.
@@ -235,6 +258,10 @@ def remove_network(environ: Mapping[str, str], report: Callable[[str], None]) ->
         report(f"removed: {len(changes)} routes, tunnels and neighbours of other nodes")
     if not find_problem():
         _remove_packet_filter(report)
+    files = node_files(environ)
+    for path in (machine_file(files), files.nodename_file, files.mtu_file):
+        if remove_file(path):
+            report(f"removed: {path}")
 
 
 def _remove_packet_filter(report: Callable[[str], None]) -> None:

@@ -34,7 +34,7 @@ from netplug_cli.runtime.controllers import Reconciler
 from netplug_cli.runtime.feed import OpenDatastore
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
-from netplug_cli.wiring.node_network import NodeNetwork, open_node_datastore
+from netplug_cli.wiring.node_network import NodeNetwork, node_files, open_node_datastore
 from netplug_core import __version__
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Clock, Deadline, format_time
@@ -338,7 +338,7 @@ def node_registration(
     """
     host, clock = HostMachine(), SystemClock()
     return NodeRegistration(
-        names=_names(environ),
+        names=node_files(environ),
         read_datastore=partial(_read_datastore, environ, config_file),
         open_world=partial(
             _open_world, host, clock, log, open_datastore or partial(open_node_datastore, environ, run_here, clock)
@@ -471,22 +471,6 @@ def _write_event(account: _PodAccount, node: str, event: Event, deadline: Deadli
             objects.replace(render_event(event, about, found, identity=node, now=now), deadline=deadline)
 
     account.in_pod(report_in_pod)
-
-
-def _names(environ: Mapping[str, str]) -> NetConf:
-    """The configured name of the node, and the paths of its files: keys of a network configuration, in upper case."""
-    usual = NetConf()
-    nodename_file = _variable(environ, "NODENAME_FILE") or usual.nodename_file
-    return NetConf(
-        nodename=_variable(environ, "NODENAME"),
-        nodename_file=nodename_file,
-        mtu_file=_variable(environ, "MTU_FILE") or f"{nodename_file.rpartition('/')[0]}/mtu",
-        endpoint_status_dir=_variable(environ, "ENDPOINT_STATUS_DIR") or usual.endpoint_status_dir,
-    )
-
-
-def _variable(environ: Mapping[str, str], name: str) -> str:
-    return environ.get(f"NETPLUG_{name}") or environ.get(name, "")
 
 
 def _read_datastore(environ: Mapping[str, str], config_file: str) -> DatastoreSettings | None:

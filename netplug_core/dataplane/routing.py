@@ -16,13 +16,15 @@ from attrs import define, field, frozen
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
+from netplug_core.dataplane.plan import HOST_ROUTE_METRIC
 from netplug_core.dataplane.protocol import KernelError
 
 __all__ = [
     "ADVERTISED_TABLE", "BLACKHOLE_METRIC", "CLUSTER_METRIC", "IPIP_DEVICE", "LINK_MARK", "MAIN_TABLE", "NEXTHOP_BASE",
     "NEXTHOP_COUNT", "TUNNEL_DEVICES", "VXLAN_DEVICES", "AddressState", "Change", "Entry", "FailedChange", "FdbEntry",
     "ForeignEntry", "HostAddress", "HostInterface", "KernelEvents", "Nexthop", "NexthopIds", "Put", "Remove", "Route",
-    "RouteKind", "RoutingDataplane", "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour", "tunnel_gateway",
+    "RouteKind", "RoutingDataplane", "RoutingState", "Tunnel", "TunnelKind", "TunnelNeighbour", "WorkloadRoute",
+    "tunnel_gateway",
 ]  # fmt: skip
 
 MAIN_TABLE: Final = 254
@@ -337,7 +339,7 @@ class RoutingState:
     - nexthops: of protocol 78 and with an id of ours; routes: of protocol 78, not those to workloads (they have
       :data:`~netplug_core.dataplane.plan.HOST_ROUTE_METRIC`), in the main table and in :data:`ADVERTISED_TABLE`
 
-    ``workloads`` are the addresses of workloads of the node, each with the host end that its route leads to.
+    ``workloads`` are the routes to workloads of the node, ``host_ends`` the indexes of their interfaces that exist.
     ``foreign`` are devices with such a name and another alias. A device of ours whose kind is none of
     :class:`TunnelKind`, or that learns addresses, is not listed: it is made anew when the tunnel is put.
     """
@@ -347,8 +349,26 @@ class RoutingState:
     neighbours: tuple[TunnelNeighbour, ...] = ()
     nexthops: tuple[Nexthop, ...] = ()
     routes: tuple[Route, ...] = ()
-    workloads: tuple[tuple[Address, str], ...] = ()
+    workloads: tuple[WorkloadRoute, ...] = ()
+    host_ends: frozenset[int] = frozenset()
     foreign: tuple[ForeignEntry, ...] = ()
+
+
+@frozen(order=True)
+class WorkloadRoute:
+    """The route that the plugin has made to an address of a workload, over its host end.
+
+    ``index`` is that of the interface: one that is made anew has the same name and may have another address.
+    """
+
+    address: Address
+    device: str
+    index: int
+
+    @property
+    def route(self) -> Route:
+        """What it is in the kernel."""
+        return Route(destination=self.address.host_prefix, device=self.device, metric=HOST_ROUTE_METRIC)
 
 
 class RoutingDataplane(Protocol):
@@ -379,6 +399,16 @@ class RoutingDataplane(Protocol):
         The kernel removes more than it is asked to: with a device everything over it; with a nexthop its routes; with
         a device that goes down its neighbours, nexthops and routes, and IPv6 addresses. With the MTU of a device it
         changes those of IPv6 routes over it. A caller that has put a tunnel or removed a nexthop in use reads again.
+
+        Raises:
+            KernelError: nothing could be sent.
+        """
+        ...
+
+    def restore(self, routes: Sequence[WorkloadRoute]) -> tuple[FailedChange, ...]:
+        """Make routes to workloads again that were there; return those that the kernel refuses.
+
+        One whose interface is gone or down, or whose destination has a route of that metric, is left out.
 
         Raises:
             KernelError: nothing could be sent.

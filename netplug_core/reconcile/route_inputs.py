@@ -9,6 +9,7 @@ address of a workload. It answers what the rules of ``netplug_core.reconcile.rou
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -434,8 +435,12 @@ def find_route_settings(
     *,
     mtus: MTUSettings = NO_MTUS,
     bgp: BgpUse = NO_BGP,
+    kernel: str = "",
 ) -> RouteSettings:
-    """The settings of a node, from what is configured for it or for all nodes, and from its interfaces."""
+    """The settings of a node, from what is configured for it or for all nodes, and from its interfaces.
+
+    ``kernel`` is the release of its kernel, such as 6.1.0-18-amd64; empty: one without known errors.
+    """
     spec = effective_settings((record.value for record in view.list(NODE_CONFIGURATION)), node)
     found, usual = find_mtus(interfaces, spec, mtus), RouteSettings(vxlan_mtu={})
     return RouteSettings(
@@ -444,4 +449,21 @@ def find_route_settings(
         vxlan_vni=spec.vxlan_vni or usual.vxlan_vni,
         vxlan_port=spec.vxlan_port or usual.vxlan_port,
         bgp=bgp,
+        has_checksum_offload=_find_checksum_offload(spec.feature_overrides, kernel),
     )
+
+
+_LAST_BROKEN_CHECKSUMS: Final = 5, 7
+
+
+def _find_checksum_offload(overrides: str, kernel: str) -> bool | None:
+    """Whether a tunnel device leaves checksums to later devices; None: as the kernel has chosen.
+
+    Kernels up to 5.7 sum wrong after a translation to a random port: connections through a tunnel stall.
+    """
+    given = dict(each.split("=") for each in overrides.split(",") if each).get("ChecksumOffloadBroken")
+    if given is not None:
+        return given == "false"
+    found = re.match(r"(\d+)\.(\d+)", kernel)
+    is_broken = found is not None and (int(found[1]), int(found[2])) <= _LAST_BROKEN_CHECKSUMS
+    return False if is_broken else None

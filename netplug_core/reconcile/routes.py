@@ -36,6 +36,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    WorkloadRoute,
     tunnel_gateway,
 )
 from netplug_core.dataplane.tracker import DeltaTracker
@@ -130,6 +131,9 @@ class RouteEngine:
     _ids: NexthopIds = field(factory=NexthopIds, init=False)
     _tracker: DeltaTracker[_EntryKey, Entry] = field(factory=DeltaTracker, init=False)
     _foreign: tuple[Problem, ...] = field(default=(), init=False)
+    lost: tuple[WorkloadRoute, ...] = field(default=(), init=False)
+    """The routes to workloads that were there, and are missing while their host ends exist."""
+    _workloads: frozenset[WorkloadRoute] = field(default=frozenset(), init=False)
 
     # What the kernel has.
 
@@ -138,7 +142,10 @@ class RouteEngine:
         self._ids.adopt(state.nexthops)
         entries: Iterable[Entry] = chain(state.tunnels, state.fdb, state.neighbours, state.nexthops, state.routes)
         self._tracker.observe_all({_key_of(entry): entry for entry in entries})
-        self.inputs.set_workloads(frozenset(address.host_prefix for address, _device in state.workloads))
+        present = frozenset(state.workloads)
+        self.lost = tuple(sorted(each for each in self._workloads - present if each.index in state.host_ends))
+        self._workloads = present.union(self.lost)
+        self.inputs.set_workloads(frozenset(each.address.host_prefix for each in self._workloads))
         self._foreign = tuple(
             Problem(
                 message="a device of another program is where a tunnel is to be", cause=f"{each.name}: {each.reason}"

@@ -74,6 +74,8 @@ _INTERFACE_PREFIX: Final = "[A-Za-z0-9_-]{1,15}"
 _INTERFACE_PREFIXES_PATTERN: Final = f"{_INTERFACE_PREFIX}(,{_INTERFACE_PREFIX})*"
 _LOG_PREFIX_PATTERN: Final = "([ -$&-~]|%[knpt%]){1,64}"
 _LOG_RATE_PATTERN: Final = "[1-9][0-9]{0,3}/(second|minute|hour|day)"
+_FEATURE: Final = "[A-Za-z0-9]{1,64}=(true|false)"
+_FEATURES_PATTERN: Final = f"{_FEATURE}(,{_FEATURE})*"
 _BURST: Final = integer_between(1, 9999)
 _MTU: Final = integer_between(0, 65_535)
 _VNI: Final = integer_between(1, 2**24 - 1)
@@ -120,6 +122,9 @@ class NodeConfigurationSpec:
         "the MTU of the VXLAN tunnel for IPv6; 0: detected"))
     vxlan_port: int | None = field(default=None, metadata=member("vxlanPort", PORT, "the UDP port of VXLAN"))
     vxlan_vni: int | None = field(default=None, metadata=member("vxlanVNI", _VNI, "the network identifier of VXLAN"))
+    feature_overrides: str = field(default="", metadata=member("featureDetectOverride", TEXT,
+        "what the kernel can do, whatever its version says: ChecksumOffloadBroken=true or =false; others are ignored",
+        limits={"pattern": f"^({_FEATURES_PATTERN})?$"}))
     nat_outgoing_address: Address | None = field(default=None, metadata=member("natOutgoingAddress", IP_ADDRESS,
         "the IPv4 address that packets leave the pools with; if not given, that of the interface",
         limits={"format": "ipv4"}))
@@ -252,6 +257,9 @@ def validate_node_configuration(configuration: NodeConfiguration) -> Iterator[Fi
     if spec.log_rate_limit and not re.fullmatch(_LOG_RATE_PATTERN, spec.log_rate_limit):
         rule = "must be a number from 1 to 9999 and '/second', '/minute', '/hour' or '/day'"
         yield FieldError("spec.logActionRateLimit", spec.log_rate_limit, rule)
+    if spec.feature_overrides and not re.fullmatch(_FEATURES_PATTERN, spec.feature_overrides):
+        rule = "must be like ChecksumOffloadBroken=true, or several such with ',' between"
+        yield FieldError("spec.featureDetectOverride", spec.feature_overrides, rule)
     yield from validate_regular_expression("spec.mtuIfacePattern", spec.mtu_interface_pattern)
     for name, address, family in (
         ("natOutgoingAddress", spec.nat_outgoing_address, Family.IPV4),

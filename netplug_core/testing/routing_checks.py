@@ -652,8 +652,13 @@ def routes_of_workloads_are_not_touched(harness: RoutingHarness) -> None:
         harness.put_by_hand(workload, 78)
         foreign = harness.foreign_routes()
         expect_state(harness, ())
-        read = harness.dataplane.read().workloads
-        expect_same(read, ((workload.destination.first, workload.device),), "the addresses of workloads")
+        (read,) = harness.dataplane.read().workloads
+        expect_same((read.route, read.index in harness.dataplane.read().host_ends), (workload, True), "the workload")
+        harness.remove_by_hand(workload)
+        gone = evolve(read, address=made.blackhole.destination.nth(2), index=2**30)
+        expect_same(harness.dataplane.restore((read, gone)), (), "what is refused")
+        expect_same(harness.dataplane.restore((read,)), (), "what is there already")
+        expect_same(harness.dataplane.read().workloads, (read,), "what is restored")
         for change in (Put(evolve(made.blackhole, metric=10)), Remove(workload)):
             _expect_refused(harness, change, "metric of routes to workloads")
         expect_applied(harness, [Put(entry) for entry in made.entries])

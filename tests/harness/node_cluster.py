@@ -19,7 +19,7 @@ from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace,
 from tests.harness.node_process import NodeProcess, start_node_process
 from tests.harness.routes import make_pool
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
-from tests.harness.servers.port_forward import forward_port
+from tests.harness.servers.port_forward import PortForward, forward_port
 from tests.harness.switch import NodePort, open_switch, plug_in
 from tests.harness.waiting import deadline_in
 
@@ -28,13 +28,14 @@ __all__ = ["Cluster", "ClusterNode", "open_cluster"]
 
 @define
 class ClusterNode:
-    """A node of the cluster; ``pods`` are attached, with their addresses."""
+    """A node of the cluster; ``pods`` are attached, with their addresses. ``forward`` is its way to the datastore."""
 
     name: str
     node: NetnsNode
     runtime: CNIRuntime
     port: NodePort
     endpoints: str
+    forward: PortForward
     pods: dict[PodNamespace, tuple[str, ...]] = field(factory=dict)
     process: NodeProcess | None = None
 
@@ -144,7 +145,8 @@ def open_cluster(folder: Path, bin_dir: str, etcd: EtcdCluster, count: int = 2) 
             own = folder / f"node-{number}"
             own.mkdir()
             node = stack.enter_context(open_node(str(own)))
-            stack.enter_context(forward_port(node, etcd.members[0].port))
+            forward = stack.enter_context(forward_port(node, etcd.members[0].port))
             port = plug_in(node, switch, number)
-            nodes.append(ClusterNode(f"node-{number}", node, CNIRuntime(node, bin_dir), port, etcd.endpoints[0]))
+            runtime = CNIRuntime(node, bin_dir)
+            nodes.append(ClusterNode(f"node-{number}", node, runtime, port, etcd.endpoints[0], forward))
         yield Cluster(tuple(nodes), store)

@@ -107,7 +107,7 @@ FOREIGN = (
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(
-    cluster: BirdCluster, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+    cluster: BirdCluster, tmp_path: Path, *, is_killed: bool
 ) -> None:
     node, other = cluster.nodes
     for words in FOREIGN:
@@ -125,19 +125,25 @@ def test_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(
     if is_killed:
         node.send_signal(signal.SIGKILL)
     said: list[str] = []
-    node.there(lambda: remove_network({"NETPLUG_BGP_DIR": node.folder}, said.append))
+    files = [str(tmp_path / name) for name in ("nodename.machine", "nodename", "mtu")]
+    for path in files:
+        Path(path).write_text("node-1")
+    variables = {"NETPLUG_BGP_DIR": node.folder, "NODENAME_FILE": files[1]}
+    node.there(lambda: remove_network(variables, said.append))
     ended = "routes of a BGP daemon that runs no more are removed count=1" if is_killed else "removed: the BGP daemon"
     assert said == [
         ended,
         "removed: 2 routes, tunnels and neighbours of other nodes",
         f"removed: the table inet {NET_TABLE} of the packet filter",
+        *(f"removed: {path}" for path in files),
     ]
+    assert not any(os.path.exists(path) for path in files)
     assert state_of(node) == before
     assert os.listdir(node.folder) == []
     if not is_killed:  # neighbours of a killed one keep its routes until it should be back
         cluster.await_learned(other, [])
-    node.there(lambda: remove_network({"NETPLUG_BGP_DIR": node.folder}, said.append))
-    assert len(said) == 3
+    node.there(lambda: remove_network(variables, said.append))
+    assert len(said) == 6
 
 
 def state_of(node: BirdNode) -> list[str]:

@@ -212,6 +212,7 @@ def test_the_state_of_others_stays_as_it_is() -> None:
         harness.make_link(PARENT, "10.240.0.11/24", "fd10::11/64")
         for command in FOREIGN_STATE:
             run(*command.split())
+        wait_until(lambda: "tentative" not in run("ip", "-6", "address", "show"), "the addresses are checked")
         before = [run(*command.split()) for command in SHOWN]
         entries = [entry for family in Family for entry in sample(family).entries]
         for _ in range(2):

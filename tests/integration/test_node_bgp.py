@@ -61,6 +61,14 @@ def has_learned(node: ClusterNode, prefix: Prefix) -> bool:
     return prefix in learned(node)
 
 
+def has_withdrawn(node: ClusterNode, prefix: Prefix) -> bool:
+    return prefix not in learned(node)
+
+
+def has_route(node: ClusterNode, address: str, device: str) -> bool:
+    return f"{address} dev {device}" in node.node.run("ip", "route", "show", "proto", "78", "metric", "10")
+
+
 def bird_pid(node: ClusterNode) -> str:
     return node.node.run("cat", f"{FOLDER}/bird.pid").strip()
 
@@ -105,9 +113,12 @@ def test_rt15_rt37_an_address_past_assignment_and_a_floating_one_are_announced_w
             wait_until(partial(has_learned, node, prefix), f"{node.name} has learned {prefix}")
             wait_until(partial(node.node.can_ping, target), f"{node.name} reaches {target}")
     first.node.run("ip", "route", "delete", f"{chosen}/32", "dev", end, "metric", "10")
-    wait_until(lambda: Prefix.parse(f"{chosen}/32") not in learned(second), "it is withdrawn")
+    wait_until(lambda: has_route(first, chosen, end), "a route to a pod that somebody deleted is there again")
     first.detach(pod)
-    wait_until(lambda: Prefix.parse(f"{floating}/32") not in learned(second), "that of the pod that is gone, too")
+    for target in (chosen, floating):
+        prefix = Prefix.parse(f"{target}/32")
+        wait_until(partial(has_withdrawn, second, prefix), f"{prefix} of the pod that is gone is withdrawn")
+    assert not has_route(first, chosen, end)
 
 
 def test_rt21_rt24_processes_that_are_killed_change_nothing(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.routing import MemoryKernelEvents
@@ -20,8 +21,9 @@ from netplug_cli.node.tasks import ENDPOINTS_CHANGED, NODE_REGISTERED
 from netplug_cli.node_status import NetworkStatus
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
+from netplug_core.dataplane.plan import HOST_ROUTE_METRIC
 from netplug_core.dataplane.protocol import KernelError
-from netplug_core.dataplane.routing import BLACKHOLE_METRIC, Route, RouteKind, Tunnel
+from netplug_core.dataplane.routing import BLACKHOLE_METRIC, Change, Route, RouteKind, Tunnel
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.model.handle import HANDLE
@@ -140,6 +142,57 @@ def test_what_a_foreign_hand_changed_is_repaired_with_the_next_notification_or_a
     harness.kernel.remove_by_hand(before.fdb[0])
     harness.pass_time(91)
     assert harness.kernel.read() == before
+
+
+def test_a_route_to_a_workload_that_a_foreign_hand_deleted_is_restored_and_one_of_others_stays() -> None:
+    harness = cluster()
+    for name in ("netp1", "netp2"):
+        harness.kernel.add_interface(name)
+    web, db = (
+        Route(destination=Prefix.parse(f"10.0.0.{number}/32"), device=f"netp{number}", metric=HOST_ROUTE_METRIC)
+        for number in (1, 2)
+    )
+    for each in (web, db):
+        harness.kernel.put_by_hand(each)
+    harness.pass_time(100)
+    harness.kernel.remove_by_hand(web)
+    harness.kernel.remove_by_hand(db)
+    others = evolve(db, device="eth0")
+    harness.kernel.put_by_hand(others, 4)
+    harness.pass_time(91)
+    assert {each.route for each in harness.kernel.read().workloads} == {web}
+    assert others in harness.kernel.foreign_routes()
+    assert harness.log.texts == []
+    harness.kernel.remove_by_hand(web)
+    harness.kernel.delete_interface("netp1")
+    harness.pass_time(200)
+    assert harness.kernel.read().workloads == (), "the pod is gone"
+
+
+def test_a_route_to_a_workload_that_the_kernel_refuses_is_named_and_tried_again() -> None:
+    harness = cluster()
+    harness.kernel.add_interface("netp1")
+    web = Route(destination=Prefix.parse("10.0.0.1/32"), device="netp1", metric=HOST_ROUTE_METRIC)
+    harness.kernel.put_by_hand(web)
+    harness.pass_time(100)
+    harness.kernel.remove_by_hand(web)
+
+    def refuse(change: Change) -> None:
+        if change.entry == web:
+            raise KernelError("adding it", "Operation not permitted")
+
+    harness.kernel.before_change = refuse
+    harness.pass_time(200)
+    status = harness.routes.status()
+    assert status is not None
+    assert any("10.0.0.1/32" in each and "Operation not permitted" in each for each in status.problems)
+    assert status.obstacle == "", "the others are in force"
+    harness.kernel.before_change = lambda _change: None
+    harness.pass_time(100)
+    assert [each.route for each in harness.kernel.read().workloads] == [web]
+    after = harness.routes.status()
+    assert after is not None
+    assert after.problems == ()
 
 
 def test_a_device_that_is_made_anew_gets_back_what_was_on_it() -> None:

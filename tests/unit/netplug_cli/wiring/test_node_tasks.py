@@ -12,10 +12,9 @@ from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import run_here
 from netplug_cli.node.stores import KnownCredentials
 from netplug_cli.runtime.feed import OpenedOnce
-from netplug_cli.wiring.node_network import open_node_datastore
+from netplug_cli.wiring.node_network import node_files, open_node_datastore
 from netplug_cli.wiring.node_process import (
     _find_poll_s,
-    _names,
     _open_world,
     _read_datastore,
     helper_plugins,
@@ -71,12 +70,12 @@ def test_a_datastore_that_ends_with_the_process_is_refused() -> None:
 
 
 def test_names_and_paths_are_keys_in_upper_case() -> None:
-    assert _names({}) == NetConf()
+    assert node_files({}) == NetConf()
     environ = {"NODENAME": "a", "NETPLUG_NODENAME": "b", "NODENAME_FILE": "/n", "ENDPOINT_STATUS_DIR": "/s"}
-    found = _names(environ)
+    found = node_files(environ)
     assert (found.nodename, found.nodename_file, found.endpoint_status_dir) == ("b", "/n", "/s")
-    assert _names({"NODENAME_FILE": "/a/n"}).mtu_file == "/a/mtu"
-    assert _names({"NETPLUG_MTU_FILE": "/m"}).mtu_file == "/m"
+    assert node_files({"NODENAME_FILE": "/a/n"}).mtu_file == "/a/mtu"
+    assert node_files({"NETPLUG_MTU_FILE": "/m"}).mtu_file == "/m"
 
 
 def test_a_pause_that_cannot_be_used_is_a_line() -> None:
@@ -146,7 +145,7 @@ def test_where_nodes_are_the_orchestrators_own_it_can_be_asked_for_their_address
         assert world.open_orchestrator is not None
 
 
-def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_path: Path) -> None:
+def test_the_node_is_registered_in_the_datastore_that_the_environmentnode_files(tmp_path: Path) -> None:
     environ = {
         "DATASTORE_TYPE": "sqlite",
         "SQLITE_PATH": str(tmp_path / "netplug.db"),

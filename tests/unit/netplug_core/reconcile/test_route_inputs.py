@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
@@ -130,6 +131,29 @@ def test_settings_of_the_node_come_before_those_for_all_and_mtus_follow_from_the
     settings = find_route_settings(view, "a", interfaces, bgp=BgpUse(is_enabled=True), mtus=MTUSettings(ipip=1400))
     assert (settings.vxlan_vni, settings.vxlan_port, settings.bgp.is_enabled) == (8, 8472, True)
     assert (settings.vxlan_mtu[Family.IPV4], settings.ipip_mtu) == (8950, 1400)
+
+
+@pytest.mark.parametrize(
+    "override, kernel, expected",
+    [
+        ("", "", None),
+        ("", "6.1.0-18-amd64", None),
+        ("", "5.8.1", None),
+        ("", "5.7.19", False),
+        ("", "4.18.0-513.el8.x86_64", False),
+        ("ChecksumOffloadBroken=true", "6.1.0", False),
+        ("ChecksumOffloadBroken=false", "5.4.0", True),
+        ("MASQFullyRandom=true,ChecksumOffloadBroken=true", "6.1.0", False),
+        ("MASQFullyRandom=true", "5.4.0", False),
+        ("", "unknown", None),
+    ],
+)
+def test_checksum_offload_is_off_where_the_kernel_is_known_to_sum_wrong_or_settings_say_so(
+    override: str, kernel: str, *, expected: bool | None
+) -> None:
+    value = NodeConfiguration(metadata=Metadata(name="default"), spec=NodeConfigurationSpec(feature_overrides=override))
+    view = view_of(record(NODE_CONFIGURATION.key("default"), value))
+    assert find_route_settings(view, "a", (), kernel=kernel).has_checksum_offload is expected
 
 
 # --- pod CIDRs --------------------------------------------------------------------------------------------------------

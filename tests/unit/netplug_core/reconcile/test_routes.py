@@ -28,6 +28,7 @@ from netplug_core.dataplane.routing import (
     Tunnel,
     TunnelKind,
     TunnelNeighbour,
+    WorkloadRoute,
     tunnel_gateway,
 )
 from netplug_core.reconcile.route_inputs import (
@@ -539,7 +540,7 @@ def announced(found: RouteEngine) -> set[str]:
 
 
 def with_workloads(found: RouteEngine, *addresses: str) -> RouteEngine:
-    found.observe(RoutingState(workloads=tuple((Address.parse(each), "netp1") for each in addresses)))
+    found.observe(RoutingState(workloads=tuple(WorkloadRoute(Address.parse(each), "netp1", 7) for each in addresses)))
     return found
 
 
@@ -577,6 +578,21 @@ def test_no_route_leads_away_from_a_workload_that_is_here_whatever_its_block_say
     assert away not in {str(each.destination) for each in found.desired() if isinstance(each, Route)}
     with_workloads(found)
     assert away in {str(each.destination) for each in found.desired() if isinstance(each, Route)}
+
+
+def test_a_route_to_a_workload_that_is_missing_while_its_host_end_is_there_is_lost() -> None:
+    found, ends = engine(ALWAYS), frozenset((7, 8))
+    web, db = (WorkloadRoute(Address.parse(f"10.0.0.{each}"), f"netp{each}", each) for each in (7, 8))
+    lost = list[tuple[WorkloadRoute, ...]]()
+    for present in ((web, db), (db,), (db,)):  # as long as nothing has restored it
+        found.observe(RoutingState(workloads=present, host_ends=ends))
+        lost.append(found.lost)
+        assert web.address.host_prefix in found.inputs.workloads
+    assert lost == [(), (web,), (web,)]
+    again = WorkloadRoute(Address.parse("10.0.0.9"), "netp7", 12)
+    found.observe(RoutingState(workloads=(db, again), host_ends=frozenset((8, 12))))
+    assert found.lost == (), "another interface of that name has another address"
+    assert web.address.host_prefix not in found.inputs.workloads
 
 
 def test_a_floating_address_has_a_route_and_is_announced_if_it_lies_in_a_pool() -> None:

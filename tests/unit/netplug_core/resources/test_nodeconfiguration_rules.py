@@ -20,6 +20,9 @@ LOG_RATES = "must be a number from 1 to 9999 and '/second', '/minute', '/hour' o
 HOSTS = "must be an IP address, or the name of a host"
 
 
+FEATURES = "must be like ChecksumOffloadBroken=true, or several such with ',' between"
+
+
 @pytest.mark.parametrize(
     "name, spec",
     [
@@ -39,6 +42,7 @@ HOSTS = "must be an IP address, or the name of a host"
             {"logPrefix": "np %k %n %p %t %%", "logActionRateLimit": "10/minute", "logActionRateLimitBurst": 1},
         ),
         ("default", {"policyRefreshInterval": "0"}),
+        ("default", {"featureDetectOverride": "ChecksumOffloadBroken=true,MASQFullyRandom=false"}),
     ],
 )
 def test_what_may_be_wanted(name: str, spec: Mapping[str, object]) -> None:
@@ -54,6 +58,8 @@ def test_what_may_be_wanted(name: str, spec: Mapping[str, object]) -> None:
         ("interfacePrefix", "net*", PREFIXES),
         ("interfacePrefix", "sixteen-letters_", PREFIXES),
         ("mtuIfacePattern", "(", "no regular expression: missing ), unterminated subpattern at position 0"),
+        ("featureDetectOverride", "ChecksumOffloadBroken", FEATURES),
+        ("featureDetectOverride", "ChecksumOffloadBroken=yes", FEATURES),
         ("natOutgoingAddress", "fd00::1", "must be an address of IPv4"),
         ("natOutgoingInterfaceFilter", "e*0", INTERFACES),
         ("natOutgoingInterfaceFilter", "sixteen.letters_", INTERFACES),

@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.kubernetes.kinds.nodes import PodAddressSource, node_annotations, node_record
+from netplug_core.addressing import Address
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Malformed
 from netplug_core.resources.codec import to_mapping
@@ -78,10 +79,11 @@ def test_s21_tunnel_addresses_come_from_the_pod_cidr(
     annotations: dict[str, str], spec: dict[str, object], tunnel: str | None, wireguard: str
 ) -> None:
     record = node_record(NODE, found(annotations, spec=spec), PodAddressSource.POD_CIDR)
-    shown = cast("dict[str, dict[str, object]]", to_mapping(cast("Node", record.value))["spec"])
+    node = cast("Node", record.value)
+    shown = cast("dict[str, dict[str, object]]", to_mapping(node)["spec"])
     assert shown["bgp"].get("ipv4IPIPTunnelAddr") == tunnel
-    assert shown.get("ipv4VXLANTunnelAddr") == tunnel
-    assert shown.get("ipv6VXLANTunnelAddr") == ("fd00::1" if "podCIDRs" in spec else None)
+    assert node.spec.vxlan_tunnel_address == (None if tunnel is None else Address.parse(tunnel))
+    assert node.spec.vxlan_tunnel_address_v6 == (Address.parse("fd00::1") if "podCIDRs" in spec else None)
     assert shown["wireguard"]["interfaceIPv4Address"] == wireguard
 
 
