@@ -13,9 +13,9 @@ from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, NONN
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, document_error, fields_of
 
 __all__ = [
-    "STATUS_PATH", "AddressStatus", "CallFigures", "NetworkStatus", "NodeDatastore", "NodeStatus", "PeerStatus",
-    "PolicyStatus",
-    "RegistrationStatus", "RouteStatus", "decode_status", "encode_status", "status_socket_of",
+    "STATUS_PATH", "AddressStatus", "CallFigures", "DifferenceStatus", "NetworkStatus", "NodeDatastore", "NodeStatus",
+    "PeerStatus", "PolicyStatus", "RegistrationStatus", "RouteStatus", "decode_status", "encode_status",
+    "status_socket_of",
 ]  # fmt: skip
 
 STATUS_PATH = "/status"
@@ -106,18 +106,30 @@ class NetworkStatus:
 
 
 @frozen(kw_only=True)
-class PolicyStatus:
-    """What a node enforces: so many endpoints and policies.
+class DifferenceStatus:
+    """A part of the kernel's table of policy, and in what it is not as it is wanted."""
 
-    ``closed`` are parts that the kernel refuses, so that they let nothing pass. ``obstacle`` says why not everything is
-    programmed; ``problems``, what is not enforced as it stands.
+    part: str
+    difference: str
+
+
+@frozen(kw_only=True)
+class PolicyStatus:
+    """What a node enforces: so many endpoints and policies. ``programmed`` of the endpoints have all of theirs.
+
+    ``members`` are those of the sets that rules name. ``closed`` are parts that the kernel refuses, so that they let
+    nothing pass. ``differences`` are between the kernel and what was programmed last. ``obstacle`` says why not
+    everything is programmed; ``problems``, what is not enforced as it stands.
     """
 
     endpoints: int = 0
     host_endpoints: int = 0
     policies: int = 0
     sets: int = 0
+    members: int = 0
+    programmed: int = 0
     closed: tuple[str, ...] = ()
+    differences: tuple[DifferenceStatus, ...] = ()
     obstacle: str = ""
     problems: tuple[str, ...] = ()
 
@@ -220,6 +232,7 @@ def _decoder() -> Decoder:
     tables = (
         *_network_tables(),
         _policy_table(),
+        Table(cls=DifferenceStatus, fields=fields_of(NONEMPTY_STRING, part="part", difference="difference")),
         Table(cls=NodeStatus, fields=status),
         Table(cls=RegistrationStatus, fields=registration),
         Table(cls=AddressStatus, fields=address),
@@ -237,8 +250,11 @@ def _policy_table() -> Table[PolicyStatus]:
             host_endpoints="hostEndpoints",
             policies="policies",
             sets="sets",
+            members="members",
+            programmed="programmed",
         ),
         "closed": Field("closed", ListOf(STRING)),
+        "differences": Field("differences", ListOf(DifferenceStatus)),
         "obstacle": Field("obstacle", STRING),
         "problems": Field("problems", ListOf(STRING), is_always_written=True),
     }

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import frozen
 from prometheus_client import (
@@ -24,18 +24,22 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from netplug_backends.host.atomic_files import OPEN_FILE_MODE, remove_file, replace_file
 from netplug_cli.node.calls import AnswerCall, NodeProcessBusy, RefuseCall
+from netplug_cli.node_status import PolicyStatus
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Clock, Deadline
 from netplug_core.cni.dispatch import CNICommand
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.log import Log
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing, Unfinished
+
+if TYPE_CHECKING:
+    from netplug_cli.node.policy import NodePolicy
 
 __all__ = [
     "WRITE_EVERY_S", "CallCount", "MetricsFile", "NodeMetrics", "ReadValues",
@@ -125,6 +129,31 @@ class NodeMetrics:
         """Add a metric of one value, which is read whenever the metrics are."""
         self.add_values(name, text, (), lambda: {(): read()})
 
+    def add_policy(self, policy: NodePolicy) -> None:
+        """Add what is enforced on the node."""
+        counts = policy.counts
+        text = "Transactions of the table of policy. The result is applied or refused."
+        self._add_counter("netplug_policy_transactions", text, ("phase", "result"), lambda: counts.transactions)
+        text = "Changes of other programs to the table of policy, which were repaired."
+        self._add_counter("netplug_policy_foreign_changes", text, ("program",), lambda: counts.foreign)
+        text = "Workload endpoints of the node: those that policy is programmed for, and the others."
+        self.add_values("netplug_policy_endpoints", text, ("state",), lambda: _endpoint_counts(policy.status()))
+        add = self.add_value
+        add("netplug_policy_sets", "Sets that rules name.", lambda: policy.status().sets)
+        add("netplug_policy_members", "Members of these sets.", lambda: policy.status().members)
+        text = "Policies and profiles, or parts of them, that the kernel refuses: they let nothing pass."
+        add("netplug_policy_closed_parts", text, lambda: len(policy.status().closed))
+        text = "Rules and settings of policies that are not enforced as they stand."
+        add("netplug_policy_unconvertible_rules", text, lambda: policy.count_problems().unconvertible)
+        text = "Addresses that several workloads have: what a policy allows one of them, all can do."
+        add("netplug_policy_shared_addresses", text, lambda: policy.count_problems().shared_addresses)
+        text = "How long ago the objects of policy were last known to be as they are."
+        add("netplug_policy_snapshot_age_seconds", text, policy.find_age_s)
+
+    def _add_counter(self, name: str, text: str, labels: Sequence[str], read: ReadValues) -> None:
+        values = _Values(name=name, text=text, labels=tuple(labels), read=read, family=CounterMetricFamily)
+        self._registry.register(values)
+
     def measured(self, answer: AnswerCall) -> AnswerCall:
         """What answers calls, and notes how each ended and how long it took."""
 
@@ -184,12 +213,17 @@ class _Values(Collector):
     text: str
     labels: tuple[str, ...]
     read: ReadValues
+    family: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily
 
     def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
+        family = self.family(self.name, self.text, labels=self.labels)
         for labels, value in self.read().items():
             family.add_metric(labels, value)
         yield family
+
+
+def _endpoint_counts(status: PolicyStatus) -> Mapping[tuple[str, ...], float]:
+    return {("programmed",): status.programmed, ("other",): status.endpoints - status.programmed}
 
 
 def _totals(counter: Counter) -> Iterator[Sample]:

@@ -16,16 +16,16 @@ from math import inf
 from threading import Event, Lock
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_cli.node.tasks import NODE_REGISTERED
-from netplug_cli.node_status import PolicyStatus
+from netplug_cli.node_status import DifferenceStatus, PolicyStatus
 from netplug_cli.runtime.feed import as_observed, do_none
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, FilterRenderer, Overlay, guard_table
 from netplug_core.dataplane.packetfilter import Connections, ForeignChanges, RulesetDataplane, RulesetEvents
-from netplug_core.dataplane.phases import TableTracker
+from netplug_core.dataplane.phases import TableDifference, TableTracker, find_differences
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostInterface
 from netplug_core.dataplane.ruleset import ChangeTable, ObservedTable, PacketTable, ReplaceTable
@@ -38,8 +38,10 @@ from netplug_core.policy.resolve import Interfaces
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
 from netplug_core.reconcile.programming import (
     Part,
+    ProblemCounts,
     ProgrammingFacts,
     close_parts,
+    count_problems,
     find_changed_parts,
     find_lost_addresses,
     find_programmed,
@@ -241,19 +243,30 @@ class NodePolicy:
             host_endpoints=len(applied.host_endpoints),
             policies=len(applied.policies),
             sets=len(applied.sets),
+            members=sum(len(each.members) for each in applied.sets),
+            programmed=len(self._reported or ()),
             closed=tuple(sorted(map(name_of, closed))),
             obstacle=self._obstacle(),
             problems=tuple(problems),
         )
 
-    def find_wanted(self) -> PacketTable | None:
-        """The table that is programmed; None as long as none is."""
-        return self._wanted
+    def check(self) -> PolicyStatus:
+        """What is enforced, compared with what the kernel has."""
+        wanted, status = self._wanted, self.status()
+        if wanted is None:
+            return status
+        try:
+            found = find_differences(wanted, self.ruleset.read(POLICY_TABLE))
+        except KernelError as error:
+            found = (TableDifference(f"table {POLICY_TABLE}", str(error)),)
+        if wanted is not self._wanted:
+            return self.status()  # it has just been changed
+        differences = (DifferenceStatus(part=each.part, difference=each.difference) for each in found)
+        return evolve(status, differences=tuple(differences))
 
-    def count_members(self) -> int:
-        """How many members the sets of rules have."""
-        applied = self._applied
-        return 0 if applied is None else sum(len(each.members) for each in applied.sets)
+    def count_problems(self) -> ProblemCounts:
+        """What is not enforced as it stands, by sort."""
+        return count_problems(self._state.problems)
 
     def find_age_s(self) -> float:
         """How long ago the objects were last known to be as they are; infinite as long as they never were."""

@@ -243,7 +243,8 @@ class NodeOperations:
     ``listening`` serves the pages for everybody on this machine, ``status_listening`` them and the status for root;
     None: nothing does. An empty path: no file. ``count_records`` counts the release records that wait;
     ``missing_plugins`` are sentences about the plugins that a runtime needs and that the host lacks. ``registration``
-    says how the node is registered, ``network`` how it is connected with others, and ``policy`` what it enforces.
+    says how the node is registered, ``network`` how it is connected with others, and ``policy`` what it enforces;
+    ``check_policy`` compares that with what the kernel has.
     """
 
     metrics: NodeMetrics
@@ -260,6 +261,7 @@ class NodeOperations:
     registration: Callable[[], RegistrationStatus | None] = lambda: None
     network: Callable[[], NetworkStatus | None] = lambda: None
     policy: Callable[[], PolicyStatus | None] = lambda: None
+    check_policy: Callable[[], PolicyStatus | None] = lambda: None
 
     @contextmanager
     def running(self, parts: NodeParts) -> Iterator[Callable[[], None]]:
@@ -318,7 +320,7 @@ class NodeOperations:
             missing_plugins=self.missing_plugins(),
             registration=self.registration(),
             network=self.network(),
-            policy=self.policy(),
+            policy=self.check_policy(),
             workers=parts.workers.count,
             queue_limit=parts.queue.limit,
             calls=figures,

@@ -165,6 +165,7 @@ def _serve(
             registration=registration.status,
             network=(lambda: None) if network is None else network.status,
             policy=(lambda: None) if policy is None else policy.status,
+            check_policy=(lambda: None) if policy is None else policy.check,
         )
         controllers = (
             calls.replay.controller(),
@@ -176,6 +177,8 @@ def _serve(
         tasks = Runtime(controllers, clock=clock, log=log, note_pass=metrics.note_task)
         calls.attachments = policy
         _wake_by_changes(tasks, registration, network, policy)
+        if policy is not None:
+            metrics.add_policy(policy.policy)
         metrics.expect_tasks(tasks.names)
         return NodeProcess(
             answer=metrics.measured(calls.answer),

@@ -100,6 +100,10 @@ class PolicyEnforcement:
         """What is enforced."""
         return self.policy.status()
 
+    def check(self) -> PolicyStatus:
+        """The same, compared with what the kernel has."""
+        return self.policy.check()
+
     def wake(self, tasks: Runtime) -> None:
         """Let changes of the datastore and of interfaces wake the controller."""
         self.feed.view.on_change = lambda _kind: tasks.wake(OBJECTS_CHANGED)

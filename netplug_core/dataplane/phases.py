@@ -44,9 +44,10 @@ from netplug_core.dataplane.ruleset import (
     without_elements,
 )
 
-__all__ = ["TableTracker", "find_phases"]
+__all__ = ["TableDifference", "TableTracker", "find_differences", "find_phases"]
 
 _NUMBERS = range(1, 10)
+_MAX_SHOWN = 5  # elements of a set, in a text
 _CLOSED = (
     Rule(
         (Match(TrackingState(), ("invalid", "new", "untracked")), Verdict.DROP),
@@ -60,6 +61,53 @@ def find_phases(wanted: PacketTable, observed: ObservedTable | None) -> tuple[Ch
     tracker = TableTracker(wanted.name)
     tracker.observe(observed)
     return tracker.plan(wanted)
+
+
+@frozen(order=True)
+class TableDifference:
+    """A part of a table, and in what it is not as it is wanted."""
+
+    part: str
+    difference: str
+
+
+def find_differences(wanted: PacketTable, observed: ObservedTable | None) -> tuple[TableDifference, ...]:
+    """In what the kernel's table is not as it is wanted, for people; none if it is so.
+
+    Where a chain that others jump to has other rules, these are named too.
+    """
+    if observed is None:
+        return (TableDifference(f"table {wanted.name}", "is missing"),)
+    found: dict[TableDifference, None] = {}
+    for change in find_phases(wanted, observed):
+        if isinstance(change, ReplaceTable):
+            return (TableDifference(f"table {wanted.name}", "has parts that cannot be changed in place"),)
+        found.update(dict.fromkeys(_differences_of(change, wanted, observed)))
+    return tuple(sorted(found))
+
+
+def _differences_of(change: ChangeTable, wanted: PacketTable, observed: ObservedTable) -> Iterator[TableDifference]:
+    known = {each.name for each in observed.chains}
+    plain = {variant: each.name for each in wanted.chains for variant in _variants(each.name)}
+    for chain in (*change.new_chains, *change.filled_chains):
+        name = plain[chain.name]
+        if chain.rules != _CLOSED:
+            yield TableDifference(
+                f"chain {name}", "has other rules" if known.intersection(_variants(name)) else "is missing"
+            )
+    for each in change.new_sets:
+        yield TableDifference(f"set {each.name}", "is missing")
+    for parts, text in ((change.added, "lacks elements"), (change.deleted, "has elements too many")):
+        for each in parts:
+            shown = sorted(map(str, each.elements))[:_MAX_SHOWN]
+            yield TableDifference(f"set {each.name}", f"{text}: {', '.join(shown)}")
+    for name in change.deleted_chains:
+        if name not in plain:
+            yield TableDifference(f"chain {name}", "is left over")
+    for name in change.deleted_sets:
+        yield TableDifference(f"set {name}", "is left over")
+    for one in change.deleted_objects:
+        yield TableDifference(f"{one.kind} {one.name}", "is left over")
 
 
 @frozen

@@ -24,16 +24,20 @@ from netplug_core.policy.model import (
     ActivePolicy,
     ActiveProfile,
     LocalEndpoint,
+    PolicyKind,
+    PolicyProblem,
     PolicyState,
 )
 
 __all__ = [
-    "Part", "ProgrammingFacts", "close_parts", "find_changed_parts", "find_lost_addresses", "find_programmed",
-    "isolate", "keep_closed", "name_of",
+    "Part", "ProblemCounts", "ProgrammingFacts", "close_parts", "count_problems", "find_changed_parts",
+    "find_lost_addresses", "find_programmed", "isolate", "keep_closed", "name_of",
 ]  # fmt: skip
 
 Part: TypeAlias = LocalEndpoint | ActiveHostEndpoint | ActivePolicy | ActiveProfile
 """A part of a state that can be closed alone. One that has changed is another part."""
+
+_KINDS_WITH_RULES = frozenset((*(each.value for each in PolicyKind), "Profile"))
 
 P = TypeVar("P", LocalEndpoint, ActiveHostEndpoint, ActivePolicy, ActiveProfile)
 
@@ -51,6 +55,21 @@ def name_of(part: Part) -> str:
             return f"Profile {part.name}"
         case _:
             assert_never(part)
+
+
+@frozen(kw_only=True)
+class ProblemCounts:
+    """How many rules and settings of policies could not be converted, and how many addresses several workloads have."""
+
+    unconvertible: int = 0
+    shared_addresses: int = 0
+
+
+def count_problems(problems: Iterable[PolicyProblem]) -> ProblemCounts:
+    """The problems of a state, by sort. The subject of one is an address, or an object with its kind."""
+    sorts = [each.subject.partition(" ") for each in problems]
+    unconvertible = sum(kind in _KINDS_WITH_RULES for kind, _, _ in sorts)
+    return ProblemCounts(unconvertible=unconvertible, shared_addresses=sum(not space for _, space, _ in sorts))
 
 
 # --- closed parts -----------------------------------------------------------------------------------------------------

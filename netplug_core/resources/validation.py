@@ -156,8 +156,6 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
         case KubeControllersConfiguration():
             return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
-        case HostEndpoint() | NetworkPolicy() | GlobalNetworkPolicy() | NetworkSet() | GlobalNetworkSet():
-            return (f"{key_of(resource)}: stored, but nothing reads it yet",)
         case BGPPeer(spec=spec) if spec.local_workload_selector:
             return (f"{key_of(resource)}: localWorkloadSelector is not yet supported: there is no session",)
         case BGPConfiguration(spec=spec) if spec.has_service_ranges:

@@ -149,7 +149,7 @@ def test_a_table_that_another_program_removes_or_changes_is_repaired(enforcing: 
     enforcing.nft("insert", "rule", "inet", "netplug", "filter-forward", "accept")
     enforcing.wait_for_line("another program has changed the table of policy")
     wait_until(lambda: table(enforcing) == before, "the rule is gone")
-    assert "program=nft" in enforcing.process_lines()
+    assert 'program="nft"' in enforcing.process_lines()
     assert "table inet other" in enforcing.nft("list", "tables")
 
 

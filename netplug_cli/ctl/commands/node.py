@@ -22,6 +22,7 @@ from netplug_cli.node_status import (
     NodeDatastore,
     NodeStatus,
     PeerStatus,
+    PolicyStatus,
     RegistrationStatus,
     RouteStatus,
     decode_status,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
 
 __all__ = [
-    "ANSWER_S", "NoNodeProcess", "NoRoutes", "NotRegistered", "OddNodeProcess", "ask_node", "node",
+    "ANSWER_S", "NoNodeProcess", "NoPolicy", "NoRoutes", "NotRegistered", "OddNodeProcess", "ask_node", "node",
 ]  # fmt: skip
 
 
@@ -100,6 +101,16 @@ class NoRoutes(NetplugError):
         )
 
 
+@frozen
+class NoPolicy(NetplugError):
+    """The node process enforces no policy."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"the node process at {self.path} enforces no policy: NETPLUG_POLICY is not Enabled in its environment"
+
+
 class _Connection(HTTPConnection):
     """HTTP over a Unix socket."""
 
@@ -153,6 +164,7 @@ _SOCKET = click.option(
     "--socket", metavar="PATH", help=f"Its socket for calls. Default: {SOCKET_VARIABLE}, otherwise {DEFAULT_SOCKET}."
 )
 _NAMED_VALUES = (Column("NAME", "name"), Column("VALUE", "value"))
+_DIFFERENCE_COLUMNS = (Column("PART", "part"), Column("DIFFERENCE", "difference"))
 _ROUTE_COLUMNS = (
     Column("DESTINATION", "destination"), Column("WAY", "way"), Column("BECAUSE", "reason"),
     Column("PROGRAMMED", "programmed"),
@@ -166,8 +178,8 @@ _ROUTE_COLUMNS = (
 def show_status(context: click.Context, socket: str | None, output: str) -> int:
     """Show whether the node process runs, and what it does.
 
-    The exit status is 1 if it does not run or is not ready, if some nodes cannot be reached, or if no pod can start
-    because the host lacks a plugin.
+    The exit status is 1 if it does not run or is not ready, if some nodes cannot be reached, if the kernel refuses a
+    part of policy, or if no pod can start because the host lacks a plugin.
     """
     session = session_of(context)
     status = ask_node(socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET)
@@ -175,6 +187,7 @@ def show_status(context: click.Context, socket: str | None, output: str) -> int:
     lines = tuple(_status_lines(status, rows))
     print_report(_report_of(encode_status(status), rows, lines), output)
     is_connected = status.network is None or not status.network.problems
+    is_connected = is_connected and not (status.policy is not None and status.policy.closed)
     return 0 if is_connected and not status.problems and not status.missing_plugins else 1
 
 
@@ -257,6 +270,43 @@ def show_routes(context: click.Context, why: str | None, socket: str | None, out
     return 0 if is_whole else 1
 
 
+@node.group("policy")
+def policy() -> None:
+    """Look at the policies that the node process enforces."""
+
+
+@policy.command("check")
+@_SOCKET
+@REPORT_OUTPUT
+@click.pass_context
+def check_policy(context: click.Context, socket: str | None, output: str) -> int:
+    """Compare the kernel's table of policy with what the node process has programmed.
+
+    The exit status is 1 if they differ, if the kernel refuses a part of policy, or if not everything is programmed.
+    """
+    session = session_of(context)
+    path = socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
+    status = ask_node(path)
+    found = status.policy
+    if found is None:
+        raise NoPolicy(path)
+    lines = tuple(_difference_lines(found))
+    cells = tuple((text_cell(each.part), text_cell(each.difference)) for each in found.differences)
+    print_report(Report(_DIFFERENCE_COLUMNS, cells, name="", facts=_member(status, "policy"), shown=lines), output)
+    return 1 if found.obstacle or found.closed or found.differences else 0
+
+
+def _difference_lines(policy: PolicyStatus) -> Iterator[str]:
+    if policy.obstacle:
+        yield f"Problem: {policy.obstacle}"
+    yield from (f"Problem: the kernel refuses {each}: it lets nothing pass" for each in policy.closed)
+    if policy.differences:
+        rows = ((each.part, each.difference) for each in policy.differences)
+        yield from format_columns(("PART", "DIFFERENCE"), rows)
+    elif not policy.obstacle:
+        yield f"The kernel has what is wanted: {policy.policies} policies for {policy.endpoints} workload endpoints."
+
+
 def _report_of(facts: Mapping[str, object], rows: Sequence[tuple[str, str]], lines: tuple[str, ...]) -> Report:
     """What is known of the node: as it was answered in JSON and YAML, as names and values in CSV."""
     cells = tuple((text_cell(name.removesuffix(":")), text_cell(value)) for name, value in rows)
@@ -314,6 +364,7 @@ def _status_rows(status: NodeStatus, now_ns: int) -> list[tuple[str, str]]:
         ("Now:", f"{calls.served_now} of {status.workers} workers serve, {calls.waiting} of {status.queue_limit} wait"),
         ("Release records:", _records_text(status)),
         *_network_rows(status.network),
+        *_policy_rows(status.policy),
         *(("Missing plugin:", text) for text in status.missing_plugins),
     ]
 
@@ -341,6 +392,18 @@ def _network_rows(network: NetworkStatus | None) -> Iterator[tuple[str, str]]:
     yield from (("Problem:", each) for each in shown)
     if len(network.problems) > len(shown):
         yield "Problem:", f"{len(network.problems) - len(shown)} more; netplugctl node routes shows all"
+
+
+def _policy_rows(policy: PolicyStatus | None) -> Iterator[tuple[str, str]]:
+    if policy is None or policy.obstacle:
+        return  # an obstacle is why it is not ready
+    hosts = f" and {policy.host_endpoints} host endpoints" if policy.host_endpoints else ""
+    programmed = f"{policy.programmed} of them programmed"
+    yield "Policy:", f"{policy.policies} policies for {policy.endpoints} workload endpoints, {programmed}{hosts}"
+    shown = policy.problems[:_MAX_PROBLEMS]
+    yield from (("Problem:", each) for each in shown)
+    if len(policy.problems) > len(shown):
+        yield "Problem:", f"{len(policy.problems) - len(shown)} more; netplugctl node status -o yaml shows all"
 
 
 def _peer_cells(peer: PeerStatus) -> tuple[str, ...]:

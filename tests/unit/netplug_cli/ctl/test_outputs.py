@@ -196,6 +196,7 @@ ELSEWHERE = {
     "lab down": "tests/integration/test_lab.py",
     "lab status": "tests/integration/test_lab.py",
     "lab up": "tests/integration/test_lab.py",
+    "node policy check": "tests/unit/netplug_cli/ctl/commands/test_node.py",
     "node routes": "tests/unit/netplug_cli/ctl/commands/test_node.py",
     "node address": "tests/unit/netplug_cli/ctl/commands/test_node.py",
     "simulate": "tests/unit/netplug_cli/ctl/commands/test_simulate.py",

@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.packets import Fate
 from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset, MemoryRulesetEvents, TrackedConnection
+from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.policy import (
     ATTEMPTS,
     MAX_PROBLEMS,
@@ -37,6 +38,7 @@ from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeC
 from netplug_core.resources.policyrule import EntityRule
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
+from tests.harness.metrics import value_of
 from tests.harness.node_server import Lines
 from tests.harness.policies import allow, key_of, make_host, make_pod, make_policy, make_profile, prefixes_of
 
@@ -64,6 +66,13 @@ class ScriptedRuleset(MemoryRuleset):
         if self.refuses(change):
             raise REFUSED
         MemoryRuleset.apply(self, change)
+
+
+class UnreadableRuleset(MemoryRuleset):
+    """A packet filter that the process may not read."""
+
+    def read(self, name: str) -> ObservedTable | None:
+        raise REFUSED
 
 
 @define
@@ -535,11 +544,7 @@ def test_where_everything_is_refused_the_process_is_not_ready_and_tries_on(enfor
 
 
 def test_a_kernel_that_cannot_be_read_is_changed_by_no_guess(enforcing: PolicyHarness) -> None:
-    class Unreadable(ScriptedRuleset):
-        def read(self, name: str) -> ObservedTable | None:
-            raise REFUSED
-
-    enforcing.policy.ruleset = Unreadable()
+    enforcing.policy.ruleset = UnreadableRuleset()
     enforcing.clock.sleep(READ_EVERY_S)
     enforcing.put(FROM_A)
     enforcing.follow()
@@ -600,12 +605,52 @@ def test_the_age_of_what_is_known_grows_while_the_store_is_away(enforcing: Polic
     assert enforcing.policy.find_age_s() == float("inf")
 
 
-def test_sets_and_their_members_are_counted(enforcing: PolicyHarness) -> None:
-    enforcing.enforce(FROM_A)
-    assert (enforcing.policy.status().sets, enforcing.policy.count_members()) == (1, 2)
+def test_the_kernel_is_compared_with_what_was_programmed(enforcing: PolicyHarness) -> None:
+    assert enforcing.policy.check() == enforcing.policy.status()
+    enforcing.ruleset.add_rule(POLICY_TABLE, "filter-forward")
+    assert [(each.part, each.difference) for each in enforcing.policy.check().differences] == [
+        ("chain filter-forward", "has other rules")
+    ]
+    enforcing.policy.ruleset = UnreadableRuleset()
+    assert [(each.part, each.difference) for each in enforcing.policy.check().differences] == [
+        ("table netplug", str(REFUSED))
+    ]
     enforcing.restart()
-    assert enforcing.policy.count_members() == 0
-    assert enforcing.policy.find_wanted() is None
+    assert enforcing.policy.check().obstacle
+
+
+def test_a_state_that_changes_while_it_is_compared_is_not_at_fault(enforcing: PolicyHarness) -> None:
+    class Changing(ScriptedRuleset):
+        def read(self, name: str) -> ObservedTable | None:
+            enforcing.policy.ruleset = enforcing.ruleset
+            enforcing.enforce(FROM_A)
+            return None
+
+    enforcing.policy.ruleset = Changing()
+    assert enforcing.policy.check().differences == ()
+
+
+def test_metrics_are_read_from_what_is_enforced(enforcing: PolicyHarness) -> None:
+    metrics = NodeMetrics("1.0.0")
+    metrics.add_policy(enforcing.policy)
+    enforcing.policy.counts.add_foreign("nft")
+    text = metrics.render()
+    assert value_of(text, 'netplug_policy_endpoints{state="programmed"}') == 2
+    assert value_of(text, 'netplug_policy_endpoints{state="other"}') == 0
+    assert value_of(text, 'netplug_policy_foreign_changes_total{program="nft"}') == 1
+    assert value_of(text, 'netplug_policy_transactions_total{phase="create",result="applied"}') == 1
+    for name in ("sets", "members", "closed_parts", "unconvertible_rules", "shared_addresses"):
+        assert value_of(text, f"netplug_policy_{name}") == 0
+    assert value_of(text, "netplug_policy_snapshot_age_seconds") == enforcing.policy.find_age_s()
+
+
+def test_what_is_enforced_is_counted(enforcing: PolicyHarness) -> None:
+    enforcing.enforce(FROM_A, make_pod("c", A))
+    status, counts = enforcing.policy.status(), enforcing.policy.count_problems()
+    assert (status.sets, status.members, status.endpoints, status.programmed) == (1, 2, 3, 2)
+    assert (counts.unconvertible, counts.shared_addresses) == (0, 1)
+    enforcing.restart()
+    assert enforcing.policy.status().members == 0
 
 
 def test_a_policy_of_the_host_decides_about_packets_of_workloads_to_it(enforcing: PolicyHarness) -> None:

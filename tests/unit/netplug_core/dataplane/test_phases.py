@@ -8,11 +8,13 @@ from attrs import evolve
 from netplug_backends.memory.ruleset import MemoryRuleset
 from netplug_core.addressing import Address
 from netplug_core.dataplane.filter import render_state
-from netplug_core.dataplane.phases import TableTracker, find_phases
+from netplug_core.dataplane.phases import TableTracker, find_differences, find_phases
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.ruleset import (
     ChangeTable,
+    ElementType,
     NamedSet,
+    ObservedTable,
     PacketTable,
     Phase,
     ReplaceTable,
@@ -299,3 +301,57 @@ def test_a_forbidden_change_is_an_error_of_the_kernel(node: Node) -> None:
     missing = NamedSet(name="none", types=())
     with pytest.raises(KernelError, match="No such file"):
         node.kernel.apply(ChangeTable(phase=Phase.SWITCH, table=TABLE, added=(missing,)))
+
+
+# --- differences for people -------------------------------------------------------------------------------------------
+
+
+def differences(wanted: PolicyState, had: PolicyState, change: ObservedTable | None = None) -> list[str]:
+    """In what a kernel that has one state differs from another one."""
+    table = render_state(had)
+    observed = ObservedTable(name=TABLE, sets=table.sets, chains=tuple(each.outline for each in table.chains))
+    found = find_differences(render_state(wanted), change or observed)
+    return [f"{each.part} {each.difference}" for each in found]
+
+
+def test_a_table_that_is_as_wanted_has_no_differences() -> None:
+    one = state(policy("a", rule(80, peers=True)), users=((1, "a"),), members="10.0.0.3")
+    assert differences(one, one) == []
+    assert [str(each.part) for each in find_differences(render_state(one), None)] == ["table netplug"]
+
+
+def test_differences_name_chains_sets_and_elements() -> None:
+    wanted = state(policy("a", rule(80, peers=True)), users=((1, "a"),), members="10.0.0.3 10.0.0.4")
+    fewer = state(policy("a", rule(80, peers=True)), users=((1, "a"),), members="10.0.0.3 10.0.0.5")
+    assert differences(wanted, fewer) == [
+        f"set s4-{PEERS} has elements too many: 10.0.0.5",
+        f"set s4-{PEERS} lacks elements: 10.0.0.4",
+    ]
+    changed = state(policy("a", rule(81, peers=True)), users=((1, "a"),), members="10.0.0.3 10.0.0.4")
+    found = differences(wanted, changed)
+    assert [each for each in found if each.startswith("chain pi-")] == [found[0]]
+    assert all(each.endswith("has other rules") for each in found)
+    nothing = differences(wanted, PolicyState())
+    assert "chain fw-netp1 is missing" in nothing
+    assert f"set s6-{PEERS} is missing" in nothing
+    left = differences(PolicyState(), wanted)
+    assert "chain fw-netp1 is left over" in left
+    assert f"set s6-{PEERS} is left over" in left
+
+
+def test_differences_name_what_no_table_of_ours_has() -> None:
+    table = render_state(PolicyState())
+    outlines = tuple(each.outline for each in table.chains)
+    counter = UnreadableObject("counter", "mine")
+    observed = ObservedTable(name=TABLE, sets=table.sets, chains=outlines, unreadable=(counter,))
+    assert differences(PolicyState(), PolicyState(), observed) == ["counter mine is left over"]
+    other = evolve(table.sets[0], types=(ElementType.PORT,), value_type=None)
+    changed = ObservedTable(name=TABLE, sets=(other, *table.sets[1:]), chains=outlines)
+    expected = ["table netplug has parts that cannot be changed in place"]
+    assert differences(PolicyState(), PolicyState(), changed) == expected
+
+
+def test_a_chain_that_only_waits_for_elements_is_no_difference() -> None:
+    wanted = state(policy("a", rule(80, peers=True)), users=((1, "a"), (2, "a")), members="10.0.0.3")
+    had = state(policy("a", rule(81, Action.DENY, peers=True)), users=((1, "a"),), members="10.0.0.4")
+    assert len(differences(wanted, had)) == len(set(differences(wanted, had)))

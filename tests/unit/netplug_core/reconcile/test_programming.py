@@ -16,13 +16,16 @@ from netplug_core.policy.model import (
     ActiveProfile,
     LocalEndpoint,
     Match,
+    PolicyProblem,
     PolicyState,
     Rule,
 )
 from netplug_core.reconcile.programming import (
     Part,
+    ProblemCounts,
     ProgrammingFacts,
     close_parts,
+    count_problems,
     find_changed_parts,
     find_lost_addresses,
     find_programmed,
@@ -46,6 +49,13 @@ PARTS: tuple[Part, ...] = (POLICY, PROFILE, HOST, ONE, TWO)
 def test_each_part_is_called_by_its_object() -> None:
     names = ["NetworkPolicy x/a", "Profile kns.x", "HostEndpoint node", "WorkloadEndpoint x/pod1"]
     assert [name_of(each) for each in PARTS[:4]] == names
+
+
+def test_problems_are_counted_by_what_they_are_of() -> None:
+    subjects = ("10.0.0.1", "fd00::1", "NetworkPolicy x/a", "KubernetesNetworkPolicy x/b", "WorkloadEndpoint x/c")
+    problems = [PolicyProblem(each, "is not enforced") for each in subjects]
+    assert count_problems(problems) == ProblemCounts(unconvertible=2, shared_addresses=2)
+    assert count_problems(()) == ProblemCounts()
 
 
 # --- closed parts -----------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ WEB = {"name": "web", "protocol": "TCP", "port": 80}
 def test_what_may_be_wanted(spec: Mapping[str, object]) -> None:
     endpoint = resource_of("HostEndpoint", "a", spec)
     validate_resource(endpoint)
-    assert resource_warnings(endpoint) == ("HostEndpoint(a): stored, but nothing reads it yet",)
+    assert resource_warnings(endpoint) == ()
 
 
 NO_NODE = ("spec.node", "", "must be the name of a node")

@@ -6,7 +6,15 @@ from pathlib import Path
 import yaml
 from attrs import evolve
 
-from netplug_cli.node_status import NetworkStatus, NodeDatastore, PeerStatus, RouteStatus, encode_status
+from netplug_cli.node_status import (
+    DifferenceStatus,
+    NetworkStatus,
+    NodeDatastore,
+    PeerStatus,
+    PolicyStatus,
+    RouteStatus,
+    encode_status,
+)
 from netplug_core.addressing import Address, InterfaceAddress
 from netplug_core.clock import Deadline
 from netplug_core.records import Create
@@ -228,3 +236,55 @@ def test_nothing_is_programmed_yet_or_by_another_program(harness: ToolHarness, t
     with node_process_with_status(tmp_path / "node2.sock", NODE_STATUS) as path:
         assert harness.run_command("node", "routes", "--socket", path) == 1
     assert "NETPLUG_NETWORKING_BACKEND is none" in harness.err
+
+
+# --- policy -----------------------------------------------------------------------------------------------------------
+
+POLICY = PolicyStatus(endpoints=3, host_endpoints=1, policies=2, sets=4, members=9, programmed=2)
+
+
+def test_what_is_enforced_is_a_line_of_the_status(harness: ToolHarness, tmp_path: Path) -> None:
+    problems = tuple(f"a part of a policy is not enforced as it stands: NetworkPolicy x/{n}" for n in range(7))
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, policy=POLICY)) as path:
+        assert harness.run_command("node", "status", "--socket", path) == 0
+    line = "Policy:          2 policies for 3 workload endpoints, 2 of them programmed and 1 host endpoints\n"
+    assert line in harness.out
+    policy = evolve(POLICY, host_endpoints=0, problems=problems, closed=("NetworkPolicy x/a",))
+    with node_process_with_status(tmp_path / "node2.sock", evolve(NODE_STATUS, policy=policy)) as path:
+        assert harness.run_command("node", "status", "--socket", path) == 1
+    assert "2 policies for 3 workload endpoints, 2 of them programmed\n" in harness.out
+    assert harness.out.count("Problem:") == 6
+    assert harness.out.endswith("Problem:         2 more; netplugctl node status -o yaml shows all\n")
+
+
+def test_an_obstacle_of_policy_is_why_the_process_is_not_ready(harness: ToolHarness, tmp_path: Path) -> None:
+    status = evolve(NODE_STATUS, policy=PolicyStatus(obstacle="not yet"), problems=("not yet",))
+    with node_process_with_status(tmp_path / "node.sock", status) as path:
+        assert harness.run_command("node", "status", "--socket", path) == 1
+        assert "Policy:" not in harness.out
+        assert "Ready:           no: not yet\n" in harness.out
+        assert harness.run_command("node", "policy", "check", "--socket", path) == 1
+    assert harness.out == "Problem: not yet\n"
+
+
+def test_the_kernel_is_compared_with_what_is_wanted(harness: ToolHarness, tmp_path: Path) -> None:
+    with node_process_with_status(tmp_path / "node.sock", evolve(NODE_STATUS, policy=POLICY)) as path:
+        assert harness.run_command("node", "policy", "check", "--socket", path) == 0
+    assert harness.out == "The kernel has what is wanted: 2 policies for 3 workload endpoints.\n"
+    differences = (DifferenceStatus(part="chain to-pod", difference="has other rules"),)
+    policy = evolve(POLICY, differences=differences, closed=("NetworkPolicy x/a",))
+    with node_process_with_status(tmp_path / "node2.sock", evolve(NODE_STATUS, policy=policy)) as path:
+        assert harness.run_command("node", "policy", "check", "--socket", path) == 1
+        assert harness.out.splitlines() == [
+            "Problem: the kernel refuses NetworkPolicy x/a: it lets nothing pass",
+            "PART           DIFFERENCE",
+            "chain to-pod   has other rules",
+        ]
+        assert harness.run_command("node", "policy", "check", "--socket", path, "-o", "json") == 1
+        assert json.loads(harness.out)["differences"] == [{"part": "chain to-pod", "difference": "has other rules"}]
+
+
+def test_where_no_policy_is_enforced_there_is_nothing_to_compare(harness: ToolHarness, tmp_path: Path) -> None:
+    with node_process_with_status(tmp_path / "node.sock", NODE_STATUS) as path:
+        assert harness.run_command("node", "policy", "check", "--socket", path) == 1
+    assert "NETPLUG_POLICY is not Enabled in its environment" in harness.err
