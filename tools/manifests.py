@@ -12,10 +12,15 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from netplug_backends.host.services import DEFAULT_PROGRAM, render_units
+from netplug_backends.host.services import (
+    CONTROLLERS_SERVICE,
+    DEFAULT_PROGRAM,
+    render_controllers_unit,
+    render_units,
+)
 from netplug_backends.kubernetes.installing.manifests import (
     admission_objects,
-    controllers_manifest,
+    controllers_role,
     definitions,
     node_role,
     operator_definitions,
@@ -27,7 +32,6 @@ from netplug_backends.kubernetes.installing.manifests import (
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.ctl.yaml_documents import (
     ADMISSION_MANIFEST,
-    CONTROLLERS_MANIFEST,
     CRD_BUNDLES,
     OPERATOR_MANIFEST,
     PROTECTION_MANIFEST,
@@ -56,13 +60,13 @@ def render_manifests() -> Iterator[tuple[str, str]]:
         yield f"crds/operator/{plural}.yaml", render_documents(definition)
     yield "rbac/cni-plugin.yaml", render_documents(*plugin_role())
     yield "rbac/node.yaml", render_documents(*node_role())
+    yield "rbac/controllers.yaml", render_documents(*controllers_role())
     for mode in CrdMode:
         every = (definition for _plural, definition in (*definitions(mode), *operator_definitions()))
         yield CRD_BUNDLES[mode.name.lower()], render_documents(*every)
     for method in Method:
         yield f"{STATIC_FOLDER}/{method.value}.yaml", render_documents(*static_manifest(method, version=__version__))
     yield OPERATOR_MANIFEST, render_documents(*render_operator(shipped_objects(), image=default_image(__version__)))
-    yield CONTROLLERS_MANIFEST, render_documents(*controllers_manifest(version=__version__))
     for name, content in chart_files(__version__):
         yield f"charts/{name}", TEMPLATE_HEAD + content if isinstance(content, str) else _render_part(name, content)
     yield ADMISSION_MANIFEST, render_documents(*admission_objects())
@@ -71,6 +75,8 @@ def render_manifests() -> Iterator[tuple[str, str]]:
         yield name, _render_part(name, content)
     for name, unit in render_units(DEFAULT_PROGRAM).items():
         yield f"systemd/{name}", HEAD + unit
+    controllers = render_controllers_unit(str(Path(DEFAULT_PROGRAM).with_name("netplug-controllers")))
+    yield f"systemd/{CONTROLLERS_SERVICE}", HEAD + controllers
     yield f"netconf/{CONFIGURATION_FILE}", render_schema(configuration_schema())
     yield "netconf/netplug.conflist.schema.json", render_schema(list_schema())
 

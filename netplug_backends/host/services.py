@@ -1,4 +1,4 @@
-"""The node process and its BIRD as services of systemd: the program, the units, and their removal."""
+"""The node process, its BIRD and the controllers as services of systemd: programs, units, and their removal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from netplug_core.cni.node_socket import DEFAULT_SOCKET
 from netplug_core.errors import ConfigurationError, Unavailable
 
 __all__ = [
-    "BIRD_SERVICE", "DEFAULT_PROGRAM", "OPTIONS_FILE", "PROGRAM", "SERVICE", "SOCKET", "UNITS", "install_node",
-    "render_units", "uninstall_node",
+    "BIRD_SERVICE", "CONTROLLERS_SERVICE", "DEFAULT_PROGRAM", "OPTIONS_FILE", "PROGRAM", "SERVICE", "SOCKET", "UNITS",
+    "install_node", "render_controllers_unit", "render_units", "uninstall_node",
 ]  # fmt: skip
 
 
@@ -31,6 +31,9 @@ __all__ = [
 SERVICE = "netplug-node.service"
 SOCKET = "netplug-node.socket"
 BIRD_SERVICE = "netplug-bird.service"
+
+CONTROLLERS_SERVICE = "netplug-controllers.service"
+"""The controllers, on one or two machines of a cluster without an orchestrator. ``install host`` installs none."""
 
 UNITS = (SOCKET, SERVICE, BIRD_SERVICE)
 """The names of the units. The last one is never enabled: the node process starts it."""
@@ -123,19 +126,63 @@ CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW
 """
 
 
+_CONTROLLERS = """\
+[Unit]
+Description=netplug controllers: keep the records of the cluster in order
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+# Nothing is copied: there is no orchestrator. A file with settings wins.
+Environment=DATASTORE_TYPE=etcdv3 ENABLED_CONTROLLERS=node
+EnvironmentFile=-/etc/netplug/controllers.env
+ExecStart={program} $NETPLUG_CONTROLLERS_OPTIONS
+Restart=always
+RestartSec=5
+# It finishes the write that it has begun, and lets the next one act.
+KillMode=mixed
+TimeoutStopSec=45
+DynamicUser=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateDevices=yes
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+SystemCallArchitectures=native
+CapabilityBoundingSet=
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def render_controllers_unit(program: str) -> str:
+    """The text of the unit of the controllers; errors are those of ``render_units``."""
+    _require_plain(program)
+    return _CONTROLLERS.format(program=program)
+
+
 def render_units(program: str) -> dict[str, str]:
     """The text of each unit by its name, for a program at an absolute path.
 
     Raises:
         ConfigurationError: the path has characters with a meaning of their own in a unit.
     """
-    if not _PLAIN_PATH.fullmatch(program):
-        raise ConfigurationError("program", program, "a path of letters, digits and /._+:@- is needed in a unit")
+    _require_plain(program)
     return {
         SOCKET: _SOCKET.format(path=DEFAULT_SOCKET),
         SERVICE: _SERVICE.format(socket=SOCKET, bird=BIRD_SERVICE, options_file=OPTIONS_FILE, program=program),
         BIRD_SERVICE: _BIRD_SERVICE,
     }
+
+
+def _require_plain(program: str) -> None:
+    if not _PLAIN_PATH.fullmatch(program):
+        raise ConfigurationError("program", program, "a path of letters, digits and /._+:@- is needed in a unit")
 
 
 # --- node service ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from netplug_cli.formatting import escape_unprintable
 from netplug_core.errors import excerpt, quote
 
 __all__ = [
-    "ADMISSION_MANIFEST", "CONTROLLERS_MANIFEST", "CRD_BUNDLES", "OPERATOR_MANIFEST", "PROTECTION_MANIFEST",
+    "ADMISSION_MANIFEST", "CRD_BUNDLES", "OPERATOR_MANIFEST", "PROTECTION_MANIFEST",
     "STATIC_FOLDER", "find_node", "find_position", "load_yaml", "read_shipped", "render_manifest", "write_yaml",
 ]  # fmt: skip
 
@@ -210,9 +210,6 @@ ADMISSION_MANIFEST = f"{STATIC_FOLDER}/admission-v3.yaml"
 
 PROTECTION_MANIFEST = f"{STATIC_FOLDER}/deletion-policy.yaml"
 """The file with the admission policy that refuses to delete definitions."""
-
-CONTROLLERS_MANIFEST = f"{STATIC_FOLDER}/controllers.yaml"
-"""The controllers, beside an Installation."""
 
 OPERATOR_MANIFEST = f"{STATIC_FOLDER}/operator.yaml"
 """The file with the operator: its namespace, account, rights and Deployment."""

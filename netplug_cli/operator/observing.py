@@ -33,7 +33,6 @@ from netplug_core.operator.state import (
     service_prefixes,
 )
 from netplug_core.operator.takeover import (
-    CONTROLLERS_REF,
     MIGRATION_LABEL,
     OVERRIDE_REF,
     STATIC_OVERRIDE_REF,
@@ -133,7 +132,7 @@ class Observer:
         labelled = evolve(state, nodes=self.cluster.list_nodes(MIGRATION_LABEL, deadline=deadline))
         if STATIC_DAEMONSET_REF not in state.objects and not is_under_way(labelled):
             return state
-        refs = (*static_refs(self.shipped), CONTROLLERS_REF, STATIC_OVERRIDE_REF, OVERRIDE_REF)
+        refs = (*static_refs(self.shipped), STATIC_OVERRIDE_REF, OVERRIDE_REF)
         label = f"k8s-app={NODE_ACCOUNT}"
         return evolve(
             state,

@@ -1,18 +1,32 @@
 """The pod of ``netplug-controllers`` on a Kubernetes cluster, and what the pod of the operator has as well. Pure.
 
+An Installation has the controllers for the Kubernetes datastore, a static manifest those for its own.
+
 Both are in the network of their node: when pods get no addresses, one of them frees some, and one makes nodes ready.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from netplug_core.installation.daemonset import SYSTEM_NAMESPACE, endpoint_override, field_variable, health_probe
+from netplug_core.installation.daemonset import (
+    SYSTEM_NAMESPACE,
+    RenderedInstallation,
+    endpoint_override,
+    field_variable,
+    fixed_variables,
+    health_probe,
+)
 
-__all__ = ["CONTROLLERS_NAME", "CONTROLLERS_PORT", "LEASE_NAMESPACE", "deployment_of", "render_controllers"]
+__all__ = [
+    "CONTROLLERS_NAME", "CONTROLLERS_PORT", "KUBERNETES_CONTROLLERS", "LEASE_NAMESPACE", "READ_ONLY_USER",
+    "controllers_of", "deployment_of", "render_controllers",
+]  # fmt: skip
 
 Json = Mapping[str, object]
+
+_NOTHING: Final[Json] = {}
 
 CONTROLLERS_NAME: Final = "netplug-kube-controllers"
 """The name of its account, its rights, its Deployment and its Lease."""
@@ -25,31 +39,48 @@ LEASE_NAMESPACE: Final = "kube-system"
 
 _GRACE_S: Final = 45  # a stop lets the action that has begun finish, and then gives the Lease up
 _LISTENS_S: Final = 3
-_READ_ONLY_USER: Final = 65532
+READ_ONLY_USER: Final = 65532
 """The user of the image, who owns no file in it."""
 
+KUBERNETES_CONTROLLERS: Final = {"DATASTORE_TYPE": "kubernetes"}
+"""The variables of the controllers for the Kubernetes datastore, where there is nothing to copy."""
 
-def render_controllers(image: str, *, namespace: str = SYSTEM_NAMESPACE) -> Json:
-    """The Deployment, for the Kubernetes datastore."""
+
+def controllers_of(rendered: RenderedInstallation) -> Json | None:
+    """The Deployment of an Installation; None where it installs nothing on the nodes."""
+    if rendered.daemonset is None:
+        return None
+    resolved = rendered.resolved
+    image = {"image": rendered.image, "imagePullPolicy": resolved.image_pull_policy.value}
+    pod = {}
+    if resolved.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret.name} for secret in resolved.image_pull_secrets]
+    return render_controllers(image, fixed_variables(KUBERNETES_CONTROLLERS), pod=pod)
+
+
+def render_controllers(
+    image: Json, variables: Sequence[Json], *, namespace: str = SYSTEM_NAMESPACE, mounts: Sequence[Json] = (), pod: Json
+) -> Json:
+    """The Deployment. ``image`` says which one, and when it is fetched; ``pod`` is what its pod has besides."""
     container = {
         "name": CONTROLLERS_NAME,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
+        **image,
         "command": ["netplug-controllers"],
         "args": [f"--health-port={CONTROLLERS_PORT}"],
-        "env": [{"name": "DATASTORE_TYPE", "value": "kubernetes"}, field_variable("POD_NAME", "metadata.name")],
+        "env": [*variables, field_variable("POD_NAME", "metadata.name")],
         **endpoint_override(),
         "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}},
         "readinessProbe": {**health_probe("/readyz", CONTROLLERS_PORT), "periodSeconds": 10},
+        **({"volumeMounts": [*mounts]} if mounts else {}),
     }
-    return deployment_of(CONTROLLERS_NAME, namespace, container, port=CONTROLLERS_PORT)
+    return deployment_of(CONTROLLERS_NAME, namespace, container, port=CONTROLLERS_PORT, pod=pod)
 
 
-def deployment_of(name: str, namespace: str, container: Json, *, port: int) -> Json:
+def deployment_of(name: str, namespace: str, container: Json, *, port: int, pod: Json = _NOTHING) -> Json:
     """The Deployment of one pod that runs before nodes are ready, with the account and the label of its own name.
 
     From a node that does not answer it moves, after the time that the cluster gives every pod. ``port`` is that of its
-    probes, at 127.0.0.1.
+    probes, at 127.0.0.1. ``pod`` is what the pod has besides.
     """
     running = {
         **container,
@@ -80,7 +111,7 @@ def deployment_of(name: str, namespace: str, container: Json, *, port: int) -> J
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "template": {
                 "metadata": {"labels": _labels(name)},
-                "spec": {**_pod_settings(name), "containers": [running]},
+                "spec": {**_pod_settings(name), **pod, "containers": [running]},
             },
         },
     }
@@ -100,8 +131,8 @@ def _pod_settings(account: str) -> Json:
         ],
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _READ_ONLY_USER,
-            "runAsGroup": _READ_ONLY_USER,
+            "runAsUser": READ_ONLY_USER,
+            "runAsGroup": READ_ONLY_USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }

@@ -355,7 +355,7 @@ class RenderedInstallation:
     """The result. ``pools`` are those of the cluster once the ``steps`` are done.
 
     A ``conflist`` of None has its reason in ``no_conflist_reason``, which is empty otherwise. Then nothing is installed
-    on the nodes either.
+    on the nodes either. ``image`` is that of all pods.
     """
 
     steps: tuple[PoolStep, ...]
@@ -364,6 +364,8 @@ class RenderedInstallation:
     no_conflist_reason: str
     environment: Mapping[str, str]
     daemonset: Mapping[str, object] | None
+    resolved: ResolvedInstallation
+    image: str
 
     @property
     def namespace(self) -> Mapping[str, object]:
@@ -415,6 +417,8 @@ def render(
             environment=environment,
             api_group=api_group,
         ),
+        resolved=resolved,
+        image=image_reference(resolved, NODE_IMAGE, version),
     )
 
 

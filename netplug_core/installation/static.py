@@ -11,8 +11,10 @@ from typing import Final
 from attrs import frozen
 
 from netplug_core.errors import ConfigurationError
+from netplug_core.installation.controllers import KUBERNETES_CONTROLLERS, READ_ONLY_USER, render_controllers
 from netplug_core.installation.daemonset import (
     daemonset_of,
+    fixed_variables,
     host_volume,
     host_volumes,
     import_container,
@@ -165,6 +167,8 @@ _FLANNEL_IMAGE: Final = "docker.io/flannel/flannel:v0.24.4"
 _ETCD_IMAGE: Final = "quay.io/coreos/etcd:v3.5.1"
 _FLANNEL_KEY_IN_ETCD: Final = "/coreos.com/network/config"
 _READ_ONLY_BY_OWNER: Final = 0o400
+_READ_ONLY_BY_GROUP: Final = 0o440  # the user of the controllers owns no file
+_ETCD_CONTROLLERS: Final = "policy,namespace,serviceaccount,workloadendpoint,node"
 _TLS_ASSETS: Final = "/netplug-secrets"
 
 Json = Mapping[str, object]
@@ -177,6 +181,7 @@ def render_static(method: Method, *, version: str) -> Iterator[Json]:
     if method.has_etcd:
         yield _namespaced("v1", "Secret", _SECRET, type="Opaque")
     yield _daemonset(method, version)
+    yield _controllers(method, version)
     if method is Method.ETCD_FLANNEL:
         yield _network_job()
 
@@ -232,6 +237,28 @@ def _daemonset(method: Method, version: str) -> Json:
     return daemonset_of(resolved, {**pod, "volumes": volumes}, namespace=STATIC_NAMESPACE, annotations={})
 
 
+def _controllers(method: Method, version: str) -> Json:
+    """The controllers. Where the datastore is an etcd they copy what policy needs, and read the certificates."""
+    resolved = _resolved()
+    image = {
+        "image": image_reference(resolved, NODE_IMAGE, version),
+        "imagePullPolicy": resolved.image_pull_policy.value,
+    }
+    if not method.has_etcd:
+        variables = fixed_variables({**KUBERNETES_CONTROLLERS, "ENABLED_CONTROLLERS": "node"})
+        return render_controllers(image, variables, namespace=STATIC_NAMESPACE, pod={})
+    fixed = fixed_variables({"DATASTORE_TYPE": "etcdv3", "ENABLED_CONTROLLERS": _ETCD_CONTROLLERS})
+    groups = {"runAsNonRoot": True, "runAsUser": READ_ONLY_USER, "runAsGroup": READ_ONLY_USER}
+    security = {**groups, "fsGroup": READ_ONLY_USER, "seccompProfile": {"type": "RuntimeDefault"}}
+    return render_controllers(
+        image,
+        [*fixed, *_etcd_settings()],
+        namespace=STATIC_NAMESPACE,
+        mounts=_certificate_mounts(method, TLS_FOLDER),
+        pod={"securityContext": security, "volumes": _certificate_volumes(method, _READ_ONLY_BY_GROUP)},
+    )
+
+
 def _resolved() -> ResolvedInstallation:
     """An Installation without settings, with the defaults of a new cluster."""
     head = {"apiVersion": INSTALLATION_API_VERSION, "kind": INSTALLATION_KIND}
@@ -259,11 +286,12 @@ def _node_settings(method: Method) -> list[Json]:
     variables = []
     if method.has_own_network:
         variables.append(_setting("NETPLUG_NETWORKING_BACKEND", "netplug_backend"))
-    if method.has_etcd:
-        names = ("ETCD_CA_CERT_FILE", "ETCD_CERT_FILE", "ETCD_KEY_FILE")
-        variables.append(_setting("ETCD_ENDPOINTS", ENDPOINTS_KEY))
-        variables += map(_setting, names, TLS_KEYS)
-    return variables
+    return [*variables, *_etcd_settings()] if method.has_etcd else variables
+
+
+def _etcd_settings() -> list[Json]:
+    names = ("ETCD_CA_CERT_FILE", "ETCD_CERT_FILE", "ETCD_KEY_FILE")
+    return [_setting("ETCD_ENDPOINTS", ENDPOINTS_KEY), *map(_setting, names, TLS_KEYS)]
 
 
 def _installer_settings(method: Method) -> list[Json]:
@@ -275,10 +303,10 @@ def _certificate_mounts(method: Method, path: str) -> list[Json]:
     return [{"name": "etcd-certs", "mountPath": path}] if method.has_etcd else []
 
 
-def _certificate_volumes(method: Method) -> list[Json]:
+def _certificate_volumes(method: Method, mode: int = _READ_ONLY_BY_OWNER) -> list[Json]:
     if not method.has_etcd:
         return []
-    return [{"name": "etcd-certs", "secret": {"secretName": _SECRET, "defaultMode": _READ_ONLY_BY_OWNER}}]
+    return [{"name": "etcd-certs", "secret": {"secretName": _SECRET, "defaultMode": mode}}]
 
 
 def _flannel_container(method: Method) -> Json:

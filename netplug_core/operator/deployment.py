@@ -17,7 +17,7 @@ from netplug_core.operator.lease import LEASE
 from netplug_core.operator.report import COMPONENT_REFS
 from netplug_core.operator.state import Json, ObjectRef, Shipped, find_text, installed_refs, ref_of
 from netplug_core.operator.status import Component, component_ref
-from netplug_core.operator.takeover import CONTROLLERS_REF, OVERRIDE_REF, static_refs
+from netplug_core.operator.takeover import OVERRIDE_REF, static_refs
 from netplug_core.resources.installation import INSTALLATION_NAME, OPERATOR_GROUP
 
 __all__ = [
@@ -69,7 +69,7 @@ def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
 
 def given_rules(shipped: Shipped) -> Iterator[Json]:
     """The rules of the roles that the operator makes."""
-    for account in (*shipped.plugin_accounts, *shipped.node_accounts):
+    for account in shipped.accounts:
         rules = find_member(account, "rules")
         yield from cast("Sequence[Mapping[str, object]]", rules) if isinstance(rules, list) else ()
 
@@ -115,7 +115,6 @@ def _conversion_rules() -> Iterator[Json]:
     """Rules for the conversion of a static manifest, besides its objects; a node shows the provider, too."""
     yield _rule([OPERATOR_GROUP], ["installations"], ["update"], [INSTALLATION_NAME])
     yield _rule([""], ["nodes"], ["list", "patch"])
-    yield _rule([_group_of(CONTROLLERS_REF)], [CONTROLLERS_REF.plural], ["get"], [CONTROLLERS_REF.name])
 
 
 def _pool_rules(shipped: Shipped) -> Iterator[Json]:

@@ -28,6 +28,7 @@ from netplug_core.installation.settings import ClusterFacts, ResolvedInstallatio
 from netplug_core.operator.report import Reason, Report, rollout_of, with_pending
 from netplug_core.operator.state import (
     CONFIG_MAP_REF,
+    CONTROLLERS_REF,
     DAEMONSET_REF,
     FINALIZER,
     NAMESPACE_REF,
@@ -81,7 +82,7 @@ def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[Action, .
     Objects without the operator's label belong to others, and stay, as do those that are to be ignored. The namespace
     goes last, unless one of these is in it, with everything else that others have put into it; its end is not awaited.
     If nodes are being moved from a static manifest, it gets them back after the pods of the Installation have ended.
-    The cluster role of the plugin and its binding stay while the DaemonSet of a static manifest uses them too.
+    Rights of the plugin and of the controllers outside the namespace stay while a static manifest uses them too.
     """
     for stage in _stages(state, shipped):
         present = {ref: found for ref in stage if (found := state.objects.get(ref)) is not None and may_delete(found)}
@@ -100,10 +101,11 @@ def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[Action, .
 
 def _stages(state: ClusterState, shipped: Shipped) -> Iterator[tuple[ObjectRef, ...]]:
     has_static_pods = STATIC_DAEMONSET_REF in state.objects
-    plugin_refs = reversed(tuple(map(ref_of, shipped.plugin_accounts)))
+    shared = [*map(ref_of, (*shipped.plugin_accounts, *shipped.controllers_accounts))]
+    yield (CONTROLLERS_REF,)
     yield (DAEMONSET_REF,)
     yield (CONFIG_MAP_REF, *reversed(tuple(map(ref_of, shipped.node_accounts))))
-    yield tuple(ref for ref in plugin_refs if ref.namespace or not has_static_pods)
+    yield tuple(ref for ref in reversed(shared) if ref.namespace == NAMESPACE_REF.name or not has_static_pods)
     staying = (ref for ref, found in state.objects.items() if ref.namespace and not may_delete(found))
     if NAMESPACE_REF.name not in {ref.namespace for ref in staying}:
         yield (NAMESPACE_REF,)

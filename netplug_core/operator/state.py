@@ -17,6 +17,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.decoding.members import contains
 from netplug_core.decoding.tables import find_member, find_object
 from netplug_core.errors import ConfigurationError
+from netplug_core.installation.controllers import CONTROLLERS_NAME, controllers_of
 from netplug_core.installation.daemonset import CONFIG_MAP, NODE_ACCOUNT, SYSTEM_NAMESPACE, RenderedInstallation
 from netplug_core.installation.document import CNIType
 from netplug_core.installation.pools import PoolStep
@@ -26,13 +27,13 @@ from netplug_core.names import API_VERSION, MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP, KubernetesProvider
 
 __all__ = [
-    "APPLIED_HASH", "AWS_NODE", "CONFIG_MAP_REF", "DAEMONSET_REF", "FINALIZER", "IGNORE", "KUBEADM_CONFIG",
-    "NAMESPACE_REF", "STATIC_DAEMONSET_REF", "Action", "ApplyObject", "ChangePool", "ClusterMode", "ClusterState",
-    "CompleteInstallation", "DeleteObject", "Json", "LockDatastore", "ModeEvidence", "ModeRefused", "ObjectRef",
-    "OperatorSettings", "SetFinalizer", "Shipped", "decide_mode", "describe", "detect_provider", "find_text",
-    "installed_refs", "is_being_deleted", "is_ignored", "is_ours", "marked", "may_delete", "needs_apply",
-    "platform_prefixes", "recorded_cni", "recorded_mode", "recorded_provider", "ref_of", "service_prefixes",
-    "wanted_definitions", "wanted_objects",
+    "APPLIED_HASH", "AWS_NODE", "CONFIG_MAP_REF", "CONTROLLERS_REF", "DAEMONSET_REF", "FINALIZER", "IGNORE",
+    "KUBEADM_CONFIG", "NAMESPACE_REF", "STATIC_CONTROLLERS_REF", "STATIC_DAEMONSET_REF", "Action", "ApplyObject",
+    "ChangePool", "ClusterMode", "ClusterState", "CompleteInstallation", "DeleteObject", "Json", "LockDatastore",
+    "ModeEvidence", "ModeRefused", "ObjectRef", "OperatorSettings", "SetFinalizer", "Shipped", "decide_mode",
+    "describe", "detect_provider", "find_text", "installed_refs", "is_being_deleted", "is_ignored", "is_ours", "marked",
+    "may_delete", "needs_apply", "platform_prefixes", "recorded_cni", "recorded_mode", "recorded_provider", "ref_of",
+    "service_prefixes", "wanted_definitions", "wanted_objects",
 ]  # fmt: skip
 
 
@@ -341,15 +342,22 @@ _NEW_CLUSTER = ClusterFacts()
 class Shipped:
     """Objects that come with the release and depend on no setting.
 
-    ``node_accounts`` and ``plugin_accounts`` have the accounts with their rights, ``definitions`` the CRDs of each mode
-    with the names under which their objects are listed, ``protection`` what refuses to delete these.
+    ``node_accounts``, ``plugin_accounts`` and ``controllers_accounts`` have the accounts with their rights,
+    ``definitions`` the CRDs of each mode with the names under which their objects are listed, ``protection`` what
+    refuses to delete these.
     """
 
     node_accounts: tuple[Json, ...] = field(hash=False)
     plugin_accounts: tuple[Json, ...] = field(hash=False)
+    controllers_accounts: tuple[Json, ...] = field(hash=False)
     definitions: Mapping[ClusterMode, Mapping[str, Json]] = field(hash=False)
     operator_definitions: tuple[Json, ...] = field(hash=False)
     protection: tuple[Json, ...] = field(hash=False)
+
+    @property
+    def accounts(self) -> tuple[Json, ...]:
+        """All of them."""
+        return (*self.plugin_accounts, *self.node_accounts, *self.controllers_accounts)
 
     def all_definitions(self, mode: ClusterMode) -> tuple[Json, ...]:
         """What is applied for a mode: the protection, the operator's own kinds, and those of the mode."""
@@ -426,14 +434,16 @@ def recorded_cni(installation: Json | None) -> CNIType | None:
 NAMESPACE_REF: Final = ObjectRef("v1", "Namespace", SYSTEM_NAMESPACE)
 CONFIG_MAP_REF: Final = ObjectRef("v1", "ConfigMap", CONFIG_MAP, SYSTEM_NAMESPACE)
 DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, SYSTEM_NAMESPACE)
+CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", CONTROLLERS_NAME, SYSTEM_NAMESPACE)
+STATIC_CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", CONTROLLERS_NAME, STATIC_NAMESPACE)
 STATIC_DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, STATIC_NAMESPACE)
 """The DaemonSet of a static manifest. Its plugin has its rights by the cluster role that an Installation has too."""
 
 
 def wanted_objects(rendered: RenderedInstallation, shipped: Shipped) -> tuple[Json, ...]:
-    """Everything that is installed. Without a conflist there is neither ConfigMap nor DaemonSet."""
-    accounts = (*shipped.plugin_accounts, *shipped.node_accounts)
-    objects = (rendered.namespace, *accounts, rendered.config_map, rendered.daemonset)
+    """Everything that is installed. Without a conflist there is neither ConfigMap, DaemonSet nor Deployment."""
+    pods = (rendered.daemonset, controllers_of(rendered))
+    objects = (rendered.namespace, *shipped.accounts, rendered.config_map, *pods)
     return tuple(marked(one) for one in objects if one is not None)
 
 
@@ -444,5 +454,4 @@ def wanted_definitions(mode: ClusterMode, shipped: Shipped) -> tuple[Json, ...]:
 
 def installed_refs(shipped: Shipped) -> tuple[ObjectRef, ...]:
     """The names of everything that an Installation may have installed, definitions apart."""
-    accounts = (*shipped.plugin_accounts, *shipped.node_accounts)
-    return (NAMESPACE_REF, *map(ref_of, accounts), CONFIG_MAP_REF, DAEMONSET_REF)
+    return (NAMESPACE_REF, *map(ref_of, shipped.accounts), CONFIG_MAP_REF, DAEMONSET_REF, CONTROLLERS_REF)

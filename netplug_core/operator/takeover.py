@@ -23,6 +23,7 @@ from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.operator.report import Reason, Report, is_ready_pod, rollout_of
 from netplug_core.operator.state import (
     DAEMONSET_REF,
+    STATIC_CONTROLLERS_REF,
     STATIC_DAEMONSET_REF,
     Action,
     ApplyObject,
@@ -42,7 +43,7 @@ from netplug_core.operator.state import (
 from netplug_core.resources.installation import NodeUpdate
 
 __all__ = [
-    "CONTROLLERS_REF", "LEAVING", "MIGRATED", "MIGRATION_LABEL", "OVERRIDE_REF", "PRE_OPERATOR",
+    "LEAVING", "MIGRATED", "MIGRATION_LABEL", "OVERRIDE_REF", "PRE_OPERATOR",
     "STATIC_CONFIG_MAP_REF", "STATIC_OVERRIDE_REF", "ConversionStep", "NodeMigration", "adapted", "begin_conversion",
     "is_restricted", "is_to_be_judged", "is_under_way", "plan_migration", "plan_return", "static_refs",
 ]  # fmt: skip
@@ -108,10 +109,18 @@ def is_under_way(state: ClusterState) -> bool:
 
 
 def static_refs(shipped: Shipped) -> tuple[ObjectRef, ...]:
-    """The objects of a static manifest that go after the last node, in that order, without its DaemonSet."""
-    accounts = (ref_of(one) for one in (*shipped.node_accounts, *shipped.plugin_accounts))
-    refs = [ObjectRef(ref.api_version, ref.kind, ref.name, STATIC_NAMESPACE) for ref in accounts if ref.namespace]
-    return (ObjectRef("v1", "ConfigMap", STATIC_CONFIG_MAP, STATIC_NAMESPACE), *reversed(refs))
+    """The objects of a static manifest that go after the last node, in that order, without its DaemonSet.
+
+    The rights of the controllers to their Lease are in the namespace of the manifest, and stay: an Installation has
+    them too.
+    """
+    accounts = (
+        ref_of(one) for one in (*shipped.controllers_accounts, *shipped.node_accounts, *shipped.plugin_accounts)
+    )
+    own = (ref for ref in accounts if ref.namespace == SYSTEM_NAMESPACE)
+    refs = [ObjectRef(ref.api_version, ref.kind, ref.name, STATIC_NAMESPACE) for ref in own]
+    config_map = ObjectRef("v1", "ConfigMap", STATIC_CONFIG_MAP, STATIC_NAMESPACE)
+    return (STATIC_CONTROLLERS_REF, config_map, *reversed(refs))
 
 
 def adapted(wanted: Iterable[Json], migration: NodeMigration, state: ClusterState) -> tuple[Json, ...]:
@@ -240,7 +249,7 @@ def _adapted(wanted: Json, migration: NodeMigration) -> Json:
     ref = ref_of(wanted)
     if ref == DAEMONSET_REF and migration.is_restricted:
         return marked(_with_node_selector(wanted, {**_ON_LINUX, MIGRATION_LABEL: MIGRATED}))
-    if ref.kind == "ClusterRoleBinding" and migration.binds_both:
+    if ref.kind.endswith("RoleBinding") and ref.namespace != SYSTEM_NAMESPACE and migration.binds_both:
         own = cast("Sequence[Json]", find_member(wanted, "subjects"))
         return marked({**wanted, "subjects": [*own, *({**one, "namespace": STATIC_NAMESPACE} for one in own)]})
     return wanted
@@ -332,7 +341,6 @@ def is_restricted(daemonset: Json | None) -> bool:
 
 
 STATIC_CONFIG_MAP_REF: Final = ObjectRef("v1", "ConfigMap", STATIC_CONFIG_MAP, STATIC_NAMESPACE)
-CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", "netplug-kube-controllers", STATIC_NAMESPACE)
 
 _MAX_SHOWN: Final = 20
 _APPLIED_OVER: Final = (
@@ -375,7 +383,7 @@ def begin_conversion(
     objects = StaticObjects(
         daemonset=static,
         config_map=state.objects.get(STATIC_CONFIG_MAP_REF),
-        controllers=state.objects.get(CONTROLLERS_REF),
+        controllers=state.objects.get(STATIC_CONTROLLERS_REF),
     )
     conversion = convert(objects, document, state.facts, api_group=mode.api_group)
     problems = (*conversion.problems, *_role_problems(state, shipped))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -74,14 +74,17 @@ def server(api_server: ApiServer) -> Iterator[ApiServer]:
 @pytest.fixture
 def controllers(server: ApiServer, tmp_path: Path) -> Iterator[ControllersProcesses]:
     """Processes for the Kubernetes datastore, with the rights of their account alone."""
-    account, role, binding, *lease = controllers_role()
-    for one in lease:
-        apply_object(server, one)
-    token = install_role(server, objects=(account, role, binding))
-    kubeconfig = server.write_kubeconfig(token, name="controllers")
-    environ = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": kubeconfig}
+    environ = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": kubeconfig_of(server, controllers_role())}
     with open_controllers(tmp_path, environ, server) as opened:
         yield opened
+
+
+def kubeconfig_of(server: ApiServer, objects: Sequence[Mapping[str, object]]) -> str:
+    """The kubeconfig of an account that has these rights alone."""
+    account, role, binding, *lease = objects
+    for one in lease:
+        apply_object(server, one)
+    return server.write_kubeconfig(install_role(server, objects=(account, role, binding)), name="controllers")
 
 
 def remove_nodes(server: ApiServer) -> None:
@@ -262,11 +265,11 @@ def copied(api_server: ApiServer, etcd: EtcdCluster) -> Iterator[CopyScene]:
 
 @pytest.fixture
 def copying(api_server: ApiServer, etcd: EtcdCluster, tmp_path: Path) -> Iterator[ControllersProcesses]:
-    """Processes beside an etcd, with an account that may read what they copy."""
+    """Processes beside an etcd, with the rights of their account in a manifest alone."""
     environ = {
         "DATASTORE_TYPE": "etcdv3",
         "ETCD_ENDPOINTS": ",".join(etcd.endpoints),
-        "KUBECONFIG": api_server.write_kubeconfig(),
+        "KUBECONFIG": kubeconfig_of(api_server, controllers_role("kube-system", copies=True)),
     }
     with open_controllers(tmp_path, environ, api_server) as opened:
         yield opened

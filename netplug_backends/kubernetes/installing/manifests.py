@@ -11,11 +11,10 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
 from netplug_core.installation.components import ComponentKind, component_schema
-from netplug_core.installation.controllers import CONTROLLERS_NAME, LEASE_NAMESPACE, render_controllers
+from netplug_core.installation.controllers import CONTROLLERS_NAME, LEASE_NAMESPACE
 from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
 from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static import STATIC_NAMESPACE, Method, render_static
-from netplug_core.operator.deployment import default_image
 from netplug_core.operator.report import CONDITIONS
 from netplug_core.operator.state import ClusterMode, Shipped
 from netplug_core.operator.status import STATUS_CONDITIONS, STATUS_KIND, component_status_schema
@@ -24,9 +23,9 @@ from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTAL
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation
 
 __all__ = [
-    "ADMISSION_GROUP", "ALLOW_DELETION", "MUTATING_KIND", "MUTATING_VERSIONS", "admission_objects", "definitions",
-    "etcd_plugin_role", "flannel_role", "node_role", "operator_definitions", "plugin_role", "protection_objects",
-    "shipped_objects", "static_manifest",
+    "ADMISSION_GROUP", "ALLOW_DELETION", "MUTATING_KIND", "MUTATING_VERSIONS", "admission_objects", "controllers_role",
+    "definitions", "etcd_plugin_role", "flannel_role", "node_role", "operator_definitions", "plugin_role",
+    "protection_objects", "shipped_objects", "static_manifest",
 ]  # fmt: skip
 
 
@@ -141,6 +140,7 @@ def static_manifest(method: Method, *, version: str) -> Iterator[Json]:
         yield from (definition for _plural, definition in definitions(CrdMode.V1))
         yield from plugin_role(STATIC_NAMESPACE)
     yield from node_role(STATIC_NAMESPACE, stores_release=not method.has_etcd)
+    yield from controllers_role(STATIC_NAMESPACE, copies=method.has_etcd)
     if method is Method.KDD_FLANNEL:
         yield from flannel_role(STATIC_NAMESPACE)
     yield from render_static(method, version=version)
@@ -205,17 +205,18 @@ def node_role(namespace: str = SYSTEM_NAMESPACE, *, stores_release: bool = True)
     )
 
 
-def controllers_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:
-    """The account of the controllers with the rights that they need on the Kubernetes datastore."""
+def controllers_role(namespace: str = SYSTEM_NAMESPACE, *, copies: bool = False) -> tuple[Json, ...]:
+    """The account of the controllers with the rights that they need on the Kubernetes datastore.
+
+    With ``copies`` those beside an etcd, to which they copy, and which has everything else.
+    """
+    read = ["get", "list", "watch"]
     rules = [
-        _rule([""], ["nodes"], ["get", "list", "watch"]),
-        _rule([""], ["pods"], ["get", "list"]),
-        _rule(_groups(), _plurals("HostEndpoint"), ["create", "delete", "list", "update", "watch"]),
-        _rule(_groups(), _plurals("KubeControllersConfiguration"), ["create", "list", "update", "watch"]),
-        _rule(_groups(), _plurals(*_COLLECTED), ["create", "delete", "get", "list", "update"]),
-        _rule(_groups(), _plurals("IPPool"), ["list"]),
-        _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get"]),
+        _rule([""], ["namespaces", "nodes", "pods", "serviceaccounts"], read),
+        _rule(["networking.k8s.io"], ["networkpolicies"], read),
     ]
+    if not copies:
+        rules = _controllers_rules()
     group, name = "coordination.k8s.io", CONTROLLERS_NAME
     own = {**_rule([group], ["leases"], ["get", "update"]), "resourceNames": [name]}
     lease = [_rule([group], ["leases"], ["create"]), own]
@@ -234,9 +235,16 @@ def controllers_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:
     )
 
 
-def controllers_manifest(*, version: str) -> tuple[Json, ...]:
-    """The controllers, beside an Installation: their account, and their Deployment."""
-    return (*controllers_role(), render_controllers(default_image(version)))
+def _controllers_rules() -> list[Json]:
+    return [
+        _rule([""], ["nodes"], ["get", "list", "watch"]),
+        _rule([""], ["pods"], ["get", "list"]),
+        _rule(_groups(), _plurals("HostEndpoint"), ["create", "delete", "list", "update", "watch"]),
+        _rule(_groups(), _plurals("KubeControllersConfiguration"), ["create", "list", "update", "watch"]),
+        _rule(_groups(), _plurals(*_COLLECTED), ["create", "delete", "get", "list", "update"]),
+        _rule(_groups(), _plurals("IPPool"), ["list"]),
+        _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get"]),
+    ]
 
 
 def flannel_role(namespace: str) -> tuple[Json, ...]:
@@ -419,6 +427,7 @@ def shipped_objects() -> Shipped:
     """Accounts with their rights, definitions, and what keeps these."""
     return Shipped(
         node_accounts=node_role(),
+        controllers_accounts=controllers_role(),
         plugin_accounts=plugin_role(),
         definitions={mode: dict(definitions(CrdMode[mode.name])) for mode in ClusterMode},
         operator_definitions=tuple(definition for _, definition in operator_definitions()),

@@ -45,6 +45,7 @@ from netplug_core.installation.cluster import (
     Writing,
     judge,
 )
+from netplug_core.installation.controllers import controllers_of
 from netplug_core.installation.daemonset import SYSTEM_NAMESPACE
 from netplug_core.installation.daemonset import render as render_installation
 from netplug_core.installation.pools import PoolAction, PoolStep
@@ -244,7 +245,8 @@ class _Applying:
         mode = found.inventory.crd_mode or _NEW_MODE
         document = checked.document
         rendered = render_installation(document, found.facts, version=__version__, api_group=API_GROUPS[mode])
-        if rendered.daemonset is None or rendered.config_map is None:
+        pods = (rendered.daemonset, controllers_of(rendered))
+        if rendered.config_map is None:
             print_error(f"nothing would be installed on the nodes: {rendered.no_conflist_reason}")
             return None
         accounts = [wanted for name in ACCOUNTS for wanted in read_shipped(name)]
@@ -255,7 +257,7 @@ class _Applying:
             *self._definition_steps(read_shipped(CRD_BUNDLES[mode]), mode),
             *map(self._object_step, accounts),
             *(pool_step(step) for step in pools if step.action is not PoolAction.DELETE),
-            *map(self._object_step, (rendered.config_map, rendered.daemonset)),
+            *(self._object_step(one) for one in (rendered.config_map, *pods) if one is not None),
             *(pool_step(step) for step in pools if step.action is PoolAction.DELETE),  # takes long
         ]
 

@@ -19,7 +19,6 @@ from netplug_cli.ctl.documents import Document, read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import session_of
 from netplug_cli.ctl.yaml_documents import (
-    CONTROLLERS_MANIFEST,
     OPERATOR_MANIFEST,
     STATIC_FOLDER,
     read_shipped,
@@ -30,6 +29,7 @@ from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized
 from netplug_core.installation.cluster import ClusterInventory, FieldConflict
 from netplug_core.installation.components import find_component_kind, read_component, unserved_text
+from netplug_core.installation.controllers import controllers_of
 from netplug_core.installation.daemonset import RenderedInstallation
 from netplug_core.installation.daemonset import render as render_installation
 from netplug_core.installation.document import (
@@ -129,7 +129,7 @@ INVALID = 2
 
 _WARNED = 3
 _PARTS = ("conflist", "pools", "environment", "daemonset")
-ACCOUNTS = ("rbac/cni-plugin.yaml", "rbac/node.yaml")
+ACCOUNTS = ("rbac/cni-plugin.yaml", "rbac/node.yaml", "rbac/controllers.yaml")
 """The shipped files with the accounts and their rights."""
 
 API_GROUPS = {"v1": "", "v3": API_VERSION}
@@ -137,8 +137,6 @@ API_GROUPS = {"v1": "", "v3": API_VERSION}
 
 _NO_DEFINITIONS = "none"
 _OPERATOR = "operator"
-_CONTROLLERS = "controllers"
-_PUBLISHED = {_OPERATOR: OPERATOR_MANIFEST, _CONTROLLERS: CONTROLLERS_MANIFEST}
 
 
 @click.command()
@@ -187,7 +185,7 @@ def validate(context: click.Context, files: tuple[str, ...], *, is_strict: bool,
 @click.option(
     "--method",
     "method_name",
-    type=click.Choice([*(method.value for method in Method), *_PUBLISHED]),
+    type=click.Choice([*(method.value for method in Method), _OPERATOR]),
     help="Print a static manifest, for a cluster without an operator, or that of the operator; and no Installation.",
 )
 @click.option(
@@ -203,10 +201,10 @@ def render(
     which it applies itself, nor settings. The exit status is 2 if a rule is broken or a setting is refused; nothing is
     printed then.
     """
-    if method_name in _PUBLISHED:
+    if method_name == _OPERATOR:
         if files or part or changes or mode == "v3":
             raise click.UsageError(f"--method {method_name} goes with no other option.")
-        click.echo(render_manifest(read_shipped(_PUBLISHED[method_name])), nl=False)
+        click.echo(render_manifest(read_shipped(OPERATOR_MANIFEST)), nl=False)
         return 0
     if method_name is not None:
         if files or part or mode == "v3":
@@ -268,7 +266,8 @@ def _format(rendered: RenderedInstallation, part: str | None) -> str:
     if rendered.daemonset is None or rendered.config_map is None:
         return _documents(pools)
     accounts = [document for name in ACCOUNTS for document in read_shipped(name)]
-    return _documents([rendered.namespace, *accounts, *pools, rendered.config_map, rendered.daemonset])
+    last = (rendered.config_map, rendered.daemonset, controllers_of(rendered))
+    return _documents([rendered.namespace, *accounts, *pools, *last])
 
 
 def _documents(objects: Sequence[object]) -> str:

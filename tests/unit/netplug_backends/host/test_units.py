@@ -9,6 +9,7 @@ from netplug_backends.host.services import (
     SERVICE,
     SOCKET,
     UNITS,
+    render_controllers_unit,
     render_units,
 )
 from netplug_core.errors import ConfigurationError
@@ -58,3 +59,13 @@ def test_bird_outlives_the_node_process_and_no_end_of_its_unit_withdraws_routes(
 def test_a_path_with_a_meaning_of_its_own_is_refused(program: str) -> None:
     with pytest.raises(ConfigurationError, match="a path of letters, digits and"):
         render_units(program)
+
+
+def test_the_controllers_without_an_orchestrator_copy_nothing_and_own_nothing() -> None:
+    lines = render_controllers_unit("/opt/netplug/bin/netplug-controllers").splitlines()
+    assert "ExecStart=/opt/netplug/bin/netplug-controllers $NETPLUG_CONTROLLERS_OPTIONS" in lines
+    assert {"Environment=DATASTORE_TYPE=etcdv3 ENABLED_CONTROLLERS=node", "DynamicUser=yes", "Restart=always"} <= set(
+        lines
+    )
+    with pytest.raises(ConfigurationError, match="a path of letters, digits and"):
+        render_controllers_unit("relative")

@@ -143,7 +143,7 @@ def test_a_removal_and_a_status_that_is_refused_are_counted_too() -> None:
     running.cluster.remove(next(ref for ref in running.cluster.objects if ref.kind == "Installation"))
     running.cluster.refused["apply Installation default status"] = AWAY
     running.loop.look()
-    assert running.value('netplug_operator_writes_total{kind="DaemonSet",outcome="done",verb="delete"}') == 1
+    assert running.value('netplug_operator_writes_total{kind="Deployment",outcome="done",verb="delete"}') == 1
     assert running.value('netplug_operator_writes_total{kind="Installation/status",outcome="failed",verb="apply"}') == 1
 
 

@@ -134,9 +134,27 @@ def test_where_the_objects_are(method: Method) -> None:
     found = objects(method)
     assert {one["metadata"]["namespace"] for one in found.values()} == {"kube-system"}
     assert set(found) == {
-        "ConfigMap", "DaemonSet", *(["Secret"] if method.has_etcd else []),
+        "ConfigMap", "DaemonSet", "Deployment", *(["Secret"] if method.has_etcd else []),
         *(["Job"] if method is Method.ETCD_FLANNEL else []),
     }  # fmt: skip
+
+
+@METHODS
+def test_the_controllers_copy_where_the_datastore_is_an_etcd(method: Method) -> None:
+    pod = objects(method)["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    found = variables(container)
+    if not method.has_etcd:
+        assert (found["DATASTORE_TYPE"], found["ENABLED_CONTROLLERS"]) == ("kubernetes", "node")
+        assert "volumes" not in pod
+        return
+    assert found["DATASTORE_TYPE"] == "etcdv3"
+    assert found["ENABLED_CONTROLLERS"] == "policy,namespace,serviceaccount,workloadendpoint,node"
+    assert found["ETCD_KEY_FILE"] == {"configMapKeyRef": {"name": "netplug-config", "key": "etcd_key"}}
+    assert container["volumeMounts"] == [{"name": "etcd-certs", "mountPath": TLS_FOLDER}]
+    # It is not root, and may read the keys by its group.
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsUser"]
+    assert pod["volumes"][0]["secret"]["defaultMode"] == 0o440
 
 
 def test_the_secret_has_no_data_so_that_applying_it_again_keeps_the_keys() -> None:

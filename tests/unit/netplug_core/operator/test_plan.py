@@ -10,6 +10,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.names import MANAGED_BY
 from netplug_core.operator.state import (
     CONFIG_MAP_REF,
+    CONTROLLERS_REF,
     DAEMONSET_REF,
     FINALIZER,
     IGNORE,
@@ -52,8 +53,14 @@ def test_the_order_of_a_first_installation() -> None:
         "apply RoleBinding netplug-system/netplug-node",
         "apply ClusterRole netplug-node",
         "apply ClusterRoleBinding netplug-node",
+        "apply ServiceAccount netplug-system/netplug-kube-controllers",
+        "apply ClusterRole netplug-kube-controllers",
+        "apply ClusterRoleBinding netplug-kube-controllers",
+        "apply Role kube-system/netplug-kube-controllers",
+        "apply RoleBinding kube-system/netplug-kube-controllers",
         "apply ConfigMap netplug-system/cni-config",
         "apply DaemonSet netplug-system/netplug-node",
+        "apply Deployment netplug-system/netplug-kube-controllers",
         "apply Installation default status",
         "apply Installation default status",
     ]
@@ -114,7 +121,8 @@ def test_an_object_may_be_left_to_its_owner(scene: Scene) -> None:
 def test_a_deleted_installation_takes_everything_but_definitions_and_pools(scene: Scene) -> None:
     scene.cluster.pods = ({"metadata": {"name": "a"}},)
     scene.cluster.remove(INSTALLATION)
-    assert scene.settle()[0] == f"delete {DAEMONSET_REF}"
+    deletions = [write for write in scene.settle() if not write.endswith("status")]
+    assert deletions == [f"delete {CONTROLLERS_REF}", f"delete {DAEMONSET_REF}"]
     assert scene.condition("Progressing")[2] == "1 pods of netplug-node are ending"
     assert ROLE in scene.cluster.objects
     scene.cluster.pods = ()
@@ -126,6 +134,11 @@ def test_a_deleted_installation_takes_everything_but_definitions_and_pools(scene
         "delete RoleBinding netplug-system/netplug-node",
         "delete Role netplug-system/netplug-node",
         "delete ServiceAccount netplug-system/netplug-node",
+        "delete RoleBinding kube-system/netplug-kube-controllers",
+        "delete Role kube-system/netplug-kube-controllers",
+        "delete ClusterRoleBinding netplug-kube-controllers",
+        "delete ClusterRole netplug-kube-controllers",
+        "delete ServiceAccount netplug-system/netplug-kube-controllers",
         "delete ClusterRoleBinding netplug-cni-plugin",
         "delete ClusterRole netplug-cni-plugin",
         "delete ServiceAccount netplug-system/netplug-cni-plugin",

@@ -12,10 +12,12 @@ from attrs import evolve
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.errors import Unavailable
 from netplug_core.operator.state import (
+    CONTROLLERS_REF,
     DAEMONSET_REF,
     FINALIZER,
     IGNORE,
     NAMESPACE_REF,
+    STATIC_CONTROLLERS_REF,
     STATIC_DAEMONSET_REF,
     ClusterMode,
     CompleteInstallation,
@@ -207,6 +209,12 @@ def test_nodes_move_one_by_one_and_the_status_counts_them() -> None:
     for name in ("netplug-cni-plugin", "netplug-node"):
         assert found.bound_accounts(name) == {f"netplug-system/{name}"}
     assert not {STATIC_ACCOUNT, STATIC_CONFIG, STATIC_DAEMONSET_REF} & found.cluster.objects.keys()
+    assert STATIC_CONTROLLERS_REF not in found.cluster.objects
+    assert CONTROLLERS_REF in found.cluster.objects
+    assert (
+        ObjectRef("rbac.authorization.k8s.io/v1", "Role", "netplug-kube-controllers", "kube-system")
+        in found.cluster.objects
+    )
 
 
 def test_a_node_that_is_away_holds_the_others_that_work() -> None:
@@ -315,6 +323,7 @@ def test_an_installation_that_is_deleted_half_way_gives_the_nodes_back() -> None
     found.static.come_to_rest()
     assert found.labels() == ["migrated", "pre-operator"]
     found.cluster.remove(INSTALLATION)
+    assert found.look()[0] == f"delete {CONTROLLERS_REF}"
     assert found.look()[0] == f"delete {DAEMONSET_REF}"
     found.static.come_to_rest()
     assert found.look() == [f"apply {STATIC_DAEMONSET_REF}", STATUS]

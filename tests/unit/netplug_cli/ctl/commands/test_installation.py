@@ -118,7 +118,7 @@ def render(harness: ToolHarness, *documents: str, options: tuple[str, ...] = ())
 
 def test_render_prints_the_objects(harness: ToolHarness) -> None:
     assert render(harness, document(LISTED)) == 0
-    *accounts, pool, config_map, daemonset = yaml.safe_load_all(harness.out)
+    *accounts, pool, config_map, daemonset, deployment = yaml.safe_load_all(harness.out)
     assert [(one["kind"], one["metadata"]["name"]) for one in accounts] == [
         ("Namespace", "netplug-system"),
         ("ServiceAccount", "netplug-cni-plugin"),
@@ -129,7 +129,13 @@ def test_render_prints_the_objects(harness: ToolHarness) -> None:
         ("RoleBinding", "netplug-node"),
         ("ClusterRole", "netplug-node"),
         ("ClusterRoleBinding", "netplug-node"),
+        ("ServiceAccount", "netplug-kube-controllers"),
+        ("ClusterRole", "netplug-kube-controllers"),
+        ("ClusterRoleBinding", "netplug-kube-controllers"),
+        ("Role", "netplug-kube-controllers"),
+        ("RoleBinding", "netplug-kube-controllers"),
     ]
+    assert (deployment["kind"], deployment["metadata"]["name"]) == ("Deployment", "netplug-kube-controllers")
     assert (daemonset["kind"], daemonset["metadata"]["name"]) == ("DaemonSet", "netplug-node")
     assert (config_map["kind"], config_map["metadata"]["name"]) == ("ConfigMap", "cni-config")
     assert json.loads(config_map["data"]["config"])["name"] == "k8s-pod-network"
