@@ -220,6 +220,19 @@ class EtcdClient:
 
         return self._call(call, deadline, self._closing, final=_OUTCOME_UNKNOWN)
 
+    def compact(self, revision: int, *, deadline: Deadline) -> None:
+        """Forget what was before a revision.
+
+        Raises:
+            RevisionUnavailable: that is done already.
+            Unavailable, Unauthorized: no member answers in time, or the user may not.
+        """
+
+        def call(connection: MemberConnection, token: str, share: Deadline) -> None:
+            connection.compact(revision, token=token, timeout_s=share.remaining_s)
+
+        self._call(call, deadline, self._closing)
+
     def watch(self, starts: Sequence[WatchStart], *, deadline: Deadline, closing: Event) -> Iterator[WatchBatch]:
         """Changes in some ranges, until the deadline or until the connection to the member is lost.
 

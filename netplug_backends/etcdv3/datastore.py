@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import zip_longest
 from threading import Event
@@ -25,7 +26,7 @@ from netplug_backends.etcdv3.client import (
     RevisionUnavailable,
     StaticMembers,
 )
-from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, NO_RECORDS, STORE_ID_KEY, Layout
+from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, LEASE_PREFIX, NO_RECORDS, STORE_ID_KEY, Layout
 from netplug_backends.etcdv3.operations import (
     Compare,
     DeleteKey,
@@ -244,6 +245,28 @@ class EtcdDatastore:
             self._client.write(made, deadline=deadline)
             found = self._client.read([reading], deadline=deadline).results[0]  # that of the first writer
         return found.key_values[0].value.decode("utf-8", "replace")
+
+    def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
+        """A lease; see :class:`~netplug_core.datastore.protocol.HoldsLeases`."""
+        reading = RangeRead(key_range=KeyRange(LEASE_PREFIX + name.encode()))
+        found = self._client.read([reading], deadline=deadline).results[0].key_values
+        return None if not found else (found[0].value.decode(errors="replace"), Revision(str(found[0].mod_revision)))
+
+    def write_lease(self, name: str, text: str, revision: Revision | None, *, deadline: Deadline) -> bool:
+        """Store a lease if no other process has."""
+        key = LEASE_PREFIX + name.encode()
+        unchanged = ModRevisionIs(key, 0 if revision is None else int(revision))
+        written = Txn(compares=(unchanged,), success=(Put(key, text.encode()),))
+        return self._client.write(written, deadline=deadline).succeeded
+
+    def present_revision(self, *, deadline: Deadline) -> int:
+        """The revision of now; see :class:`~netplug_core.datastore.protocol.KeepsHistory`."""
+        return self._client.read([RangeRead(key_range=KeyRange(STORE_ID_KEY))], deadline=deadline).revision
+
+    def forget_history(self, before: int, *, deadline: Deadline) -> None:
+        """Compact; what is compacted already stays so."""
+        with suppress(RevisionUnavailable):
+            self._client.compact(before, deadline=deadline)
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries at one revision; see :class:`~netplug_core.datastore.protocol.Datastore`."""

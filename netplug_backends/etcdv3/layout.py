@@ -24,8 +24,18 @@ from netplug_core.names import API_VERSION, InvalidName
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 
 __all__ = [
-    "ETCD_JSON", "LAYOUT", "NO_RECORDS", "STORE_ID_KEY", "AffinityKeys", "BlockKeys", "HandleKeys",
-    "IPAMConfigurationKeys", "KindKeys", "Layout", "ResourceKeys",
+    "ETCD_JSON",
+    "LAYOUT",
+    "LEASE_PREFIX",
+    "NO_RECORDS",
+    "STORE_ID_KEY",
+    "AffinityKeys",
+    "BlockKeys",
+    "HandleKeys",
+    "IPAMConfigurationKeys",
+    "KindKeys",
+    "Layout",
+    "ResourceKeys",
 ]  # fmt: skip
 
 _RESOURCES = "/netplug/resources/v3/projectnetplug.org"
@@ -38,6 +48,7 @@ NO_RECORDS: Final = KeyRange(b"/netplug/")
 """A range that no record is in."""
 
 STORE_ID_KEY: Final = b"/netplug/store-id"
+LEASE_PREFIX: Final = b"/netplug/leases/"
 """The key of the store's own id. It is in no range of records: an export does not take it along."""
 
 _Path = tuple[str, ...]

@@ -155,6 +155,15 @@ class MemberConnection:
         found = (each.response_range for each in reply.responses if each.HasField("response_range"))
         return TxnResult(reply.succeeded, reply.header.revision, tuple(map(_range_result, found)))
 
+    def compact(self, revision: int, *, token: str, timeout_s: float) -> None:
+        """Forget what was before a revision.
+
+        Raises:
+            CallFailed: there is no reply; ``COMPACTED`` if that is done already.
+        """
+        request = _MESSAGE["CompactionRequest"](revision=revision)
+        self._answer(lambda: self._kv.Compact(request, timeout=timeout_s, metadata=_metadata(token)), timeout_s)
+
     def log_in(self, user: str, password: str, *, timeout_s: float) -> str:
         """A token for the user, for later calls.
 

@@ -1,4 +1,4 @@
-"""The controller ``collection``: addresses, handles, affinities and blocks that are in use no more go.
+"""What is in use no more goes: addresses, handles, affinities and blocks, and the history of an etcd.
 
 ``netplug_core.flows.ipam.collect`` has the tick: what is looked for, when it counts as abandoned, and how it is taken
 away. Here is when ticks come, what they have seen so far, and what people see of them.
@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from netplug_cli.controllers.nodes import CONFIGURATION_CHANGED, LEADER_CHANGED, Acting
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import Datastore, KeepsHistory
 from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
@@ -21,7 +21,7 @@ from netplug_core.log import Log
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
 from netplug_core.reconcile.kubecontrollers import RunningControllers, duration_s
 
-__all__ = ["Collection", "CollectionCounts"]
+__all__ = ["Collection", "CollectionCounts", "History"]
 
 _READ_S: Final = 300.0
 """The longest that reading everything may take: 250,000 addresses are some thousands of blocks."""
@@ -139,3 +139,47 @@ class _Due:
     store: Datastore
     source: Datastore | None
     grace_s: float
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+@define(kw_only=True, eq=False)
+class History:
+    """Lets a store forget what its records were, from one period to the next: a watch may be one period behind."""
+
+    acting: Acting
+    find_running: Callable[[], RunningControllers | None]
+    _seen: int | None = field(default=None, init=False)
+    _due_s: float = field(default=0.0, init=False)
+
+    def controller(self) -> Controller[float | None, float]:
+        """What looks."""
+        return Controller(
+            name="history",
+            observe=self._observe,
+            plan=lambda period_s: Plan(actions=() if period_s is None else (period_s,), look_again_s=_WAIT_S),
+            act=self._act,
+            failure="the history of the datastore is not compacted, and grows",
+            recovered="the history of the datastore is compacted again",
+            inputs=frozenset((CONFIGURATION_CHANGED, LEADER_CHANGED)),
+            timing=Timing(backoff=Backoff(first_s=5.0, longest_s=_LONGEST_S)),
+        )
+
+    def _observe(self, _deadline: Deadline) -> float | None:
+        """The period if it is over; None if nothing is to be done now."""
+        running = self.find_running()
+        period_s = None if running is None else duration_s(running.spec.compaction_period or "0")
+        if period_s is None or not self.acting.is_leading():
+            self._seen, self._due_s = None, 0.0
+            return None
+        return period_s if self.acting.clock.monotonic() >= self._due_s else None
+
+    def _act(self, period_s: float, deadline: Deadline) -> None:
+        store = self.acting.find_datastore()
+        if store is None or not isinstance(store, KeepsHistory) or not self.acting.is_leading():
+            return
+        present = store.present_revision(deadline=deadline)
+        if self._seen is not None:
+            store.forget_history(self._seen, deadline=deadline)
+        self._seen, self._due_s = present, self.acting.clock.monotonic() + period_s

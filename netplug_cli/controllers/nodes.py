@@ -16,7 +16,7 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
-from netplug_core.log import Level, Log
+from netplug_core.log import CallLog, Level, Log, LogSettings
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing
 from netplug_core.reconcile.hostendpoints import (
     HostEndpointChange,
@@ -29,6 +29,8 @@ from netplug_core.reconcile.kubecontrollers import (
     RunningControllers,
     default_configuration,
     find_running_controllers,
+    log_level,
+    period_s,
     with_status,
 )
 from netplug_core.reconcile.nodes import find_gone_nodes, orchestrator_name
@@ -105,7 +107,7 @@ class Configuration:
     environ: Mapping[str, str]
     source: CopySource
     note_change: Callable[[], None]
-    log: Log
+    log: CallLog
     running: RunningControllers | None = field(default=None, init=False)
 
     def controller(self) -> Controller[_Stored | None, _Write[KubeControllersConfiguration]]:
@@ -132,6 +134,7 @@ class Configuration:
             if self.source is CopySource.DATASTORE and set(running.idle) - set(known):
                 text = "there is nothing to copy: the datastore shows what Kubernetes has"
                 self.log(Level.INFO, text, controllers=", ".join(running.idle))
+            self.log.configure(LogSettings(level=log_level(running.spec)))
             self.running = running
             self.note_change()
         return _Stored(record=record, value=value, running=running)
@@ -202,7 +205,7 @@ class HostEndpoints:
         nodes = tuple(record.value for record in view.list(NODE))
         known = {node.metadata.name: node.status.internal_addresses for node in nodes}
         wanted = wanted_host_endpoints(nodes, running.host_endpoints, known)
-        return _HostEndpointLook(wanted=wanted, stored=view.list(HOST_ENDPOINT))
+        return _HostEndpointLook(wanted=wanted, stored=view.list(HOST_ENDPOINT), period_s=period_s(running.node))
 
     def _act(self, change: HostEndpointChange, deadline: Deadline) -> None:
         if isinstance(change, Create):
@@ -214,13 +217,14 @@ class HostEndpoints:
 class _HostEndpointLook:
     wanted: WantedHostEndpoints
     stored: tuple[Record[HostEndpoint], ...]
+    period_s: float | None
 
 
 def _plan_host_endpoints(look: _HostEndpointLook | None) -> Plan[HostEndpointChange]:
     if look is None:
         return Plan(look_again_s=_WAIT_S)
     changes, problems = find_host_endpoint_changes(look.wanted, look.stored)
-    return Plan(actions=changes, look_again_s=_RESYNC_S, problems=problems)
+    return Plan(actions=changes, look_again_s=look.period_s, problems=problems)
 
 
 # --- gone nodes -------------------------------------------------------------------------------------------------------
@@ -239,25 +243,26 @@ class GoneNodes:
     find_source: Callable[[], Datastore | None]
     log: Log
 
-    def controller(self) -> Controller[tuple[Record[Node], ...] | None, Record[Node]]:
+    def controller(self) -> Controller[_GoneLook | None, Record[Node]]:
         """What looks."""
         return Controller(
             name="gone nodes",
             observe=self._observe,
-            plan=lambda gone: Plan(actions=gone or (), look_again_s=_WAIT_S if gone is None else _RESYNC_S),
+            plan=_plan_gone,
             act=self._act,
             failure="Nodes whose machines are gone are not deleted",
             inputs=frozenset((NODE, CONFIGURATION_CHANGED, LEADER_CHANGED)),
             timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0)),
         )
 
-    def _observe(self, _deadline: Deadline) -> tuple[Record[Node], ...] | None:
+    def _observe(self, _deadline: Deadline) -> _GoneLook | None:
         running = self.find_running()
         is_known = self.acting.view.has_listed((NODE,)) and self.cluster.has_listed((NODE,))
         if running is None or running.node is None or not is_known or not self.acting.is_leading():
             return None
         known = frozenset(record.key.name for record in self.cluster.list(NODE))
-        return find_gone_nodes(self.acting.view.list(NODE), known)
+        gone = find_gone_nodes(self.acting.view.list(NODE), known)
+        return _GoneLook(gone=gone, period_s=period_s(running.node))
 
     def _act(self, record: Record[Node], deadline: Deadline) -> None:
         source, name = self.find_source(), orchestrator_name(record.value)
@@ -267,3 +272,13 @@ class GoneNodes:
         if source.read((wanted,), deadline=deadline).find(wanted) is None:
             self.acting.commit(Delete(record.key, record.revision), deadline)
             self.log(Level.INFO, "a Node is deleted: its machine is gone", node=record.key.name, machine=name)
+
+
+@frozen(kw_only=True)
+class _GoneLook:
+    gone: tuple[Record[Node], ...]
+    period_s: float | None
+
+
+def _plan_gone(look: _GoneLook | None) -> Plan[Record[Node]]:
+    return Plan(look_again_s=_WAIT_S) if look is None else Plan(actions=look.gone, look_again_s=look.period_s)

@@ -7,20 +7,25 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from netplug_cli.http_server import METRICS_TYPE, Page, Pages
-from netplug_cli.loopback import port_argument
+from netplug_cli.controllers.nodes import CONFIGURATION_CHANGED
+from netplug_cli.http_server import METRICS_TYPE, Page, Pages, PageServer
+from netplug_cli.loopback import CannotListen, listen_to_this_machine, port_argument
 from netplug_cli.runtime.controllers import Runtime
+from netplug_core.errors import Unavailable
 from netplug_core.installation.controllers import CONTROLLERS_NAME, CONTROLLERS_PORT, LEASE_NAMESPACE
+from netplug_core.log import Log
 from netplug_core.operator.state import ObjectRef
+from netplug_core.reconcile.controller import Controller, Plan
+from netplug_core.reconcile.kubecontrollers import RunningControllers
+from netplug_core.resources.fields import Switch
 
 if TYPE_CHECKING:
     from netplug_cli.controllers.metrics import ControllersMetrics, Election
 
 __all__ = [
-    "CONTROLLERS_LEASE", "ControllersArguments",
-    "controllers_pages", "parse_arguments",
+    "CONTROLLERS_LEASE", "ControllersArguments", "MetricsPort", "controllers_pages", "parse_arguments",
 ]  # fmt: skip
 
 CONTROLLERS_LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", CONTROLLERS_NAME, LEASE_NAMESPACE)
@@ -57,16 +62,77 @@ def parse_arguments(arguments: Sequence[str]) -> ControllersArguments:
 
 
 def controllers_pages(
-    runtime: Runtime, election: Election, metrics: ControllersMetrics, find_unready: Callable[[], str]
+    runtime: Runtime,
+    election: Election,
+    metrics: ControllersMetrics,
+    find_unready: Callable[[], str],
+    find_running: Callable[[], RunningControllers | None],
 ) -> Pages:
     """The pages by their paths. ``find_unready`` says what of the datastore is not known yet; empty: nothing."""
+
+    def probe(find_problem: Callable[[], str]) -> Page:
+        running = find_running()
+        is_off = running is not None and running.spec.health_checks is Switch.DISABLED
+        return _page_of("" if is_off else find_problem())
+
+    def show_metrics() -> Page:
+        running = find_running()
+        if running is not None and not running.spec.metrics_port:
+            return Page(body=b"prometheusMetricsPort is 0: there are no metrics\n", status=HTTPStatus.NOT_FOUND)
+        return Page(body=metrics.render(), media_type=METRICS_TYPE)
+
     return {
-        "/livez": lambda: _page_of(_find_dead(runtime)),
-        "/readyz": lambda: _page_of(
-            _find_dead(runtime) or _find_unforeseen(runtime) or election.problem or find_unready()
+        "/livez": lambda: probe(lambda: _find_dead(runtime)),
+        "/readyz": lambda: probe(
+            lambda: _find_dead(runtime) or _find_unforeseen(runtime) or election.problem or find_unready()
         ),
-        "/metrics": lambda: Page(body=metrics.render(), media_type=METRICS_TYPE),
+        "/metrics": show_metrics,
     }
+
+
+@define(kw_only=True, eq=False)
+class MetricsPort:
+    """Shows the metrics at a port of their own too, while the settings name another one than the default."""
+
+    find_running: Callable[[], RunningControllers | None]
+    render: Callable[[], bytes]
+    log: Log
+    _server: PageServer | None = field(default=None, init=False)
+    _port: int = field(default=0, init=False)
+
+    def controller(self) -> Controller[int, int]:
+        """What listens at another port when the settings change."""
+        return Controller(
+            name="metrics port",
+            observe=lambda _deadline: self._wanted(),
+            plan=lambda port: Plan(actions=() if port == self._port else (port,)),
+            act=lambda port, _deadline: self._listen(port),
+            failure="the metrics are not shown at prometheusMetricsPort",
+            inputs=frozenset((CONFIGURATION_CHANGED,)),
+        )
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.stop()
+        self._server, self._port = None, 0
+
+    def _wanted(self) -> int:
+        running = self.find_running()
+        port = 0 if running is None else running.spec.metrics_port
+        return 0 if port == CONTROLLERS_PORT else port
+
+    def _listen(self, port: int) -> None:
+        self.close()
+        if not port:
+            return
+        try:
+            listening = listen_to_this_machine(port)
+        except CannotListen as error:
+            raise Unavailable("prometheusMetricsPort", str(error)) from error
+        pages = {"/metrics": lambda: Page(body=self.render(), media_type=METRICS_TYPE)}
+        self._server, self._port = PageServer(listening, pages, self.log), port
+        self._server.start()
 
 
 def _find_dead(runtime: Runtime) -> str:

@@ -75,6 +75,7 @@ _COMMANDS = {
     "annotate": ("netplug_cli.ctl.commands.edit", "annotate", "Set or remove annotations of resources."),
     "api-resources": ("netplug_cli.ctl.commands.describe", "api_resources", "Show the kinds of resources."),
     "apply": ("netplug_cli.ctl.commands.resources", "apply", "Create or change resources from files."),
+    "cluster": ("netplug_cli.ctl.commands.cluster", "cluster", "Show how the cluster is, on one screen."),
     "completion": (
         "netplug_cli.ctl.completion",
         "completion",
@@ -82,6 +83,11 @@ _COMMANDS = {
     ),
     "config": ("netplug_cli.ctl.commands.config", "config", "Show the configuration of this tool."),
     "connectivity": ("netplug_cli.wiring.lab", "connectivity", "Test who reaches whom with packets."),
+    "controllers": (
+        "netplug_cli.ctl.commands.cluster",
+        "controllers",
+        "Show what the controllers of the cluster do.",
+    ),
     "create": ("netplug_cli.ctl.commands.resources", "create", "Create resources from files."),
     "datastore": ("netplug_cli.ctl.commands.datastore", "datastore", "Lock the datastore; move it into another one."),
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),

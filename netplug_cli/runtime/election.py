@@ -1,17 +1,21 @@
-"""Leader election: which of several processes acts. A controller holds a Lease of the API server for this one.
+"""Leader election: which of several processes acts. A controller holds a Lease for this one.
 
-``netplug_core.operator.lease`` has the rules.
+It is an object of the API server, or without an orchestrator a text in the datastore. ``netplug_core.operator.lease``
+has the rules.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from netplug_core.clock import Clock, Deadline, format_time
-from netplug_core.errors import NetplugError
+from netplug_core.datastore.protocol import Datastore, HoldsLeases
+from netplug_core.decoding.tables import find_object
+from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.log import Level, Log
 from netplug_core.operator.lease import (
     RENEW_EVERY_S,
@@ -27,8 +31,9 @@ from netplug_core.operator.lease import (
 )
 from netplug_core.operator.state import Json, ObjectRef, find_text
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
+from netplug_core.records import Revision
 
-__all__ = ["LeaderElection", "LeaseStore"]
+__all__ = ["DatastoreLeases", "LeaderElection", "LeaseStore"]
 
 _REQUEST_S: Final = 5.0
 _MICROSECONDS: Final = 1_000_000
@@ -44,6 +49,43 @@ class LeaseStore(Protocol):
     def replace(self, wanted: Json, *, deadline: Deadline) -> Json | None:
         """Store an object whole: a new one, or the one with that ``resourceVersion``; None if it has another."""
         ...
+
+
+@frozen
+class DatastoreLeases:
+    """Leases in a datastore that holds some; None while it is not open."""
+
+    _find_datastore: Callable[[], Datastore | None]
+
+    def find(self, ref: ObjectRef, *, deadline: Deadline) -> Json | None:
+        """The lease as an object; its ``resourceVersion`` is its revision. What is no JSON object is free."""
+        found = self._open().read_lease(ref.name, deadline=deadline)
+        if found is None:
+            return None
+        text, revision = found
+        return {"metadata": {"resourceVersion": revision}, "spec": _read_object(text)}
+
+    def replace(self, wanted: Json, *, deadline: Deadline) -> Json | None:
+        """Store it if no other process has since it was read."""
+        revision = find_text(wanted, "metadata", "resourceVersion")
+        text = json.dumps(find_object(wanted, "spec"), sort_keys=True)
+        name = find_text(wanted, "metadata", "name")
+        known = Revision(revision) if revision else None
+        return wanted if self._open().write_lease(name, text, known, deadline=deadline) else None
+
+    def _open(self) -> HoldsLeases:
+        found = self._find_datastore()
+        if found is None or not isinstance(found, HoldsLeases):
+            raise Unavailable("the datastore", "it is not open")
+        return found
+
+
+def _read_object(text: str) -> Json:
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("Json", found) if isinstance(found, dict) else {}
 
 
 @define(kw_only=True)

@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.kubernetes.installing.cluster import open_cluster_objects
-from netplug_cli.controllers.collection import Collection
+from netplug_cli.controllers.collection import Collection, History
 from netplug_cli.controllers.copies import Copying
 from netplug_cli.controllers.nodes import (
     CONFIGURATION_CHANGED,
@@ -30,6 +30,7 @@ from netplug_cli.controllers.nodes import (
 )
 from netplug_cli.controllers.process import (
     CONTROLLERS_LEASE,
+    MetricsPort,
     controllers_pages,
     parse_arguments,
 )
@@ -37,7 +38,7 @@ from netplug_cli.http_server import PageServer
 from netplug_cli.logs import Logger
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
 from netplug_cli.runtime.controllers import Reconciler, Runtime
-from netplug_cli.runtime.election import LeaderElection
+from netplug_cli.runtime.election import DatastoreLeases, LeaderElection, LeaseStore
 from netplug_cli.runtime.feed import OpenedOnce, StoreFeed
 from netplug_cli.runtime.signals import StopSignals
 from netplug_cli.wiring.backends import open_datastore
@@ -55,7 +56,12 @@ from netplug_core.reconcile.copies import (
     namespace_copies,
     policy_copies,
 )
-from netplug_core.reconcile.kubecontrollers import CopySource, default_configuration, find_running_controllers
+from netplug_core.reconcile.kubecontrollers import (
+    CopySource,
+    RunningControllers,
+    default_configuration,
+    find_running_controllers,
+)
 from netplug_core.records import Kind
 from netplug_core.resources.node import NODE
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
@@ -67,7 +73,7 @@ from netplug_core.settings.model import (
 )
 
 if TYPE_CHECKING:
-    from netplug_cli.controllers.metrics import ControllersMetrics, Election
+    from netplug_cli.controllers.metrics import ControllersMetrics
 
 __all__ = ["main", "run", "serve"]
 
@@ -132,21 +138,15 @@ def _stores(environ: Mapping[str, str]) -> _Stores:
     return _Stores(datastore=datastore, cluster=DatastoreSettings(type=KUBERNETES_DATASTORE, kubernetes=access))
 
 
-@frozen
-class _Alone:
-    """Without an orchestrator there is no Lease: the only process acts."""
-
-    is_leading: bool = True
-    problem: str = ""
-
-
 def serve(listening: socket.socket, stores: _Stores, environ: Mapping[str, str]) -> int:
     """Run the controllers until a signal comes; return the exit status of the process. ``listening`` is closed."""
     clock, log = SystemClock(), Logger("controllers", open_log_file)
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
         process = _assemble(stack, stores, environ, clock, log)
-        pages = controllers_pages(process.runtime, process.election, process.metrics, process.find_unready)
+        pages = controllers_pages(
+            process.runtime, process.election, process.metrics, process.find_unready, process.find_running
+        )
         server = PageServer(listening, pages, log)
         server.start()
         stack.callback(server.stop)
@@ -157,7 +157,7 @@ def serve(listening: socket.socket, stores: _Stores, environ: Mapping[str, str])
             process.runtime.stop(_END_S)
             if not process.runtime.has_ended:
                 log(Level.WARNING, "a write lasts; the process ends without it, and its Lease ends by itself")
-            elif isinstance(process.election, LeaderElection):
+            else:
                 process.election.give_up()
     return 0
 
@@ -165,12 +165,13 @@ def serve(listening: socket.socket, stores: _Stores, environ: Mapping[str, str])
 @frozen(kw_only=True)
 class _Process:
     runtime: Runtime
-    election: Election
+    election: LeaderElection
     metrics: ControllersMetrics
     find_unready: Callable[[], str]
+    find_running: Callable[[], RunningControllers | None]
 
 
-def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clock: Clock, log: Log) -> _Process:
+def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clock: Clock, log: Logger) -> _Process:
     from netplug_cli.controllers.metrics import ControllersMetrics
 
     metrics = ControllersMetrics(__version__)
@@ -179,9 +180,11 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
     cluster = feed
     if stores.cluster is not None and not stores.are_one:
         cluster = stack.enter_context(closing(_feed("cluster feed", (NODE,), stores.cluster, opened)))
-    election: LeaderElection | _Alone = _Alone()
+    leases: LeaseStore = DatastoreLeases(lambda: feed.datastore)
     if stores.cluster is not None:
-        election = _election(stack, stores.cluster, environ, lambda: runtime.wake(LEADER_CHANGED), log)
+        access = stores.cluster.kubernetes
+        leases = stack.enter_context(closing(open_cluster_objects(access, environ, clock=clock)))
+    election = _election(leases, environ, lambda: runtime.wake(LEADER_CHANGED), log)
     acting = Acting(
         view=feed.view,
         find_datastore=lambda: feed.datastore,
@@ -196,29 +199,22 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
         note_change=lambda: runtime.wake(CONFIGURATION_CHANGED),
         log=log,
     )
-    collection = Collection(
-        acting=acting,
-        find_running=lambda: configuration.running,
-        find_source=lambda: cluster.datastore,
-        has_source=stores.cluster is not None,
-        chance=random.random,
-        log=log,
-    )
-    nodes = HostEndpoints(acting=acting, find_running=lambda: configuration.running)
-    gone = GoneNodes(
-        acting=acting,
-        find_running=lambda: configuration.running,
-        cluster=cluster.view,
-        find_source=lambda: cluster.datastore,
-        log=log,
-    )
+    collection = _collection(acting, configuration, None if stores.cluster is None else cluster, log)
     copying = _copying(stack, stores, configuration, acting, opened)
-    of_cluster: tuple[Reconciler, ...] = (
-        () if cluster is feed else (cluster.controller(), gone.controller(), *copying.controllers())
+    of_cluster: tuple[Reconciler, ...] = ()
+    if cluster is not feed:
+        of_cluster = (cluster.controller(), _gone_nodes(acting, configuration, cluster, log), *copying.controllers())
+    port = MetricsPort(find_running=lambda: configuration.running, render=metrics.render, log=log)
+    stack.callback(port.close)
+    own = (
+        feed.controller(),
+        configuration.controller(),
+        HostEndpoints(acting=acting, find_running=lambda: configuration.running).controller(),
+        collection.controller(),
+        History(acting=acting, find_running=lambda: configuration.running).controller(),
+        port.controller(),
     )
-    of_lease: tuple[Reconciler, ...] = (election.controller(),) if isinstance(election, LeaderElection) else ()
-    own = (feed.controller(), configuration.controller(), nodes.controller(), collection.controller())
-    runtime = Runtime((*own, *of_cluster, *of_lease), clock=clock, log=log, note_pass=metrics.note_pass)
+    runtime = Runtime((*own, *of_cluster, election.controller()), clock=clock, log=log, note_pass=metrics.note_pass)
     for view in {id(each.view): each.view for each in (feed, cluster, *copying.feeds)}.values():
         runtime.watch(view)
     metrics.watch(runtime, election, lambda: collection.counts)
@@ -227,7 +223,45 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
         election=election,
         metrics=metrics,
         find_unready=lambda: _find_unready(feed, cluster, *copying.wanted_feeds()),
+        find_running=lambda: configuration.running,
     )
+
+
+def _election(
+    leases: LeaseStore, environ: Mapping[str, str], note_change: Callable[[], None], log: Log
+) -> LeaderElection:
+    return LeaderElection(
+        role="process of the controllers",
+        store=leases,
+        lease=CONTROLLERS_LEASE,
+        identity=_identity(environ),
+        clock=SystemClock(),
+        log=log,
+        on_change=note_change,
+    )
+
+
+def _collection(acting: Acting, configuration: Configuration, cluster: StoreFeed | None, log: Log) -> Collection:
+    """The collector; ``cluster`` shows pods and nodes of the orchestrator, if there is one."""
+    return Collection(
+        acting=acting,
+        find_running=lambda: configuration.running,
+        find_source=lambda: None if cluster is None else cluster.datastore,
+        has_source=cluster is not None,
+        chance=random.random,
+        log=log,
+    )
+
+
+def _gone_nodes(acting: Acting, configuration: Configuration, cluster: StoreFeed, log: Log) -> Reconciler:
+    gone = GoneNodes(
+        acting=acting,
+        find_running=lambda: configuration.running,
+        cluster=cluster.view,
+        find_source=lambda: cluster.datastore,
+        log=log,
+    )
+    return gone.controller()
 
 
 @frozen(kw_only=True)
@@ -282,22 +316,6 @@ def _copying(
         copies=open_feed("copies feed", COPY_KINDS, stores.datastore),
         acting=acting,
         configuration=configuration,
-    )
-
-
-def _election(
-    stack: ExitStack, cluster: DatastoreSettings, environ: Mapping[str, str], note_change: Callable[[], None], log: Log
-) -> LeaderElection:
-    clock = SystemClock()
-    objects = stack.enter_context(closing(open_cluster_objects(cluster.kubernetes, environ, clock=clock)))
-    return LeaderElection(
-        role="process of the controllers",
-        store=objects,
-        lease=CONTROLLERS_LEASE,
-        identity=_identity(environ),
-        clock=clock,
-        log=log,
-        on_change=note_change,
     )
 
 

@@ -34,8 +34,9 @@ from netplug_core.records import (
 
 __all__ = [
     "CALL_TIMEOUT_S", "FRESH_S", "NOTHING_LASTS", "Atomicity", "CachePolicy", "CommitCall", "CredentialsInUse",
-    "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials", "HasIdentity", "Lasting",
-    "LiveWatch", "ObservedDatastore", "ReadCall", "RefusesWrites", "ShowsNodeEndpoints",
+    "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials", "HasIdentity",
+    "HoldsLeases", "KeepsHistory", "Lasting", "LiveWatch", "ObservedDatastore", "ReadCall", "RefusesWrites",
+    "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -122,6 +123,49 @@ class HasIdentity(Protocol):
 
         Raises:
             Unavailable, Unauthorized: the store cannot be asked.
+        """
+        ...
+
+
+@runtime_checkable
+class HoldsLeases(Protocol):
+    """A datastore that keeps, beside its records, which of several processes acts. A lease is a text by a name."""
+
+    def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
+        """The text and its revision; None if there is none.
+
+        Raises:
+            Unavailable, Unauthorized: the store cannot be asked.
+        """
+        ...
+
+    def write_lease(self, name: str, text: str, revision: Revision | None, *, deadline: Deadline) -> bool:
+        """Store a text if that revision is still the present one; None: if there is none. Whether it is stored.
+
+        Raises:
+            OutcomeUnknown: the reply was lost.
+            Unavailable, Unauthorized: nothing is stored.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """A datastore that keeps what its records were, until it has to forget it."""
+
+    def present_revision(self, *, deadline: Deadline) -> int:
+        """The revision of now; they count up.
+
+        Raises:
+            Unavailable, Unauthorized: the store cannot be asked.
+        """
+        ...
+
+    def forget_history(self, before: int, *, deadline: Deadline) -> None:
+        """Forget everything before a revision. A watch that is further behind has to list again.
+
+        Raises:
+            Unavailable, Unauthorized: the store cannot be asked, or refuses.
         """
         ...
 

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from attrs import evolve, field, frozen
 
 from netplug_core.errors import ConfigurationError
+from netplug_core.log import Level
 from netplug_core.resources.fields import LogSeverity, Switch, parse_duration_s
 from netplug_core.resources.kubecontrollersconfiguration import (
     Controllers,
@@ -24,7 +25,7 @@ from netplug_core.resources.metadata import Metadata
 
 __all__ = [
     "CONTROLLER_VARIABLES", "CopySource", "RunningControllers", "default_configuration", "duration_s",
-    "find_running_controllers", "period_s", "with_status",
+    "find_running_controllers", "log_level", "period_s", "with_status",
 ]  # fmt: skip
 
 CONTROLLER_VARIABLES: Final = (
@@ -108,6 +109,12 @@ def duration_s(text: str) -> float | None:
         ValueError: it is none.
     """
     return None if re.fullmatch(r"0(ns|us|ms|s|m|h)?", text) else parse_duration_s(text)
+
+
+def log_level(spec: KubeControllersSpec) -> Level:
+    """The level below which no lines are written; what is worse than an error is one."""
+    severity = spec.log_severity or LogSeverity.INFO
+    return next((level for level in Level if level.value == severity.value.upper()), Level.ERROR)
 
 
 def period_s(settings: ControllerSettings | NodeController | None) -> float | None:

@@ -65,8 +65,12 @@ def machine_node(name: str, machine: str = "", **labels: str) -> Node:
 
 @define(kw_only=True)
 class ControllersScene:
-    """``is_leading`` says whether the process acts; ``away`` names stores that cannot be opened."""
+    """``is_leading`` says whether the process acts; ``away`` names stores that cannot be opened.
 
+    ``other`` is another process over the same stores.
+    """
+
+    other: ControllersScene | None = None
     clock: ManualClock = field(factory=ManualClock)
     log: Lines = field(factory=Lines)
     environ: dict[str, str] = field(factory=dict)
@@ -80,6 +84,10 @@ class ControllersScene:
     driven: DrivenControllers = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        if self.other is not None:
+            self.clock, self.store, self.cluster = self.other.clock, self.other.store, self.other.cluster
+            self.start()
+            return
         self.store, self.cluster = MemoryDatastore(clock=self.clock), MemoryDatastore(clock=self.clock)
         self.cluster.description = evolve(self.cluster.description, endpoints=EndpointStorage.PODS)
         self.start()

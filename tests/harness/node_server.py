@@ -12,7 +12,7 @@ from attrs import define, field
 from netplug_cli.node.calls import CallQueue, NodeProcessBusy, PendingCall
 from netplug_cli.node.server import Server
 from netplug_core.cni.wire import WireReply, WireRequest
-from netplug_core.log import Level
+from netplug_core.log import Level, LogSettings
 from tests.harness.waiting import EMERGENCY_STOP_S
 
 __all__ = ["REPLY", "REQUEST", "Lines", "busy_reply", "pending_call", "served"]
@@ -26,6 +26,12 @@ class Lines:
     """A log that keeps its lines."""
 
     texts: list[str] = field(factory=list)
+
+    settings: LogSettings = field(factory=LogSettings)
+
+    def configure(self, settings: LogSettings) -> None:
+        """Keep what is asked for; every line is kept all the same."""
+        self.settings = settings
 
     def __call__(self, level: Level, message: str, /, **fields: object) -> None:
         self.texts.append(" ".join([level.value, message, *(f"{name}={fields[name]}" for name in sorted(fields))]))

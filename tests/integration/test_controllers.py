@@ -12,7 +12,7 @@ from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.installing.manifests import controllers_role
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.records import Create, Delete, Get, Key, List, Update
+from netplug_core.records import Create, Delete, Get, Key, List, Revision, Update, WatchExpired
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.kubecontrollersconfiguration import (
@@ -319,3 +319,59 @@ def test_killed_it_converges_when_it_is_started_again(copied: CopyScene, copying
     wait_until(lambda: copied.copies() == expected, "the second process makes the difference good")
     assert copied.endpoint_labels() == {}
     assert second.ask("/livez") == (200, "ok\n")
+
+
+# --- without an orchestrator ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(etcd: EtcdCluster, tmp_path: Path) -> Iterator[ControllersProcesses]:
+    """Processes beside an etcd alone, as the unit of systemd runs them."""
+    delete_all_entries(etcd)
+    processes = ControllersProcesses(
+        tmp_path,
+        {
+            "DATASTORE_TYPE": "etcdv3",
+            "ENABLED_CONTROLLERS": "node",
+            "ETCD_ENDPOINTS": ",".join(etcd.endpoints),
+            "KUBECONFIG": "",
+        },
+    )
+    yield processes
+    processes.kill()
+
+
+@pytest.mark.etcd
+def test_without_an_orchestrator_one_of_two_acts_by_a_lease_in_etcd(
+    etcd: EtcdCluster, alone: ControllersProcesses
+) -> None:
+    first = alone.start()
+    leads = "netplug_controllers_leader 1.0"
+    wait_until(lambda: leads in first.ask("/metrics")[1], "the first one acts")
+    second = alone.start()
+    wait_until(lambda: second.ask("/readyz") == (200, "ok\n"), "the second one is ready and waits")
+    assert leads not in second.ask("/metrics")[1]
+    assert first.stop() == 0
+    wait_until(lambda: leads in second.ask("/metrics")[1], "the second one acts at once")
+    second.kill()
+    third = alone.start()
+    wait_until(lambda: leads in third.ask("/metrics")[1], "the lease of a killed one ends by itself")
+
+
+@pytest.mark.etcd
+def test_the_history_of_an_etcd_is_compacted(etcd: EtcdCluster, alone: ControllersProcesses) -> None:
+    store = EtcdDatastore(make_client(etcd, clock=SystemClock()))
+    before = store.present_revision(deadline=deadline_in())
+    process = alone.start(COMPACTION_PERIOD="1s")
+
+    def is_forgotten() -> bool:
+        try:
+            next(store.watch({NODE: Revision(str(before))}, deadline=deadline_in(0.1)), None)
+        except WatchExpired:
+            return True
+        # Whoever holds the lease writes meanwhile.
+        return False
+
+    wait_until(is_forgotten, "a watch from before has to list again")
+    assert "is not compacted" not in process.lines
+    store.close()

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_cli.controllers.collection import History
+from netplug_cli.controllers.nodes import Acting
+from netplug_core.clock import Deadline
+from netplug_core.datastore.view import View
 from netplug_core.orchestrator.model import PodFacts
+from netplug_core.reconcile.kubecontrollers import (
+    CopySource,
+    RunningControllers,
+    default_configuration,
+    find_running_controllers,
+)
 from netplug_core.resources.kubecontrollersconfiguration import Controllers, KubeControllersSpec, NodeController
+from netplug_core.testing.clock import ManualClock
 from tests.harness.collector import CollectorHarness
+from tests.harness.controllers import DrivenControllers
 from tests.harness.controllers_scene import ControllersScene
+from tests.harness.node_server import Lines
 
 GRACE_S = 900.0
 MORE_THAN_A_PASS_S = 400.0
@@ -113,3 +127,72 @@ def test_nothing_is_freed_while_the_datastore_is_locked(scene: CollectionScene) 
     scene.records.set_ready(is_ready=True)
     scene.settle(3 * GRACE_S)
     assert (scene.handles, scene.collection.counts.idle) == ({"h-web"}, "")
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+class HistoryStore(MemoryDatastore):
+    """A store that says what it was told to forget."""
+
+    present: int
+    forgotten: list[int]
+
+    def present_revision(self, *, deadline: Deadline) -> int:
+        return self.present
+
+    def forget_history(self, before: int, *, deadline: Deadline) -> None:
+        self.forgotten.append(before)
+
+
+class HistoryScene:
+    """The controller ``history`` over such a store, with a period of ten minutes."""
+
+    def __init__(self, store: MemoryDatastore) -> None:
+        self.clock, self.is_leading = ManualClock(), True
+        self.running: RunningControllers | None = None
+        acting = Acting(
+            view=View(clock=self.clock, uncached_kinds=frozenset()),
+            find_datastore=lambda: store,
+            is_leading=lambda: self.is_leading,
+            new_uid=lambda: "u",
+            clock=self.clock,
+        )
+        history = History(acting=acting, find_running=lambda: self.running)
+        self.driven = DrivenControllers((history.controller(),), clock=self.clock, log=Lines())
+
+    def use(self, **settings: str) -> None:
+        spec = evolve(default_configuration(CopySource.NONE).spec, **settings)  # type: ignore[arg-type]
+        self.running = find_running_controllers(spec, {}, CopySource.NONE)
+
+
+def test_history_is_forgotten_up_to_the_last_period() -> None:
+    store = HistoryStore(clock=ManualClock())
+    store.present, store.forgotten = 7, []
+    scene = HistoryScene(store)
+    scene.driven.pass_time(700.0)
+    assert store.forgotten == []
+    scene.use()
+    scene.driven.pass_time(60.0)
+    assert store.forgotten == []
+    store.present = 20
+    scene.driven.pass_time(600.0)
+    assert store.forgotten == [7]
+    scene.driven.pass_time(600.0)
+    assert store.forgotten == [7, 20]
+    scene.is_leading = False
+    scene.driven.pass_time(1200.0)
+    scene.is_leading = True
+    scene.driven.pass_time(60.0)
+    assert store.forgotten == [7, 20]
+    scene.use(compaction_period="0")
+    scene.driven.pass_time(3600.0)
+    assert store.forgotten == [7, 20]
+
+
+def test_a_store_without_history_is_left_alone() -> None:
+    scene = HistoryScene(MemoryDatastore(clock=ManualClock()))
+    scene.use()
+    scene.driven.pass_time(1800.0)
+    (loop,) = scene.driven.loops
+    assert loop.health.problems == ()

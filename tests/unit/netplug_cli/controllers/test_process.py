@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.error
+import urllib.request
+from typing import Any
+
 import pytest
+from attrs import evolve
 
 from netplug_cli.controllers.collection import CollectionCounts
 from netplug_cli.controllers.metrics import ControllersMetrics
-from netplug_cli.controllers.process import controllers_pages, parse_arguments
-from netplug_cli.runtime.controllers import Runtime
+from netplug_cli.controllers.process import MetricsPort, controllers_pages, parse_arguments
+from netplug_cli.runtime.controllers import ControllerLoop, Runtime
 from netplug_cli.wiring.controllers import run
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.reconcile.controller import Controller, Plan
+from netplug_core.reconcile.kubecontrollers import (
+    CopySource,
+    RunningControllers,
+    default_configuration,
+    find_running_controllers,
+)
+from netplug_core.resources.fields import Switch
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines
+from tests.harness.servers.ports import reserve_port
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 
@@ -38,7 +52,10 @@ class Scene:
         )
         self.runtime = Runtime((controller,), clock=ManualClock(), log=Lines(), note_pass=self.metrics.note_pass)
         self.metrics.watch(self.runtime, self.vote, lambda: self.counts)
-        self.pages = controllers_pages(self.runtime, self.vote, self.metrics, lambda: self.unready)
+        self.running: RunningControllers | None = None
+        self.pages = controllers_pages(
+            self.runtime, self.vote, self.metrics, lambda: self.unready, lambda: self.running
+        )
 
     def _observe(self, _deadline: Deadline) -> None:
         if self.error is not None:
@@ -113,6 +130,60 @@ def test_the_metrics_of_each_controller_and_of_the_collection() -> None:
         assert scene.values()["netplug_controllers_leader"] == 0
     finally:
         scene.runtime.stop(EMERGENCY_STOP_S)
+
+
+def running(**settings: Any) -> RunningControllers:  # noqa: ANN401 - settings of many types
+    spec = evolve(default_configuration(CopySource.DATASTORE).spec, **settings)
+    return find_running_controllers(spec, {}, CopySource.DATASTORE)
+
+
+def test_probes_and_metrics_can_be_switched_off() -> None:
+    scene = Scene()
+    assert scene.answer("/livez")[0] == 503
+    scene.running = running()
+    assert scene.answer("/livez")[0] == 503
+    assert scene.answer("/metrics")[0] == 200
+    scene.running = running(health_checks=Switch.DISABLED, metrics_port=0)
+    assert scene.answer("/livez") == (200, "ok\n")
+    assert scene.answer("/readyz") == (200, "ok\n")
+    assert scene.answer("/metrics") == (404, "prometheusMetricsPort is 0: there are no metrics\n")
+
+
+def ask(port: int) -> str:
+    """The metrics at a port; empty if nobody listens there."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=EMERGENCY_STOP_S) as answer:
+            return answer.read().decode()  # type: ignore[no-any-return]
+    except urllib.error.URLError:
+        return ""
+
+
+def test_metrics_are_shown_at_the_port_of_the_settings() -> None:
+    clock, log, ports = ManualClock(), Lines(), (reserve_port(), reserve_port())
+    settings: list[RunningControllers | None] = [None]
+    own = MetricsPort(find_running=lambda: settings[0], render=lambda: b"one 1\n", log=log)
+    loop = ControllerLoop(own.controller(), clock, log, chance=lambda: 0.0)
+
+    def use(found: RunningControllers) -> None:
+        settings[0] = found
+        loop.wake()
+        clock.sleep(1.0)
+        loop.run_due()
+
+    loop.run_due()
+    use(running())
+    assert [ask(port) for port in ports] == ["", ""]
+    use(running(metrics_port=ports[0]))
+    assert [ask(port) for port in ports] == ["one 1\n", ""]
+    use(running(metrics_port=ports[1]))
+    assert [ask(port) for port in ports] == ["", "one 1\n"]
+    with socket.create_server(("127.0.0.1", ports[0])):
+        use(running(metrics_port=ports[0]))
+        (problem,) = loop.health.problems
+        assert problem.cause.startswith(f"prometheusMetricsPort: 127.0.0.1:{ports[0]}: ")
+    use(running())
+    assert [ask(port) for port in ports] == ["", ""]
+    own.close()
 
 
 def test_arguments_have_defaults_and_wrong_ones_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.runtime.controllers import ControllerLoop
-from netplug_cli.runtime.election import LeaderElection
+from netplug_cli.runtime.election import DatastoreLeases, LeaderElection
+from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.operator.lease import LEASE, LEASE_S, RENEW_EVERY_S, TRUSTED_S
 from netplug_core.operator.state import ObjectRef, find_text
+from netplug_core.records import OutcomeUnknown, Revision
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines
 from tests.harness.operator_cluster import MemoryCluster
@@ -141,3 +146,82 @@ def test_a_process_that_ends_gives_the_lease_up() -> None:
     assert scene.log.texts[-1].startswith("WARNING the Lease is not given up")
     scene.process("third").election.give_up()
     assert scene.holder() == "other"
+
+
+# --- in a datastore ---------------------------------------------------------------------------------------------------
+
+
+class LeaseDatastore(MemoryDatastore):
+    """A store in memory that keeps leases, as that of an etcd does. ``is_lost``: the replies of writes are lost."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=ManualClock())
+        self.leases: dict[str, tuple[str, int]] = {}
+        self.is_lost = False
+
+    def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
+        found = self.leases.get(name)
+        return None if found is None else (found[0], Revision(str(found[1])))
+
+    def write_lease(self, name: str, text: str, revision: Revision | None, *, deadline: Deadline) -> bool:
+        _, number = self.leases.get(name, ("", 0))
+        if number != int(revision or 0):
+            return False
+        self.leases[name] = text, number + 1
+        if self.is_lost:
+            raise OutcomeUnknown("the store", "the reply was lost")
+        return True
+
+
+class DatastoreScene(Scene):
+    """Processes whose Lease is in a datastore."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: LeaseDatastore | None = LeaseDatastore()
+        self.cluster = DatastoreLeases(lambda: self.store)  # type: ignore[assignment]  # where processes look for it
+
+
+def test_without_an_orchestrator_one_acts_and_the_other_takes_over() -> None:
+    scene = DatastoreScene()
+    one, other = scene.process("one"), scene.process("other")
+    one.look()
+    other.look()
+    assert (one.is_leading, other.is_leading) == (True, False)
+    one.election.give_up()
+    scene.clock.sleep(RENEW_EVERY_S)
+    other.look()
+    assert (one.is_leading, other.is_leading) == (False, True)
+    scene.clock.sleep(LEASE_S + 1)
+    one.look()
+    assert not one.is_leading  # it sees the record of the other one for the first time
+    scene.clock.sleep(LEASE_S + 1)
+    one.look()
+    assert (one.is_leading, other.is_leading) == (True, False)
+
+
+def test_a_store_that_is_not_open_and_a_lost_reply_let_nobody_act() -> None:
+    scene = DatastoreScene()
+    store, scene.store = scene.store, None
+    one = scene.process("one")
+    one.look()
+    assert (one.is_leading, one.election.problem) == (False, "the datastore: it is not open")
+    assert store is not None
+    scene.store, store.is_lost = store, True
+    scene.clock.sleep(RENEW_EVERY_S)
+    one.look()
+    assert not one.is_leading
+    store.is_lost = False
+    scene.clock.sleep(2 * RENEW_EVERY_S)
+    one.look()
+    assert one.is_leading
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1]"])
+def test_a_record_that_cannot_be_read_is_free(text: str) -> None:
+    scene = DatastoreScene()
+    assert scene.store is not None
+    scene.store.leases[LEASE.name] = text, 3
+    one = scene.process("one")
+    one.look()
+    assert one.is_leading

@@ -6,12 +6,14 @@ import pytest
 from attrs import evolve
 
 from netplug_core.errors import ConfigurationError
+from netplug_core.log import Level
 from netplug_core.reconcile.kubecontrollers import (
     CONTROLLER_VARIABLES,
     CopySource,
     default_configuration,
     duration_s,
     find_running_controllers,
+    log_level,
     period_s,
     with_status,
 )
@@ -159,3 +161,14 @@ def test_the_status_says_what_is_in_force() -> None:
 
 def test_a_duration_of_nothing_is_none() -> None:
     assert [duration_s(text) for text in ("0", "0s", "1m30s")] == [None, None, 90.0]
+
+
+@pytest.mark.parametrize(
+    "severity, level",
+    [
+        (None, Level.INFO), (LogSeverity.DEBUG, Level.DEBUG), (LogSeverity.WARNING, Level.WARNING),
+        (LogSeverity.FATAL, Level.ERROR), (LogSeverity.NONE, Level.ERROR),
+    ],
+)  # fmt: skip
+def test_the_level_of_the_log(severity: LogSeverity | None, level: Level) -> None:
+    assert log_level(KubeControllersSpec(log_severity=severity)) is level
