@@ -9,6 +9,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Final
 
 from attrs import define, field
@@ -67,6 +68,7 @@ class PolicyScene:
     nat: NatScene
     runner: Run = run_library
     _renderer: FilterRenderer = field(factory=FilterRenderer)
+    _numbers: Iterator[int] = field(factory=count)
     _tracker: TableTracker = field(factory=lambda: TableTracker(POLICY_TABLE))
 
     @property
@@ -99,49 +101,41 @@ class PolicyScene:
 
     def passes(self, sender: str, to: str, receiver: str, *, port: int = PORT, source: str = "", at: str = "") -> bool:
         """Whether a packet of UDP comes from a namespace to an address, and its answer back."""
-        before = self.dropped()
         with self.nat.socket_at(receiver, at or to, port) as server, self.nat.socket_at(sender, source) as client:
-            for each in (server, client):
-                each.settimeout(0)
-            try:
-                peer = self._receive(server, before, lambda: client.sendto(b"request", (to, port)))
-            except PermissionError:  # the node itself is not allowed to send it
-                return False
-            if peer is None:
-                return False
-            return self._receive(client, before, lambda: server.sendto(b"answer", peer)) is not None
+            return self._is_answered(client, server, (to, port))
 
     @contextmanager
     def connection(self, sender: str, source: str, receiver: str, to: str) -> Iterator[Callable[[], bool]]:
         """A connection between two namespaces; what is yielded sends over it, and says whether it is let through."""
         with self.nat.socket_at(receiver, to, PORT) as server, self.nat.socket_at(sender, source, PORT) as client:
-            for each in (server, client):
-                each.settimeout(0)
+            yield lambda: self._is_answered(client, server, (to, PORT))
 
-            def answers() -> bool:
-                before = self.dropped()
-                peer = self._receive(server, before, lambda: client.sendto(b"request", (to, PORT)))
-                if peer is None:
-                    return False
-                return self._receive(client, before, lambda: server.sendto(b"answer", peer)) is not None
+    def _is_answered(self, client: socket.socket, server: socket.socket, to: tuple[str, int]) -> bool:
+        for each in (server, client):
+            each.settimeout(0)
+        try:
+            peer = self._send(client, to, server)
+        except PermissionError:  # the node itself is not allowed to send it
+            return False
+        return peer is not None and self._send(server, peer, client) is not None
 
-            yield answers
-
-    def _receive(self, waiting: socket.socket, before: int, send: Callable[[], object]) -> tuple[str, int] | None:
-        """Who has sent what comes; None if more is dropped than before.
+    def _send(self, sender: socket.socket, to: tuple[str, int], receiver: socket.socket) -> tuple[str, int] | None:
+        """From where a packet comes to a receiver; None if the rules drop it.
 
         It is sent again and again: a neighbor that is not known yet, or that the state before kept silent, costs some.
+        Such a neighbor also keeps packets back: what comes of a former sender, when it is known at last, is another
+        packet. So each has a text of its own, and is dropped only if the rules drop more after it was sent once more.
         """
+        text, before, drops = f"packet {next(self._numbers)}".encode(), self.dropped(), 0
         peers: list[tuple[str, int]] = []
 
         def is_decided() -> bool:
-            send()
-            try:
-                _, peer = waiting.recvfrom(100)
-            except BlockingIOError:
-                return self.dropped() > before
-            peers.append((str(peer[0]), int(peer[1])))
-            return True
+            nonlocal before, drops
+            sender.sendto(text, to)
+            peers.extend(peer for received, peer in _received(receiver) if received == text)
+            now = self.dropped()
+            drops, before = drops + (now > before), now
+            return bool(peers) or drops > 1
 
         wait_until(is_decided, "the packet has come or is dropped")
         return peers[0] if peers else None
@@ -155,3 +149,13 @@ class PolicyScene:
             for statement in each.get("rule", {}).get("expr", ())
             if "counter" in statement
         )
+
+
+def _received(waiting: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
+    """What has come to a socket by now, each with where it is from."""
+    while True:
+        try:
+            text, peer = waiting.recvfrom(100)
+        except BlockingIOError:
+            return
+        yield text, (str(peer[0]), int(peer[1]))
