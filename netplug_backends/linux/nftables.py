@@ -1,9 +1,10 @@
 """Tables of the packet filter in the kernel, which libnftables reads and changes in JSON.
 
 The library is called in this process; where the host does not have it, the program ``nft`` is, with the same JSON. Both
-work in the network namespace of the calling thread. Whether anything has changed since the last reading is one netlink
-message: the kernel counts the transactions of a namespace. The same message says beforehand whether the kernel has
-nftables, and lets this process use it: without, the library would end the process. ``nftevents`` sends it.
+work in the network namespace of the calling thread; a process that works in one namespace for long keeps a context of
+the library there, in a thread of its own (:class:`KeptNftables`). Whether anything has changed since the last reading
+is one netlink message, which ``nftevents`` sends: the kernel counts the transactions of a namespace. It says beforehand
+whether the kernel has nftables, and lets this process use it: without, the library would end the process.
 
 Source: libnftables(3), libnftables-json(5); the numbers are those of the kernel's ``linux/netfilter/nf_tables.h``.
 """
@@ -16,14 +17,22 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from functools import cache
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
 from attrs import define, field, frozen
 
-from netplug_backends.linux.nftevents import NftablesEvents, OwnGenerations, find_generation
+from netplug_backends.linux.nftevents import (
+    CountGenerations,
+    GenerationCounter,
+    NftablesEvents,
+    OwnGenerations,
+    find_generation,
+)
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 from netplug_core.dataplane.ruleset import (
@@ -48,6 +57,8 @@ from netplug_core.resources.fields import PortRange
 __all__ = [
     "INSTALLED_BY",
     "LIBRARY",
+    "KeptLibrary",
+    "KeptNftables",
     "NftablesRuleset",
     "Run",
     "find_problem",
@@ -118,24 +129,65 @@ def load_library() -> ctypes.CDLL | None:
 _library_lock = Lock()  # the library keeps some tables for the whole process
 
 
-def run_library(commands: str) -> _Answer | None:
-    """Run commands in this process. A context is made for each run, as it belongs to one namespace: it costs 20 us."""
-    library = load_library()
-    if library is None:
-        return None
-    with _library_lock:
-        context = library.nft_ctx_new(0)
-        if not context:
-            return _Answer("", f"{LIBRARY} cannot be used")
-        try:
+@define(eq=False)
+class _LibraryContext:
+    """A context of the library, with a socket of its own in the namespace in which it was opened."""
+
+    _library: ctypes.CDLL
+    _context: int
+
+    @classmethod
+    def open(cls, library: ctypes.CDLL) -> _LibraryContext | None:
+        """A new one; None: the library cannot be used."""
+        with _library_lock:
+            context = library.nft_ctx_new(0)
+            if not context:
+                return None
             library.nft_ctx_output_set_flags(context, _IN_JSON | _PROTOCOLS_AS_NUMBERS)
             library.nft_ctx_buffer_output(context)
             library.nft_ctx_buffer_error(context)
+            return cls(library, context)
+
+    def run(self, commands: str) -> _Answer:
+        """Run commands. The library empties both buffers as they are taken, so both are."""
+        library, context = self._library, self._context
+        with _library_lock:
             status = library.nft_run_cmd_from_buffer(context, commands.encode())
             output, error = library.nft_ctx_get_output_buffer(context), library.nft_ctx_get_error_buffer(context)
             return _answer(status, output.decode(errors="replace"), error.decode(errors="replace"))
-        finally:
-            library.nft_ctx_free(context)
+
+    def close(self) -> None:
+        """Free it. The kernel closes a socket only after what was deleted before has ended: about 10 ms."""
+        with _library_lock:
+            self._library.nft_ctx_free(self._context)
+
+
+@define(eq=False)
+class KeptLibrary:
+    """Runs commands in this process, with one context for all: that of the namespace of the first one."""
+
+    _context: _LibraryContext | None = field(default=None, init=False)
+
+    def __call__(self, commands: str) -> _Answer | None:
+        """Run commands. What one of them fails of is not there for the next: the context is as before."""
+        library = load_library()
+        if library is None:
+            return None
+        if self._context is None:
+            self._context = _LibraryContext.open(library)
+        return _Answer("", f"{LIBRARY} cannot be used") if self._context is None else self._context.run(commands)
+
+    def close(self) -> None:
+        """Free the context."""
+        if self._context is not None:
+            self._context.close()
+            self._context = None
+
+
+def run_library(commands: str) -> _Answer | None:
+    """Run commands in this process. A context is made for each run, as it belongs to one namespace: it costs 20 us."""
+    with closing(KeptLibrary()) as library:
+        return library(commands)
 
 
 def run_program(commands: str) -> _Answer | None:
@@ -186,27 +238,28 @@ class _Reading:
 class NftablesRuleset:
     """The :class:`~netplug_core.dataplane.packetfilter.RulesetDataplane` of the calling thread's network namespace.
 
-    ``runners`` are tried in their order until one is installed.
+    ``runners`` are tried in their order until one is installed; ``count`` says how many transactions there were.
     """
 
     runners: tuple[Run, ...] = (run_library, run_program)
+    count: CountGenerations = find_generation
     _readings: dict[str, _Reading] = field(factory=dict, init=False)
     _own: OwnGenerations = field(factory=OwnGenerations, init=False)
 
     def read(self, name: str) -> ObservedTable | None:
         """List the table, unless nothing of the namespace has changed since the last time."""
-        namespace, generation = os.stat(OWN_NAMESPACE).st_ino, find_generation(_READING)
+        namespace, generation = os.stat(OWN_NAMESPACE).st_ino, self.count(_READING)
         known = self._readings.get(name)
         if known is not None and (known.namespace, known.generation) == (namespace, generation):
             return known.table
         table = self._list(name)
-        if find_generation(_READING) == generation:
+        if self.count(_READING) == generation:
             self._readings[name] = _Reading(namespace, generation, table)
         return table
 
     def apply(self, change: TableChange) -> None:
         """Make a change."""
-        with self._own.noted(_PROGRAMMING):
+        with self._own.noted(self.count, _PROGRAMMING):
             answer = self._run(render_change(change), _PROGRAMMING)
         if answer.error:
             raise KernelError(_PROGRAMMING, answer.error)
@@ -237,6 +290,53 @@ class NftablesRuleset:
             if answer is not None:
                 return answer
         raise KernelError(operation, _NOT_INSTALLED)
+
+
+@define(eq=False)
+class KeptNftables:
+    """The :class:`~netplug_core.dataplane.packetfilter.RulesetDataplane` of one namespace, for a process that stays.
+
+    One thread does it all, in the namespace in which it was opened, wherever the caller is. It keeps its sockets and a
+    context of the library: the kernel closes such a socket only after what was deleted has ended, which takes as long
+    as ten transactions.
+    """
+
+    _thread: Executor
+    _ruleset: NftablesRuleset
+
+    @classmethod
+    @contextmanager
+    def open(cls, *, has_library: bool = True) -> Iterator[KeptNftables]:
+        """In the calling thread's namespace. Without the library, or where it is not asked for, the program is run."""
+        library, counter = KeptLibrary(), GenerationCounter()
+        runners: tuple[Run, ...] = (library, run_program) if has_library else (run_program,)
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="nftables") as thread:
+            thread.submit(_do_nothing).result()  # the thread begins now: it has the namespace of who begins it
+            try:
+                yield cls(thread, NftablesRuleset(runners, counter))
+            finally:
+                for each in (library, counter):
+                    thread.submit(each.close).result()
+
+    def read(self, name: str) -> ObservedTable | None:
+        """List the table, unless nothing of the namespace has changed since the last time."""
+        return self._thread.submit(self._ruleset.read, name).result()
+
+    def apply(self, change: TableChange) -> None:
+        """Make a change."""
+        self._thread.submit(self._ruleset.apply, change).result()
+
+    def open_events(self) -> NftablesEvents:
+        """Notifications of what others do, from now on: whatever this one has not done.
+
+        Raises:
+            KernelError: the kernel refuses a socket.
+        """
+        return self._thread.submit(self._ruleset.open_events).result()
+
+
+def _do_nothing() -> None:
+    """The first work of a thread."""
 
 
 # --- what is listed ---------------------------------------------------------------------------------------------------

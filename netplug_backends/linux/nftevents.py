@@ -16,11 +16,11 @@ import errno
 import os
 import struct
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from attrs import define, field
 
@@ -36,7 +36,9 @@ from netplug_core.clock import Deadline
 from netplug_core.dataplane.packetfilter import ForeignChange, ForeignChanges
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 
-__all__ = ["GenerationReader", "NftablesEvents", "OwnGenerations", "find_generation"]
+__all__ = [
+    "CountGenerations", "GenerationCounter", "GenerationReader", "NftablesEvents", "OwnGenerations", "find_generation",
+]  # fmt: skip
 
 _NFGENMSG = struct.Struct("!BBH")
 _HEADER = struct.Struct("=IHHII")
@@ -52,19 +54,46 @@ _BUFFER_BYTES: Final = 1 << 22
 _MOST_KNOWN: Final = 4096  # of our own generations, where none is waited for
 
 
+CountGenerations: TypeAlias = Callable[[str], int]
+"""Says how many transactions a network namespace has had; the text is what is done, for the error."""
+
+
+@define(eq=False)
+class GenerationCounter:
+    """Counts the transactions of the network namespace of the first call, with one socket for all calls."""
+
+    _kernel: NetlinkSocket | None = field(default=None, init=False)
+
+    def __call__(self, operation: str) -> int:
+        """Count them.
+
+        Raises:
+            KernelError: the kernel has no nftables, or this process may not use it.
+        """
+        if self._kernel is None:
+            self._kernel = NetlinkSocket.open(NetlinkProtocol.NETFILTER)
+        message = NetlinkMessage(_GET_GENERATION, _REQUEST, _NFGENMSG.pack(0, 0, 0), lambda: operation)
+        outcome = self._kernel.send_one(message)
+        if outcome.error == errno.EINVAL:
+            raise KernelError(operation, "the kernel has no nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
+        attributes = decode_attributes(outcome.require_success().reply, _NFGENMSG.size)
+        return int.from_bytes(attributes[_GENERATION], "big")
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._kernel is not None:
+            self._kernel.__exit__(None, None, None)
+            self._kernel = None
+
+
 def find_generation(operation: str) -> int:
-    """How many transactions the calling thread's network namespace has had. ``operation`` is for the error.
+    """Count the transactions of the calling thread's network namespace, with a socket of its own.
 
     Raises:
         KernelError: the kernel has no nftables, or this process may not use it.
     """
-    message = NetlinkMessage(_GET_GENERATION, _REQUEST, _NFGENMSG.pack(0, 0, 0), lambda: operation)
-    with NetlinkSocket.open(NetlinkProtocol.NETFILTER) as kernel:
-        outcome = kernel.send_one(message)
-    if outcome.error == errno.EINVAL:
-        raise KernelError(operation, "the kernel has no nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
-    attributes = decode_attributes(outcome.require_success().reply, _NFGENMSG.size)
-    return int.from_bytes(attributes[_GENERATION], "big")
+    with closing(GenerationCounter()) as counter:
+        return counter(operation)
 
 
 # --- which are ours ---------------------------------------------------------------------------------------------------
@@ -78,16 +107,16 @@ class OwnGenerations:
     _lock: Lock = field(factory=Lock, init=False)
 
     @contextmanager
-    def noted(self, operation: str) -> Iterator[None]:
+    def noted(self, count: CountGenerations, operation: str) -> Iterator[None]:
         """Run one transaction at a time, in the calling thread's namespace, and note its generation.
 
         Raises:
             KernelError: the kernel has no nftables, or this process may not use it; nothing was run.
         """
         with self._lock:
-            before = find_generation(operation)
+            before = count(operation)
             yield
-            if (find_generation(operation) - before) % _NUMBERS == 1:
+            if (count(operation) - before) % _NUMBERS == 1:
                 self._known.append((_namespace(), (before + 1) % _NUMBERS))
 
     def has(self, namespace: int, generation: int) -> bool:

@@ -18,7 +18,7 @@ from netplug_backends.host.atomic_files import remove_file
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
 from netplug_backends.linux.conntrack import LinuxConnections
-from netplug_backends.linux.nftables import NftablesRuleset, find_problem
+from netplug_backends.linux.nftables import KeptNftables, NftablesRuleset, find_problem
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
 from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
 from netplug_cli.node.packet_filter import NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
@@ -150,7 +150,12 @@ def node_network(
         feed=feed, find_name=find_name, open_ipam=partial(_open_ipam, clock, log), clock=clock, chance=random
     )
     mtus = MTUSettings.parse(environ)
-    with closing(feed), LinuxRouting.open() as kernel, LinuxKernelEvents.open(kernel.port) as events:
+    with (
+        closing(feed),
+        LinuxRouting.open() as kernel,
+        LinuxKernelEvents.open(kernel.port) as events,
+        KeptNftables.open() as ruleset,
+    ):
         routes = NodeRoutes(
             feed=feed, find_name=find_name, dataplane=kernel, clock=clock, mtus=mtus, kernel=os.uname().release
         )
@@ -164,9 +169,7 @@ def node_network(
         )
         facts = NodeFacts(view=view, find_name=find_name, endpoints=endpoints)
         routes.find_floating = facts.find_floating
-        packet_filter = PacketFilter(
-            ruleset=NftablesRuleset(), connections=LinuxConnections(), log=log, find_facts=facts
-        )
+        packet_filter = PacketFilter(ruleset=ruleset, connections=LinuxConnections(), log=log, find_facts=facts)
         parts = (feed, addresses, routes, events, endpoints, packet_filter, clock, woken)
         if environ.get(BACKEND_VARIABLE) == _VXLAN:
             yield NodeNetwork(*parts)

@@ -16,7 +16,7 @@ from netplug_backends.host.endpoint_status import EndpointStatusFolder, read_boo
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.addresses import find_interfaces
 from netplug_backends.linux.conntrack import LinuxConnections
-from netplug_backends.linux.nftables import NftablesRuleset
+from netplug_backends.linux.nftables import KeptNftables
 from netplug_backends.linux.routing import LinuxKernelEvents
 from netplug_cli.node.policy import (
     OBJECTS_CHANGED,
@@ -163,20 +163,25 @@ def node_policy(
         open_datastore=open_datastore,
         clock=clock,
     )
-    ruleset, folder = NftablesRuleset(), EndpointStatusFolder(registration.names.endpoint_status_dir)
-    policy = NodePolicy(
-        view=view,
-        find_kinds=lambda: feed.followed,
-        find_name=lambda: registration.name,
-        find_overlay=lambda: _find_overlay(network, registration.name),
-        find_interfaces=find_interfaces,
-        ruleset=ruleset,
-        connections=LinuxConnections(),
-        clock=clock,
-        log=log,
-        report=partial(_write_statuses, folder, clock, log),
-    )
-    with closing(feed), LinuxKernelEvents.open(follows_links=True) as interfaces, ruleset.open_events() as table:
+    folder = EndpointStatusFolder(registration.names.endpoint_status_dir)
+    with (
+        closing(feed),
+        LinuxKernelEvents.open(follows_links=True) as interfaces,
+        KeptNftables.open() as ruleset,
+        ruleset.open_events() as table,
+    ):
+        policy = NodePolicy(
+            view=view,
+            find_kinds=lambda: feed.followed,
+            find_name=lambda: registration.name,
+            find_overlay=lambda: _find_overlay(network, registration.name),
+            find_interfaces=find_interfaces,
+            ruleset=ruleset,
+            connections=LinuxConnections(),
+            clock=clock,
+            log=log,
+            report=partial(_write_statuses, folder, clock, log),
+        )
         yield PolicyEnforcement(feed, policy, interfaces, table, clock, [])
 
 

@@ -66,7 +66,7 @@ from netplug_core.dataplane.ruleset import (
 from netplug_core.resources.fields import PortRange
 from netplug_core.testing.assertions import expect, expect_refused, expect_same
 
-__all__ = ["RULESET_CHECKS", "RulesetCheck", "RulesetHarness", "policy_table", "sample_table"]
+__all__ = ["RULESET_CHECKS", "TABLE", "RulesetCheck", "RulesetHarness", "policy_table", "sample_table"]
 
 TABLE = "netplug_check"
 _LONG_S = 60.0  # for what comes at once
@@ -378,7 +378,8 @@ def a_refused_change_changes_nothing(harness: RulesetHarness) -> None:
     """Elements that overlap, or are not there; rules that name what does not exist, or that their chain cannot have."""
     wanted = sample_table()
     _bring(harness, wanted)
-    bad_key = NamedSet(name="nodes4", types=(ElementType.IPV4_ADDRESS,), elements=frozenset({Element(("eth0",))}))
+    other_family = frozenset({Element((Address.parse("fd00::1"),))})
+    bad_key = NamedSet(name="nodes4", types=(ElementType.IPV4_ADDRESS,), elements=other_family)
     nat, with_ports = Rule((Masquerade(),), ""), Rule((Masquerade(PortRange(1, 9)),), "")
     chains = (
         Chain(name="x", rules=(Rule((Goto("missing"),), ""),)),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from attrs import define, field
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.netns import entered_namespace
-from netplug_backends.linux.nftables import NftablesRuleset, Run, run_library, run_program
+from netplug_backends.linux.nftables import KeptNftables, NftablesRuleset, run_library, run_program
 from netplug_backends.linux.nftevents import NftablesEvents
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.ruleset import ReplaceTable
-from netplug_core.testing.ruleset_checks import RULESET_CHECKS, RulesetCheck, sample_table
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.ruleset import DeleteTable, ReplaceTable
+from netplug_core.testing.ruleset_checks import RULESET_CHECKS, TABLE, RulesetCheck, sample_table
 from tests.harness.node import NetnsNode
 from tests.harness.waiting import EMERGENCY_STOP_S
 
@@ -26,7 +29,7 @@ class NodeHarness:
     """The suite's harness on a node: what others do, ``nft`` does."""
 
     node: NetnsNode
-    ruleset: NftablesRuleset
+    ruleset: NftablesRuleset | KeptNftables
     clock: SystemClock = field(factory=SystemClock)
 
     def open_events(self) -> NftablesEvents:
@@ -45,13 +48,18 @@ class NodeHarness:
         self.node.run("nft", f"add counter inet {name} {what}")
 
 
-@pytest.fixture(params=[run_library, run_program], ids=["library", "program"])
+@pytest.fixture(params=["kept library", "kept program", "library", "program"])
 def harness(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[NodeHarness]:
     if shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin") is None:
         pytest.skip("nft is missing")
-    runner: Run = request.param
-    with entered_namespace(f"/proc/{node.pid}/ns/net"):
-        yield NodeHarness(node, NftablesRuleset(runners=(runner,)))
+    is_kept, by = request.param.startswith("kept "), request.param.removeprefix("kept ")
+    with ExitStack() as opened:
+        opened.enter_context(entered_namespace(f"/proc/{node.pid}/ns/net"))
+        if is_kept:
+            kept = opened.enter_context(KeptNftables.open(has_library=by == "library"))
+            yield NodeHarness(node, kept)
+        else:
+            yield NodeHarness(node, NftablesRuleset(runners=(run_library if by == "library" else run_program,)))
 
 
 @pytest.mark.parametrize("check", RULESET_CHECKS, ids=lambda check: check.__name__)
@@ -78,20 +86,53 @@ def test_events_that_the_kernel_could_not_keep_are_said_to_be_lost(harness: Node
         assert noticed[-1].programs("t499") == ("nft",)
 
 
-def test_a_change_beside_one_of_ours_is_notified(harness: NodeHarness) -> None:
+def test_a_change_beside_one_of_ours_is_notified(node: NetnsNode) -> None:
     """Which of two transactions was ours is not known then: the other one is among those that are notified of."""
-    program = next(runner for runner in harness.ruleset.runners)
 
     def run_beside_others(commands: str) -> object:
-        if "add" in commands:
-            harness.node.run("nft", "add table inet theirs")
-        return program(commands)
+        if '"add"' in commands:
+            node.run("nft", "add table inet theirs")
+        return run_library(commands)
 
-    harness.ruleset.runners = (run_beside_others,)  # type: ignore[assignment]
-    with harness.open_events() as events:
-        harness.ruleset.apply(ReplaceTable(sample_table()))
-        noticed: set[str] = set()
-        while "theirs" not in noticed:
-            found = events.wait(deadline=Deadline.after(harness.clock, EMERGENCY_STOP_S))
-            assert found is not None
-            noticed |= {name for change in found.changes for name in change.tables}
+    with entered_namespace(f"/proc/{node.pid}/ns/net"):
+        ruleset = NftablesRuleset(runners=(run_beside_others,))  # type: ignore[arg-type]
+        with ruleset.open_events() as events:
+            ruleset.apply(ReplaceTable(sample_table()))
+            noticed: set[str] = set()
+            while "theirs" not in noticed:
+                found = events.wait(deadline=Deadline.after(SystemClock(), EMERGENCY_STOP_S))
+                assert found is not None
+                noticed |= {name for change in found.changes for name in change.tables}
+
+
+def test_a_kept_packet_filter_stays_in_its_namespace(node: NetnsNode) -> None:
+    """Whoever calls it, from wherever."""
+    with ExitStack() as opened:
+        with entered_namespace(f"/proc/{node.pid}/ns/net"):
+            kept = opened.enter_context(KeptNftables.open())
+        kept.apply(ReplaceTable(sample_table()))
+        assert kept.read(TABLE) is not None
+        assert f"table inet {TABLE}" in node.run("nft", "list", "tables")
+
+
+@pytest.mark.stress
+def test_many_transactions_take_no_memory(node: NetnsNode) -> None:
+    """Those that are made, and those that are refused."""
+    few, more = sample_table(), sample_table(f"{TABLE}_other")
+    with entered_namespace(f"/proc/{node.pid}/ns/net"), KeptNftables.open() as kept:
+
+        def change(times: int) -> None:
+            for _ in range(times):
+                kept.apply(ReplaceTable(few))
+                with pytest.raises(KernelError):
+                    kept.apply(DeleteTable(more.name))
+
+        change(100)
+        before = _memory_kb()
+        change(1000)
+        assert _memory_kb() - before < 2000
+
+
+def _memory_kb() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))
