@@ -1,7 +1,7 @@
-"""The objects of a lab's node and pods on an API server: created for it, labelled as its own, and removed with it.
+"""The objects of a lab, and of a test of connectivity, on an API server: labelled as their own, and removed with them.
 
-``netplugctl lab`` calls it, through ``netplug_cli.wiring.lab``. Objects that existed before are neither changed
-nor removed. Custom resource definitions stay, because others may use them by then.
+``netplugctl lab`` and ``connectivity test`` call it, through ``netplug_cli.wiring.lab``. Objects that existed before
+are neither changed nor removed. Custom resource definitions stay, because others may use them by then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from attrs import define, field, frozen
 
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, open_api_client, port_of
+from netplug_backends.kubernetes.client.objects import list_objects
+from netplug_backends.kubernetes.installing.cluster import (
+    FIELD_MANAGER,
+    ClusterObjects,
+    has_condition,
+    members_at,
+    read_node,
+)
 from netplug_backends.kubernetes.installing.manifests import definitions
 from netplug_backends.kubernetes.names import (
     NAMESPACES_PATH,
@@ -23,12 +31,17 @@ from netplug_backends.kubernetes.names import (
     namespaced_path,
     path_segment,
 )
+from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
-from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.dataplane.connectivity import TEST_LABEL, RunningPod, UsableNode
+from netplug_core.decoding.tables import find_member
+from netplug_core.errors import ConfigurationError, NetplugError, Unavailable, excerpt
 from netplug_core.names import LAB_LABEL
+from netplug_core.operator.report import failures_of
+from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF, ObjectRef, find_text, is_being_deleted
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
-__all__ = ["LabCluster", "ObjectRefused", "get_api_address", "open_cluster"]
+__all__ = ["ApiPods", "LabCluster", "ObjectRefused", "get_api_address", "open_cluster", "open_pods"]
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _COLLECTIONS = (PODS_PATH, NODES_PATH, NAMESPACES_PATH)
@@ -182,3 +195,109 @@ def _member(found: object, *path: str) -> str:
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return str(found or "")
+
+
+# --- the pods of a test -----------------------------------------------------------------------------------------------
+
+
+_LINUX_NODES = ApiRequest("GET", NODES_PATH, {"labelSelector": "kubernetes.io/os=linux"})
+_NO_ACCOUNT = "service account"  # what the server says until a controller has made the namespace's own
+_POLL_PODS_S = 0.5
+
+
+def open_pods(
+    settings: DatastoreSettings, environ: Mapping[str, str], *, clock: Clock
+) -> AbstractContextManager[ApiPods]:
+    """The nodes and pods of the cluster that settings lead to; nothing is sent before the first call."""
+    return closing(ApiPods(open_api_client(settings, environ, clock=clock), clock))
+
+
+class ApiPods:
+    """See :class:`~netplug_core.dataplane.connectivity.ClusterPods`."""
+
+    def __init__(self, client: ApiClient, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._objects = ClusterObjects(client, FIELD_MANAGER)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def find_image(self, *, deadline: Deadline) -> str:
+        """The image of the node process, as its DaemonSet has it."""
+        for ref in (DAEMONSET_REF, STATIC_DAEMONSET_REF):
+            found = self._objects.find(ref, deadline=deadline)
+            containers = members_at(found or {}, "spec", "template", "spec", "containers")
+            if containers:
+                return find_text(containers[0], "image")
+        return ""
+
+    def list_nodes(self, *, deadline: Deadline) -> tuple[UsableNode, ...]:
+        """The nodes that run Linux, are ready and take pods."""
+        found, _ = list_objects(self._client, _LINUX_NODES, deadline=deadline)
+        usable = (one for one in found if has_condition(one, "Ready") and not find_member(one, "spec", "unschedulable"))
+        nodes = map(read_node, usable)
+        found_nodes = (UsableNode(name=node.name, addresses=node.addresses) for node in nodes)
+        return tuple(sorted(found_nodes, key=lambda node: node.name))
+
+    def make_namespace(self, name: str, *, deadline: Deadline) -> None:
+        """Make a namespace, when what an interrupted test left of it is gone."""
+        ref = ObjectRef("v1", "Namespace", name)
+        while (found := self._objects.find(ref, deadline=deadline)) is not None:
+            if not _is_of_test(found):
+                raise ConfigurationError("--namespace", name, "it exists, and no test has made it; take another name")
+            if not is_being_deleted(found):
+                self._objects.delete(ref, find_text(found, "metadata", "uid"), deadline=deadline)
+            if deadline.has_passed:
+                raise ConfigurationError("--namespace", name, "it is still being removed; wait, or take another name")
+            self._clock.sleep(_POLL_PODS_S)
+        labels = {TEST_LABEL: "namespace", "pod-security.kubernetes.io/enforce": "restricted"}
+        wanted = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        self._objects.apply(wanted, deadline=deadline)
+
+    def make(self, document: Json, *, deadline: Deadline) -> None:
+        """Make an object. A new namespace takes no pods until a controller has made its service account."""
+        while True:
+            try:
+                self._objects.apply(document, deadline=deadline)
+            except NetplugError as error:
+                if _NO_ACCOUNT not in str(error) or deadline.has_passed:
+                    raise
+                self._clock.sleep(_POLL_PODS_S)
+            else:
+                return
+
+    def list_pods(self, namespace: str, *, deadline: Deadline) -> tuple[RunningPod, ...]:
+        """The pods of a test."""
+        return tuple(map(_read_pod, self._objects.list_pods(namespace, TEST_LABEL, deadline=deadline)))
+
+    def find_service_addresses(self, namespace: str, name: str, *, deadline: Deadline) -> tuple[Address, ...]:
+        """The addresses of a service."""
+        found = self._objects.find(ObjectRef("v1", "Service", name, namespace), deadline=deadline)
+        texts = find_member(found or {}, "spec", "clusterIPs")
+        return tuple(Address.parse(str(text)) for text in texts) if isinstance(texts, list) else ()
+
+    def remove_namespace(self, name: str, *, deadline: Deadline) -> None:
+        """Begin to remove a namespace, if a test has made it."""
+        ref = ObjectRef("v1", "Namespace", name)
+        found = self._objects.find(ref, deadline=deadline)
+        if found is not None and _is_of_test(found):
+            self._objects.delete(ref, find_text(found, "metadata", "uid"), deadline=deadline)
+
+
+def _is_of_test(found: Json) -> bool:
+    return bool(find_text(found, "metadata", "labels", TEST_LABEL))
+
+
+def _read_pod(found: Json) -> RunningPod:
+    states = members_at(found, "status", "containerStatuses")
+    ended = (find_text(one, "state", "terminated", "message") for one in states)
+    failures = (f"{one}: {one.message}" if one.message else str(one) for one in failures_of(found))
+    return RunningPod(
+        name=find_text(found, "metadata", "name"),
+        node=find_text(found, "spec", "nodeName"),
+        phase=find_text(found, "status", "phase"),
+        addresses=tuple(Address.parse(find_text(one, "ip")) for one in members_at(found, "status", "podIPs")),
+        message=next(ended, ""),
+        problem=excerpt(next(failures, find_text(found, "status", "message"))),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypedDict, Unpack
 
@@ -24,9 +24,11 @@ from netplug_cli.lab.model import (
     Routing,
     StoreKind,
 )
+from netplug_cli.lab.pods import PodTest, ask_by_pods
 from netplug_cli.lab.processes import find_bird
 from netplug_cli.lab.report import (
     LabStatus,
+    SilentProgress,
     access_lines,
     inspect_lab,
     matrix_lines,
@@ -35,13 +37,14 @@ from netplug_cli.lab.report import (
     path_table,
     pod_lines,
     problem_lines,
+    result_problems,
     status_table,
 )
 from netplug_cli.lab.setup import EarlierLab, up
 from netplug_cli.lab.store_setup import StoreOptions, resolve_store
 from netplug_cli.lab.teardown import RemovalExtent, down
 from netplug_cli.lab.world import LabWorld
-from netplug_core.dataplane.connectivity import PeerKind
+from netplug_core.dataplane.connectivity import PathResult, PeerKind
 
 __all__ = ["make_connectivity_group", "make_group"]
 
@@ -60,8 +63,19 @@ def _check_name(_context: click.Context, _parameter: click.Parameter, value: str
     return value
 
 
+def _check_lab_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    # Two options have this name, and click calls the one that is not given too.
+    given: str | None = context.params.get(str(parameter.name))
+    return given if value is None else _check_name(context, parameter, value)
+
+
+_DEFAULT_NAME = "lab"
 _NAME_OPTION = click.option(
-    "--name", default="lab", show_default=True, callback=_check_name, help="Which lab; several can be up at once."
+    "--name",
+    default=_DEFAULT_NAME,
+    show_default=True,
+    callback=_check_name,
+    help="Which lab; several can be up at once.",
 )
 _DIR_OPTION = click.option(
     "--dir",
@@ -205,29 +219,83 @@ def lab_status(context: click.Context, *, name: str, path: str | None, output: s
     return 1 if problems else 0
 
 
+class _TestArguments(TypedDict):
+    """The options of a test of a cluster."""
+
+    namespace: str
+    image: str
+    node_count: int
+    outside: tuple[str, ...]
+    timeout: float
+
+
 @click.command("test")
-@_NAME_OPTION
+@click.option("--lab", "name", callback=_check_lab_name, metavar="NAME", help="Test this lab, and no cluster.")
+@click.option("--name", "name", callback=_check_lab_name, hidden=True)
 @_DIR_OPTION
+@click.option(
+    "--namespace", default="netplug-connectivity-test", show_default=True, metavar="NS",
+    help="Where the pods are made; it is made for them and removed with them.",
+)  # fmt: skip
+@click.option(
+    "--image", default="", metavar="IMAGE", help="The image of the pods, with Python 3. Default: that of netplug-node."
+)
+@click.option(
+    "--nodes", "node_count", type=click.IntRange(1, MAX_NODES), default=3, show_default=True,
+    help="On how many nodes at most.",
+)  # fmt: skip
+@click.option(
+    "--outside", multiple=True, metavar="ADDRESS:PORT", help="Something outside that is to answer. May be repeated."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=120.0, show_default=True, metavar="SECONDS",
+    help="How long pods may take to run, and to answer.",
+)  # fmt: skip
 @_OUTPUT_OPTION
 @click.pass_context
-def test_command(context: click.Context, *, name: str, path: str | None, output: str) -> int:
-    """Send packets from each pod of a lab to each pod and each node, and show which come back.
+def test_command(
+    context: click.Context, *, name: str | None, path: str | None, output: str, **arguments: Unpack[_TestArguments]
+) -> int:
+    """Send packets from pods to pods, nodes, a service and outside, and show which come back.
 
-    The pods are those of netplugctl lab up. The exit status is 1 if something does not come back.
+    On a cluster, where the datastore is Kubernetes: by two pods on each of some nodes, in a namespace of their own,
+    which is removed at the end and after Ctrl-C. Otherwise, and with --lab or --dir: from the pods of netplugctl lab up
+    to each pod and each node. The exit status is 1 if something does not come back.
     """
-    world, folder = _make_world(context), _folder(name, path)
+    world = _make_world(context)
+    if name is None and path is None and world.session.settings().is_kubernetes:
+        return _test_cluster(world, arguments, output)
+    folder = _folder(name or _DEFAULT_NAME, path)
     with _open_lab(world, folder) as lab:
         with world.progress.activity("asking everybody from each pod"):
             status = inspect_lab(world, folder, lab, {PeerKind.POD})
         problems = problem_lines(lab, status)
+    return _show_paths(world, status.results, problems, output)
+
+
+def _test_cluster(world: LabWorld, arguments: _TestArguments, output: str) -> int:
+    wanted = PodTest(
+        namespace=arguments["namespace"],
+        image=arguments["image"],
+        node_count=arguments["node_count"],
+        outside=arguments["outside"],
+        timeout_s=arguments["timeout"],
+    )
+    progress = world.progress if output == "text" else SilentProgress()
+    with world.open_pods(world.session.settings()) as pods:
+        results = ask_by_pods(pods, wanted, clock=world.session.clock, progress=progress)
+    return _show_paths(world, results, result_problems(results), output)
+
+
+def _show_paths(world: LabWorld, results: Sequence[PathResult], problems: Sequence[str], output: str) -> int:
     if output != "text":
-        click.echo(world.render_table(path_table(status.results, {"problems": problems}), output))
+        click.echo(world.render_table(path_table(results, {"problems": [*problems]}), output))
         return 1 if problems else 0
-    _print(path_lines(status.results))
+    _print(path_lines(results))
     for problem in problems:
         world.progress.warn(problem)
-    failed = sum(bool(result.failure) for result in status.results)
-    count = len(status.results)
+    failed = sum(bool(result.failure) for result in results)
+    count = len(results)
     click.echo(f"\n{failed} of {count} paths do not work." if failed else f"\nAll {count} paths work.")
     return 1 if problems else 0
 

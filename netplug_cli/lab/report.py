@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "ConsoleProgress", "LabStatus", "access_lines", "inspect_lab", "make_progress", "matrix_lines", "node_lines",
-    "path_lines", "path_table", "pod_lines", "problem_lines", "status_table", "wait_until_connected",
+    "ConsoleProgress", "LabStatus", "SilentProgress", "access_lines", "inspect_lab", "make_progress", "matrix_lines",
+    "node_lines", "path_lines", "path_table", "pod_lines", "problem_lines", "result_problems", "status_table",
+    "wait_until_connected",
 ]  # fmt: skip
 
 
@@ -158,6 +159,20 @@ class ConsoleProgress:
             yield
 
 
+class SilentProgress:
+    """Progress where programs read the output."""
+
+    def info(self, text: str) -> None:
+        """Say nothing."""
+
+    def warn(self, text: str) -> None:
+        """Say nothing."""
+
+    def activity(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the name is the interface's
+        """Say nothing."""
+        return nullcontext()
+
+
 def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 - the only parameter
     """Progress for a terminal, or for a file or a pipe."""
     if not stream_is_terminal:
@@ -206,17 +221,26 @@ def matrix_lines(status: LabStatus) -> list[str]:
 
 def problem_lines(lab: Lab, status: LabStatus) -> list[str]:
     """The problems of a lab, a sentence each: first what explains most, then single paths, at most so many."""
-    failures = [f"{each.path}: {each.failure}" for each in status.results if each.failure]
     explained: list[str] = []
     if lab.network is not None:
-        if failures and lab.network.routing is Routing.NONE:
+        if lab.network.routing is Routing.NONE and any(each.failure for each in status.results):
             explained.append("the lab was made with --routing none: nothing carries packets of pods between its nodes")
         explained += [f"{node}: {state}" for node, state in status.processes if state not in (_READY, _ENDED)]
-        explained += find_gaps(status.results)
-    if len(failures) > _MAX_FAILURES:
-        more = f"and {len(failures) - _MAX_FAILURES} more paths do not work: -o json has all of them"
-        failures = [*failures[:_MAX_FAILURES], more]
-    return [*status.missing, *explained, *failures]
+        return [*status.missing, *explained, *result_problems(status.results)]
+    return [*status.missing, *_failure_lines(status.results)]
+
+
+def result_problems(results: Sequence[PathResult]) -> list[str]:
+    """The problems of some paths: what explains most of them, then single ones, at most so many."""
+    return [*find_gaps(results), *_failure_lines(results)]
+
+
+def _failure_lines(results: Sequence[PathResult]) -> list[str]:
+    failures = [f"{each.path}: {each.failure}" for each in results if each.failure]
+    if len(failures) <= _MAX_FAILURES:
+        return failures
+    more = f"and {len(failures) - _MAX_FAILURES} more paths do not work: -o json has all of them"
+    return [*failures[:_MAX_FAILURES], more]
 
 
 def status_table(lab: Lab, folder: LabFolder, status: LabStatus, problems: Sequence[str]) -> Table:

@@ -11,6 +11,7 @@ from attrs import frozen
 from netplug_cli.lab.model import Lab, LabFolder, Namespaces, OwnServers, store_environment
 from netplug_cli.node_status import NodeStatus
 from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.dataplane.connectivity import ClusterPods
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.settings.model import DatastoreSettings
@@ -119,10 +120,10 @@ class LabWorld:
 
     ``node_command`` is the program of the node process with its first arguments; without one, the executables serve
     every call by themselves. ``open_ipam`` opens the IPAM of a datastore. ``open_cluster`` opens the API server that
-    settings lead to, for the lab with that uid. ``server_addresses`` returns host and port of each server that settings
-    name. ``ask_node`` asks the node process whose socket for calls is at a path. ``usage_lines`` renders the pools, the
-    blocks and the addresses of a datastore; ``render_yaml`` renders a value as YAML, and ``render_table`` a table in
-    the format of that name.
+    settings lead to, for the lab with that uid, and ``open_pods`` the cluster there, for a test of its connectivity.
+    ``server_addresses`` returns host and port of each server that settings name. ``ask_node`` asks the node process
+    whose socket for calls is at a path. ``usage_lines`` renders the pools, the blocks and the addresses of a datastore;
+    ``render_yaml`` renders a value as YAML, and ``render_table`` a table in the format of that name.
     """
 
     namespaces: Namespaces
@@ -131,6 +132,7 @@ class LabWorld:
     session: ToolSession
     open_ipam: Callable[[Datastore], AbstractContextManager[IPAM]]
     open_cluster: Callable[[DatastoreSettings, str], AbstractContextManager[ClusterObjects]]
+    open_pods: Callable[[DatastoreSettings], AbstractContextManager[ClusterPods]]
     server_addresses: Callable[[DatastoreSettings], tuple[tuple[str, int], ...]]
     ask_node: Callable[[str], NodeStatus]
     usage_lines: Callable[[Datastore, Deadline], Iterable[str]]

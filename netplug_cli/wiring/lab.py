@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -20,6 +21,7 @@ from netplug_cli.lab.world import LabWorld, Table
 from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Deadline
+from netplug_core.dataplane.connectivity import ClusterPods
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.hookspecs import IPAMContext
@@ -58,6 +60,7 @@ def _make_world(context: click.Context) -> LabWorld:
         session=session,
         open_ipam=_open_ipam,
         open_cluster=_open_cluster,
+        open_pods=_open_pods,
         server_addresses=server_addresses,
         ask_node=_ask_node,
         usage_lines=_usage_lines,
@@ -76,6 +79,12 @@ def _open_cluster(settings: DatastoreSettings, lab_uid: str) -> AbstractContextM
     from netplug_backends.kubernetes.lab import open_cluster
 
     return open_cluster(settings, lab_uid, clock=SystemClock())
+
+
+def _open_pods(settings: DatastoreSettings) -> AbstractContextManager[ClusterPods]:
+    from netplug_backends.kubernetes.lab import open_pods
+
+    return open_pods(settings, os.environ, clock=SystemClock())
 
 
 def _usage_lines(store: Datastore, deadline: Deadline) -> Iterable[str]:

@@ -47,10 +47,9 @@ NetworkResource: TypeAlias = "HostEndpoint | BGPConfiguration | BGPPeer | BGPFil
 PolicyResource: TypeAlias = "NetworkPolicy | GlobalNetworkPolicy | NetworkSet | GlobalNetworkSet"
 """The kinds that say which packets pass, beside profiles and host endpoints."""
 
-Resource: TypeAlias = (
-    "IPPool | IPReservation | IPAMConfiguration | Node | Profile | WorkloadEndpoint | ClusterInformation"
-    " | KubeControllersConfiguration | NetworkResource | PolicyResource"
-)
+_AddressResource: TypeAlias = "IPPool | IPReservation | IPAMConfiguration | Node | Profile | WorkloadEndpoint"
+_ClusterResource: TypeAlias = "ClusterInformation | KubeControllersConfiguration"
+Resource: TypeAlias = "_AddressResource | _ClusterResource | NetworkResource | PolicyResource"
 
 
 def plural_of(name: str) -> str:

@@ -18,6 +18,7 @@ from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring.lab import server_addresses
 from netplug_core.addressing import Address, Family, InterfaceAddress
 from netplug_core.clock import Deadline
+from netplug_core.dataplane.connectivity import ClusterPods
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import DataplaneError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
@@ -192,6 +193,8 @@ class LabHarness:
     node_command: tuple[str, ...] = ()
     statuses: dict[str, NodeStatus] = Factory(dict)
     uid: str = "00000000-0000-4000-8000-000000000001"
+    environ: dict[str, str] = Factory(dict)
+    pods: ClusterPods | None = None
 
     def __attrs_post_init__(self) -> None:
         self.store = MemoryDatastore(clock=self.clock)
@@ -209,7 +212,7 @@ class LabHarness:
 
     def world(self) -> LabWorld:
         session = Session(
-            environ={},
+            environ=self.environ,
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
             open_backend_of_cluster=open_no_cluster,
@@ -233,6 +236,7 @@ class LabHarness:
             session=session,
             open_ipam=self.open_ipam,
             open_cluster=self.open_cluster,
+            open_pods=self.open_pods,
             server_addresses=server_addresses,
             usage_lines=lambda store, deadline: usage_lines(
                 read_utilization(store, deadline=deadline), shows_blocks=True
@@ -242,6 +246,11 @@ class LabHarness:
             render_table=lambda table, output: f"{output}: {len(table.rows)} {table.name}",
             progress=self.progress,
         )
+
+    def open_pods(self, settings: DatastoreSettings) -> AbstractContextManager[ClusterPods]:
+        assert settings.is_kubernetes
+        assert self.pods is not None
+        return nullcontext(self.pods)
 
     def ask_node(self, path: str) -> NodeStatus:
         found = self.statuses.get(path)

@@ -51,6 +51,7 @@ REASONS = {
     ("netplug_cli/ctl/yaml_documents.py", "read_text"): "a file of the package",
     ("netplug_cli/ctl/commands/support.py", "tarfile.open"): "an archive in memory",
     ("netplug_cli/lab/folder.py", "os.open"): "a folder, whose owner is judged on the descriptor",
+    ("netplug_cli/lab/pod_program.py", "open"): "the file of a pod's last words; the pod has nothing of ours",
     ("netplug_cli/lab/report.py", "os.open"): "/dev/null",
     ("netplug_cli/ctl/main.py", "os.open"): "the null device, in place of a standard output that is closed",
     (

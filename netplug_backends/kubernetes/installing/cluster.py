@@ -81,9 +81,9 @@ from netplug_core.resources.installation import (
 from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, DatastoreSettings, KubernetesAccess
 
 __all__ = [
-    "FIELD_MANAGER", "OPERATOR_FIELD_MANAGER", "ClusterObjects", "KubernetesCluster", "is_established", "members_at",
-    "number_at", "open_cluster", "open_cluster_objects", "read_daemonset", "read_installation", "read_node",
-    "read_operator", "read_pod",
+    "FIELD_MANAGER", "OPERATOR_FIELD_MANAGER", "ClusterObjects", "KubernetesCluster", "has_condition", "is_established",
+    "members_at", "number_at", "open_cluster", "open_cluster_objects", "read_daemonset", "read_installation",
+    "read_node", "read_operator", "read_pod",
 ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def read_node(found: Json) -> ClusterNode:
 
 def is_established(definition: Json) -> bool:
     """Whether objects of a definition can be stored."""
-    return _has_condition(definition, "Established")
+    return has_condition(definition, "Established")
 
 
 def read_daemonset(found: Json, *, namespace: str, template: str) -> DaemonSetState:
@@ -142,7 +142,7 @@ def read_pod(found: Json, *, datastore: str) -> PodState:
     locked, as during an upgrade, and serves all the same.
     """
     containers = members_at(found, "status", "containerStatuses")
-    is_ready = _has_condition(found, "Ready")
+    is_ready = has_condition(found, "Ready")
     if datastore == ETCD_DATASTORE:
         is_ready = is_ready or any(one.get("ready") is True for one in containers)
     return PodState(
@@ -213,7 +213,8 @@ def _describe(failure: ContainerFailure) -> str:
     return excerpt(f"{failure}: {failure.message}" if failure.message else str(failure))
 
 
-def _has_condition(found: Json, kind: str) -> bool:
+def has_condition(found: Json, kind: str) -> bool:
+    """Whether a condition of an object is true."""
     return any(
         one.get("type") == kind and one.get("status") == "True" for one in members_at(found, "status", "conditions")
     )

@@ -104,10 +104,9 @@ __all__ = [
 # --- one change -------------------------------------------------------------------------------------------------------
 
 
-Writable: TypeAlias = (
-    "IPPool | IPReservation | IPAMConfiguration | Node | Profile | KubeControllersConfiguration"
-    " | NetworkResource | PolicyResource"
-)
+_WritableAddressing: TypeAlias = "IPPool | IPReservation | IPAMConfiguration"
+_WritableOther: TypeAlias = "Node | Profile | KubeControllersConfiguration"
+Writable: TypeAlias = "_WritableAddressing | _WritableOther | NetworkResource | PolicyResource"
 """The resources that people may write."""
 
 _WRITABLE_KINDS = (
