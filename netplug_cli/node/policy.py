@@ -300,8 +300,13 @@ class NodePolicy:
 
     def _read(self, now: float) -> tuple[_Change, ...]:
         """Read the table; the transactions that make the guard, where there is to be one alone."""
-        observed = self.ruleset.read(POLICY_TABLE)
-        self._must_read, self._read_at = False, now
+        self._must_read = False  # what another program does from now on may be missing in what is read
+        try:
+            observed = self.ruleset.read(POLICY_TABLE)
+        except KernelError:
+            self._must_read = True
+            raise
+        self._read_at = now
         self._tracker.observe(observed)
         has_hooks = observed is not None and not _GUARD_HOOKS.isdisjoint(each.name for each in observed.chains)
         must_guard = not has_hooks and (self._was_there or not self._has_workloads())

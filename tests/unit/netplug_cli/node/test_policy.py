@@ -440,6 +440,33 @@ def test_a_rule_of_another_program_is_removed(enforcing: PolicyHarness) -> None:
     assert any(text.endswith("it is programmed again program=unknown") for text in enforcing.log.texts)
 
 
+def test_what_another_program_does_while_the_table_is_read_is_read_again(enforcing: PolicyHarness) -> None:
+    before, ruleset = enforcing.table, enforcing.ruleset
+    lost, left = ForeignChanges(were_lost=True), [True]
+
+    @define
+    class Interrupted:
+        """A rule is added, and notified of, right after the first reading."""
+
+        def apply(self, change: TableChange) -> None:
+            ruleset.apply(change)
+
+        def read(self, name: str) -> ObservedTable | None:
+            observed = ruleset.read(name)
+            if left:
+                left.clear()
+                ruleset.add_rule(POLICY_TABLE, "filter-forward", is_first=True)
+                enforcing.policy.note_foreign_changes(lost)
+            return observed
+
+    enforcing.policy.ruleset = Interrupted()
+    enforcing.policy.note_foreign_changes(lost)
+    enforcing.reconcile()
+    assert enforcing.table != before
+    enforcing.reconcile()
+    assert enforcing.table == before
+
+
 def test_what_others_do_to_other_tables_is_not_looked_at(enforcing: PolicyHarness) -> None:
     other = ForeignChanges(changes=(ForeignChange("nft", frozenset({"filter"})),))
     assert not enforcing.policy.note_foreign_changes(other)
