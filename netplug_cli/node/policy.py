@@ -180,6 +180,7 @@ class NodePolicy:
     _was_there: bool = field(default=False, init=False)  # the table, at any time that this process has looked
     _wanted: PacketTable | None = field(default=None, init=False)  # what was programmed last, as long as all of it was
     _applied: PolicyState | None = field(default=None, init=False)
+    _in_kernel: PolicyState = field(factory=PolicyState, init=False)  # the same, with the parts that are closed
     _closed: frozenset[Part] = field(default=frozenset(), init=False)
     _retry_at: float = field(default=inf, init=False)
     _refusals: int = field(default=0, init=False)
@@ -250,6 +251,10 @@ class NodePolicy:
             problems=tuple(problems),
         )
 
+    def find_wanted(self) -> PacketTable | None:
+        """The table that was programmed last; None as long as all of it is not in the kernel."""
+        return self._wanted
+
     def check(self) -> PolicyStatus:
         """What is enforced, compared with what the kernel has."""
         wanted, status = self._wanted, self.status()
@@ -284,19 +289,27 @@ class NodePolicy:
     def _observe(self, _deadline: Deadline) -> _Look:
         now = self.clock.monotonic()
         must_read = self._must_read or now >= self._read_at + READ_EVERY_S
-        if must_read or self._must_look:
-            self._must_look = False
-            self._interfaces = self.find_interfaces()
+        must_look = must_read or self._must_look
+        if must_look:
+            self._look_at_interfaces()
         guard = self._read(now) if must_read else ()
-        name, self._overlay = self.find_name(), self.find_overlay() or self._overlay
-        if name is None or self._overlay is None or not self.view.has_listed(self.find_kinds()):
+        name, overlay = self.find_name(), self.find_overlay() or self._overlay
+        if name is None or overlay is None or not self.view.has_listed(self.find_kinds()):
             return _Look(step=_Step(guard=guard))
+        has_changed = self._follow(name) or overlay != self._overlay
+        self._overlay = overlay
+        is_settled = self._wanted is not None and self._state is self._applied and now < self._retry_at
+        if is_settled and not (has_changed or must_look or self._to_forget):
+            return _Look(problems=self._problems())  # nothing of this node: most changes are of other ones
+        return _Look(step=_Step(guard=guard, state=self._state, overlay=overlay), problems=self._problems())
+
+    def _look_at_interfaces(self) -> None:
+        self._must_look = False
         try:
-            self._state = self._follow(name).take_delta().apply_to(self._state)
+            self._interfaces = self.find_interfaces()
         except BaseException:
-            self._index = None  # what it has handed out is not in the state: all is calculated again
+            self._must_look = True
             raise
-        return _Look(step=_Step(guard=guard, state=self._state, overlay=self._overlay), problems=self._problems())
 
     def _read(self, now: float) -> tuple[_Change, ...]:
         """Read the table; the transactions that make the guard, where there is to be one alone."""
@@ -329,8 +342,8 @@ class NodePolicy:
         prefixes = tuple(self._state.settings.interface_prefix.split(","))
         return any(each.name.startswith(prefixes) for each in self._interfaces)
 
-    def _follow(self, name: str) -> PolicyIndex:
-        """Apply what has changed since the last pass."""
+    def _follow(self, name: str) -> bool:
+        """Apply what has changed since the last pass; whether anything has changed for this node."""
         index = self._index
         if index is None or index.node != name:
             index, self._host_interfaces = PolicyIndex(name), ()
@@ -338,25 +351,38 @@ class NodePolicy:
             for interface, container_id in self._attached.items():
                 index.set_attached(interface, container_id)
             self._mark, self._state, self._known, self._workloads = START, PolicyState(), set(), {}
-        changes = self.view.read_changes(self._mark)
+        try:
+            has_changed = self._follow_objects(index, name)
+            has_changed |= self._follow_node(index)
+            delta = index.take_delta()
+            if not delta.is_empty:
+                self._state, has_changed = delta.apply_to(self._state), True
+        except BaseException:
+            self._index = None  # what it has handed out is not in the state: all is calculated again
+            raise
+        return has_changed
+
+    def _follow_objects(self, index: PolicyIndex, name: str) -> bool:
+        """Whether one of the workloads of this node has changed."""
+        changes, has_changed = self.view.read_changes(self._mark), False
         gone = dict.fromkeys(self._known - changes.values.keys()) if changes.is_whole else {}
         for key, value in (*changes.values.items(), *gone.items()):
             index.apply(key, value)
             (self._known.discard if value is None else self._known.add)(key)
             if key.kind.name == WORKLOAD_ENDPOINT.name:
-                self._note_workload(name, EndpointId(*key.path), value)
+                has_changed |= self._note_workload(name, EndpointId(*key.path), value)
         self._mark = changes.mark
         self._confirmed_at.update(self.view.watched)
-        self._follow_node(index)
-        return index
+        return has_changed
 
-    def _note_workload(self, node: str, identity: EndpointId, value: object | None) -> None:
-        self._workloads.pop(identity, None)
+    def _note_workload(self, node: str, identity: EndpointId, value: object | None) -> bool:
+        former = self._workloads.pop(identity, None)
         if isinstance(value, WorkloadEndpoint) and value.spec.node == node:
             self._workloads[identity] = value
+        return former != self._workloads.get(identity)
 
-    def _follow_node(self, index: PolicyIndex) -> None:
-        """Take what only the node knows."""
+    def _follow_node(self, index: PolicyIndex) -> bool:
+        """Take what only the node knows; whether this process has attached or detached an interface."""
         with self._lock:
             attached, self._new_attached = self._new_attached, {}
         for interface, container_id in attached.items():
@@ -370,6 +396,7 @@ class NodePolicy:
         if interfaces != self._host_interfaces:
             self._host_interfaces = interfaces
             index.set_interfaces(interfaces)
+        return bool(attached)
 
     def _problems(self) -> tuple[Problem, ...]:
         """What is not enforced as it stands."""
@@ -414,13 +441,14 @@ class NodePolicy:
             KernelError: it refuses; the table is read again before the next attempt.
         """
         state = step.state or PolicyState()
-        table = self._renderer.render(close_parts(state, closed), step.overlay)
+        enforced = close_parts(state, closed)
+        table = self._renderer.render(enforced, step.overlay)
         before = self._applied or PolicyState()
         self._to_forget |= find_lost_addresses(self._tracker.sets.values(), table.sets, before, state)
         self._apply(self._tracker.plan(table))
         if self._applied is None:
             self.log(Level.INFO, "policy is programmed", endpoints=len(state.endpoints), policies=len(state.policies))
-        self._wanted, self._applied, self._closed = table, state, closed
+        self._wanted, self._applied, self._closed, self._in_kernel = table, state, closed, enforced
 
     def _apply(self, changes: Iterable[_Change]) -> None:
         for change in changes:
@@ -435,7 +463,7 @@ class NodePolicy:
 
     def _close_refused(self, step: _Step, state: PolicyState) -> None:
         """Find the parts that the kernel refuses, and program the state with these closed."""
-        changed = find_changed_parts(state, self._applied or PolicyState())
+        changed = find_changed_parts(state, self._in_kernel)
         candidates = tuple(each for each in changed if each not in self._closed)
 
         def does_accept(closed: frozenset[Part]) -> bool:

@@ -19,7 +19,7 @@ from netplug_cli.node.policy import (
     NodePolicy,
     table_events_controller,
 )
-from netplug_core.addressing import Address, InterfaceAddress, Prefix
+from netplug_core.addressing import Address, InterfaceAddress
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, Overlay, guard_table
 from netplug_core.dataplane.packetfilter import ForeignChange, ForeignChanges
@@ -319,7 +319,7 @@ def test_wrapped_packets_of_nodes_are_let_in(enforcing: PolicyHarness) -> None:
 
 
 def test_a_change_that_cannot_be_calculated_is_calculated_from_scratch(enforcing: PolicyHarness) -> None:
-    broken = evolve(POD_A, spec=evolve(POD_A.spec, addresses=(Prefix.parse("10.0.0.0/24"),)))  # type: ignore[arg-type]
+    broken = evolve(POD_A, metadata=evolve(POD_A.metadata, labels=None))  # type: ignore[arg-type]
     enforcing.put(broken)
     enforcing.follow()
     assert enforcing.reconcile().is_failed
@@ -541,6 +541,50 @@ def test_a_policy_that_the_kernel_refuses_is_closed_and_the_others_are_programme
     assert enforcing.policy.status().closed == ()
     enforcing.enforce()
     assert enforcing.texts == []
+
+
+def test_a_part_that_is_refused_again_stays_closed_alone(enforcing: PolicyHarness) -> None:
+    enforcing.ruleset.refuses = lambda change: any(name.startswith("s4-") for name in names_of(change))
+    enforcing.put(FROM_A)
+    enforcing.follow()
+    for _ in range(ATTEMPTS):
+        assert enforcing.reconcile().is_failed
+    enforcing.clock.sleep(RETRY_CLOSED_S)
+    for _ in range(ATTEMPTS):
+        assert enforcing.reconcile().is_failed
+        assert enforcing.passes(B, A, interfaces=("netpb", "netpa"))
+        assert not enforcing.passes(A, B)
+    assert enforcing.policy.status().closed == ("NetworkPolicy x/isolate",)
+    assert not enforcing.reconcile().is_failed
+    assert enforcing.policy.status().obstacle == ""
+
+
+def test_changes_of_other_nodes_cost_no_look_at_the_table(enforcing: PolicyHarness) -> None:
+    rendered = enforcing.policy.find_wanted()
+    enforcing.enforce(make_pod("other", "10.9.9.9", node="n2"))
+    assert enforcing.policy.find_wanted() is rendered
+    enforcing.enforce(
+        make_pod("b", B, "fd00::2", labels={"app": "b"}, ports=()), make_policy("other", selector="app == 'x'")
+    )
+    assert enforcing.policy.find_wanted() is rendered
+    enforcing.enforce(FROM_A)
+    assert enforcing.policy.find_wanted() is not rendered
+
+
+def test_interfaces_that_cannot_be_listed_are_looked_at_again(enforcing: PolicyHarness) -> None:
+    failing = iter([True])
+
+    def find_interfaces() -> tuple[HostInterface, ...]:
+        if next(failing, False):
+            raise REFUSED
+        return tuple(enforcing.interfaces)
+
+    enforcing.policy.find_interfaces = find_interfaces
+    enforcing.policy.note_interface_change()
+    enforcing.interfaces[-1] = interface("netpb", is_up=False)
+    assert enforcing.reconcile().is_failed
+    enforcing.enforce()
+    assert enforcing.said == ["a"]
 
 
 def test_a_policy_that_is_changed_is_tried_at_once(enforcing: PolicyHarness) -> None:
