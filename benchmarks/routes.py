@@ -3,6 +3,9 @@
 Each other node has an FDB entry, a neighbour, a nexthop and a route. They are programmed into a new network namespace,
 in turns with ``bridge -batch`` and ``ip -batch``. A resync reads all of it and finds nothing to do; beside it pyroute2
 lists the same, except the nexthops, which it does not know. The resync is repeated among 50,000 routes of others.
+
+What should exist for 5,000 nodes of two blocks each is found from nothing, in turns with programming them, and again
+after a change of one block; its memory is that of the engine, without the nodes, which the view has anyway.
 """
 
 from __future__ import annotations
@@ -10,22 +13,26 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from statistics import median
 
-from attrs import frozen
+from attrs import evolve, frozen
 from pyroute2 import IPRoute
 
 from netplug_backends.linux.netns import in_new_namespace
 from netplug_backends.linux.routing import LinuxRouting
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.routing import (
     NEXTHOP_BASE,
     VXLAN_DEVICES,
+    Change,
     Entry,
     FdbEntry,
+    HostAddress,
+    HostInterface,
     Nexthop,
     Put,
     Route,
@@ -34,11 +41,18 @@ from netplug_core.dataplane.routing import (
     TunnelNeighbour,
 )
 from netplug_core.dataplane.tracker import DeltaTracker
+from netplug_core.reconcile.route_inputs import BlockRoutes, RouteInputs, RouteSettings
+from netplug_core.reconcile.routes import RouteEngine
+from netplug_core.resources.ippool import Encapsulation, IPPool
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeBGP, NodeSpec
 
 _GOALS = {1_000: 0.35, 5_000: 0.25}
 _RESYNC_GOAL, _FOREIGN_GOAL = 0.05, 1.5
 _FOREIGN_ROUTES = 50_000
 _PYROUTE2_ROUNDS = 3
+_MANY, _MOVES = 5_000, 200
+_DESIRED_GOAL, _MEMORY_GOAL_MB = 0.6, 10
 _DEVICE = VXLAN_DEVICES[Family.IPV4]
 _PODS, _NODES = 10 << 24 | 65 << 16, 10 << 24 | 240 << 16
 _TUNNEL = Tunnel(
@@ -73,6 +87,71 @@ def measure(rounds: int) -> None:
     print(f"  times pyroute2's lists                     {_ratio(resync, listed)}  R3: <= {_RESYNC_GOAL}")
     print(f"  the first time, at a start, likewise       {_ratio(first, listed)}")
     print(f"  times itself among 50,000 routes of others {_ratio(among, resync)}  R3: <= {_FOREIGN_GOAL}")
+    _measure_desired(rounds)
+
+
+def _measure_desired(rounds: int) -> None:
+    """Print what finding out what should exist costs, beside making it."""
+    nodes, programming, wanting, one = _nodes(_MANY), [], [], []
+    for _ in range(rounds):
+        engine, changes = _know(nodes), list[Change]()
+        wanting.append(_cost_of(partial(_find_changes, engine, changes)))
+        engine.note_applied(changes, ())
+        one.append(_cost_of(partial(_move_block, engine)))
+        entries = [each.entry for each in changes if not isinstance(each.entry, Tunnel)]
+        programming.append(in_new_namespace(partial(_program, entries)))
+    wanted, made, moved = _median(wanting), _median(programming), _median(one)
+    print(f"\nwhat should exist for {_MANY} nodes and {2 * _MANY} blocks {wanted}, made in {made}")
+    print(f"  times making it        {_ratio(wanted, made)}  R2: <= {_DESIRED_GOAL}")
+    part = moved.cpu_s / _MOVES / wanted.cpu_s
+    print(f"  one block that moves   {moved.cpu_s / _MOVES * 1e6:.0f} us, 1/{1 / part:.0f} of it  R2: <= 1/2000")
+    tracemalloc.start()
+    engine = _know(nodes)
+    engine.note_applied(engine.changes(), ())
+    size, _peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    print(f"  memory                 {size / 1e6:.1f} MB  R10: <= {_MEMORY_GOAL_MB}", flush=True)
+
+
+def _nodes(count: int) -> tuple[Node, ...]:
+    """The node of the benchmark, and so many others, each with an address and one of its tunnel."""
+    return tuple(
+        Node(
+            metadata=Metadata(name=f"node-{number:05}"),
+            spec=NodeSpec(
+                bgp=NodeBGP(ipv4_address=InterfaceAddress(Address(Family.IPV4, _NODES + 11 + number), 16)),
+                vxlan_tunnel_address=Address(Family.IPV4, _PODS + (number << 7)),
+            ),
+        )
+        for number in range(count + 1)
+    )
+
+
+def _know(nodes: Sequence[Node]) -> RouteEngine:
+    """The engine of the first node: a pool with VXLAN, and two blocks of each node."""
+    inputs = RouteInputs(nodes[0].metadata.name)
+    inputs.set_settings(RouteSettings(vxlan_mtu={Family.IPV4: _TUNNEL.mtu}))
+    held = HostAddress(held=InterfaceAddress(_TUNNEL.local, 16))
+    inputs.set_interfaces((HostInterface(name="parent0", index=2, is_up=True, mtu=1500, addresses=(held,)),))
+    pool = IPPool.for_prefix(Prefix.parse("10.64.0.0/10"), name="pods")
+    inputs.set_pools([evolve(pool, spec=evolve(pool.spec, vxlan_mode=Encapsulation.ALWAYS))])
+    for number, node in enumerate(nodes):
+        inputs.set_node(node.metadata.name, node)
+        for base in (_PODS + (number << 7), _PODS + (number << 7) + 64):
+            inputs.set_block(Prefix(Family.IPV4, base, 26), BlockRoutes(node.metadata.name))
+    return RouteEngine(inputs)
+
+
+def _find_changes(engine: RouteEngine, changes: list[Change]) -> None:
+    changes += engine.changes()
+
+
+def _move_block(engine: RouteEngine) -> None:
+    """Let a block be of one node and of another, in turns."""
+    block = Prefix(Family.IPV4, _PODS + (7 << 7), 26)
+    for number in range(_MOVES):
+        engine.inputs.set_block(block, BlockRoutes(f"node-{number % 2 + 1:05}"))
+        engine.note_applied(engine.changes(), ())
 
 
 def _entries(count: int) -> list[Entry]:

@@ -42,6 +42,7 @@ _BY_NIGHT = (
     "test_outage_drill.py",
     "test_policy_packets.py",
     "test_quickstart_kubernetes.py",
+    "test_rolling_restart.py",
     "test_secrets.py",
     "test_simulate_page.py",
     "test_site_in_browser.py",

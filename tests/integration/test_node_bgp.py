@@ -61,6 +61,10 @@ def has_learned(node: ClusterNode, prefix: Prefix) -> bool:
     return prefix in learned(node)
 
 
+def translates_nothing_to(node: ClusterNode, address: str) -> bool:
+    return address not in node.node.run("nft", "list", "table", "inet", "netplug_net")
+
+
 def has_withdrawn(node: ClusterNode, prefix: Prefix) -> bool:
     return prefix not in learned(node)
 
@@ -119,6 +123,40 @@ def test_rt15_rt37_an_address_past_assignment_and_a_floating_one_are_announced_w
         prefix = Prefix.parse(f"{target}/32")
         wait_until(partial(has_withdrawn, second, prefix), f"{prefix} of the pod that is gone is withdrawn")
     assert not has_route(first, chosen, end)
+
+
+def test_rt38_a_floating_address_outside_of_pools_is_not_announced_and_without_the_feature_there_is_none(
+    cluster: Cluster,
+) -> None:
+    def enable(switch: Switch) -> None:
+        spec = NodeConfigurationSpec(floating_ips=switch)
+        value = NodeConfiguration(metadata=Metadata(name="default"), spec=spec)
+        cluster.put(NODE_CONFIGURATION.key("default"), value)
+
+    enable(Switch.ENABLED)
+    start(cluster)
+    first, second, _third = cluster.nodes
+    name, web = next((name, one) for name, one in cluster.store.endpoints().items() if one.spec.node == first.name)
+    floating = {
+        Family.IPV4: ("10.65.99.8", "203.0.113.8"),
+        Family.IPV6: ("fd65::99:8", "2001:db8:99::8"),
+    }  # in a pool, and in none
+    pairs = ((held, text) for held in web.spec.addresses for text in floating[held.family])
+    nats = tuple(IPNAT(internal=held, external=Address.parse(text)) for held, text in pairs)
+    key = WORKLOAD_ENDPOINT.key(*name.split("/"))
+    cluster.put(key, evolve(web, spec=evolve(web.spec, ip_nats=nats)))
+    for inside, outside in floating.values():
+        prefix = Address.parse(inside).host_prefix
+        wait_until(partial(has_learned, second, prefix), f"{prefix} of a pool is announced")
+        wait_until(partial(first.node.can_ping, outside), f"{outside} leads to the pod on its own node")
+        announced = first.node.run("ip", "-6" if ":" in inside else "-4", "route", "show", "table", "7801")
+        assert inside in announced
+        assert outside not in announced
+        assert Address.parse(outside).host_prefix not in learned(second)
+    enable(Switch.DISABLED)
+    for inside, outside in floating.values():
+        wait_until(partial(has_withdrawn, second, Address.parse(inside).host_prefix), f"{inside} is withdrawn")
+        wait_until(partial(translates_nothing_to, first, outside), "nothing is translated")
 
 
 def test_rt21_rt24_processes_that_are_killed_change_nothing(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from netplug_cli.ctl.commands.node import ask_node
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
@@ -186,6 +188,100 @@ def test_rt23_a_burst_of_nodes_is_programmed_and_their_end_changes_nothing_else(
             store.commit(writes, deadline=deadline_in())
     wait_until(lambda: programmed(first) == before, "all of them are gone, and nothing else")
     assert cluster.unreached() == []
+
+
+def test_a_route_that_the_kernel_refuses_is_named_and_the_others_are_in_force(cluster: Cluster) -> None:
+    """The first node has routes to two nodes of its subnet and none to the third: that one is no gateway."""
+    for prefix in (V4, V6):
+        cluster.put_pool(prefix, Encapsulation.CROSS_SUBNET)
+    first = cluster.nodes[0]
+    for command in NO_SUBNET:
+        first.node.run("ip", *command.split())
+    for block in MOVING:
+        commit(cluster, (Create(key, value) for key, value in owned(block, "twin")))
+    cluster.put(node_key("twin"), make_node("twin", "10.240.0.77/24", "fd24::77/64"))
+    process = first.start(IP=f"{first.port.ipv4}/24", IP6=f"{first.port.ipv6}/64")
+    for node in cluster.nodes[1:]:
+        node.start()
+    for node in cluster.nodes:
+        node.attach()
+    wait_until(lambda: cluster.unreached() == [], "the routes that are possible are in force")
+    for block in MOVING:
+        wait_until(partial(is_named_refused, process.socket, block), f"the route to {block} is named")
+        assert way_to(first.node, block) == ""
+    wait_until(partial(has_no_obstacle, process.socket), "such a route keeps no node unready")
+    first.node.run("ip", "route", "add", "10.240.0.77/32", "dev", "lan0")
+    first.node.run("ip", "-6", "route", "add", "fd24::77/128", "dev", "lan0")
+    for block in MOVING:
+        wait_until(partial(leads_elsewhere, first.node, block, ""), "it is made once the kernel takes it")
+
+
+NO_SUBNET = (
+    "address delete 10.240.0.1/24 dev lan0",
+    "address add 10.240.0.1/32 dev lan0",
+    "route add 10.240.0.2/32 dev lan0",
+    "route add 10.240.0.3/32 dev lan0",
+    "-6 address delete fd24::1/64 dev lan0",
+    "-6 address add fd24::1/128 dev lan0 nodad",
+    "-6 route add fd24::2/128 dev lan0",
+    "-6 route add fd24::3/128 dev lan0",
+)
+
+
+def has_no_obstacle(socket: str) -> bool:
+    network = ask_node(socket).network
+    return network is not None and network.obstacle == ""
+
+
+def is_named_refused(socket: str, prefix: Prefix) -> bool:
+    network = ask_node(socket).network
+    refused = () if network is None else (one for one in network.problems if "refuses" in one)
+    return any(str(prefix) in one for one in refused)
+
+
+def test_rt40_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(cluster: Cluster) -> None:
+    first = cluster.nodes[0].node
+    for command in FOREIGN:
+        first.run("ip", *command.split())
+    first.run("nft", "add", "table", "inet", "other")
+    before = shown(first)
+    start(cluster)
+    process = cluster.nodes[0].process
+    assert process is not None
+    process.child.terminate()
+    process.wait()
+    for pod in tuple(cluster.nodes[0].pods):
+        cluster.nodes[0].detach(pod)
+    environ = {"NODENAME_FILE": first.file("nodename"), "NETPLUG_BGP_DIR": first.file("bird")}
+    script = f"from netplug_cli.wiring.node_network import remove_network; remove_network({environ!r}, print)"
+    said = first.run(sys.executable, "-c", script)
+    assert "routes, tunnels and neighbours of other nodes" in said
+    assert all(f"removed: {first.file(name)}" in said for name in ("nodename.machine", "nodename", "mtu"))
+    assert shown(first) == before
+    assert first.run(sys.executable, "-c", script) == "", "twice is success"
+
+
+FOREIGN = (
+    "link add vxlan77 type vxlan id 77 dstport 4799 dev lan0",
+    "route add 198.51.100.0/24 dev lan0 proto static",
+    "route add 203.0.113.0/24 dev lan0 proto dhcp",
+    "-6 route add 2001:db8:77::/48 dev lan0 proto static",
+    "neigh add 10.240.0.77 lladdr 02:00:00:00:00:77 dev lan0 nud permanent",
+    "-6 neigh add fd24::77 lladdr 02:00:00:00:00:77 dev lan0 nud permanent",
+)
+
+
+def shown(node: NetnsNode) -> list[str]:
+    """Links, routes of all tables, permanent neighbours, nexthops and the packet filter."""
+    return [
+        node.run("ip", "-br", "link"),
+        node.run("ip", "-N", "-4", "route", "show", "table", "all"),
+        node.run("ip", "-N", "-6", "route", "show", "table", "all"),
+        node.run("ip", "neigh", "show", "nud", "permanent"),
+        node.run("ip", "-N", "nexthop", "show"),
+        node.run("bridge", "fdb", "show"),
+        node.run("nft", "list", "ruleset"),
+    ]
 
 
 def records_of(number: int) -> tuple[tuple[Key[object], object], ...]:
