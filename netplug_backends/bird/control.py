@@ -14,11 +14,12 @@ from typing import Final
 
 from attrs import frozen
 
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.bgp import BgpRefused, BgpStatus, SessionStatus
 from netplug_core.errors import Unavailable, quote
 
-__all__ = ["BirdSocket", "Reply", "read_reply", "read_sessions"]
+__all__ = ["BirdSocket", "Reply", "read_next_hops", "read_reply", "read_sessions"]
 
 _MAX_REPLY: Final = 1 << 26  # thousands of sessions
 _CHUNK: Final = 1 << 16
@@ -32,6 +33,10 @@ _SESSION: Final = re.compile(
 _RECOVERING: Final = 24
 _STATUS: Final = 1011
 _PROTOCOLS: Final = 1002
+_ROUTES: Final = 1007
+_ATTRIBUTES: Final = 1012
+_SHOW_TUNNELLED: Final = "show route table tunnelled4 primary all"
+_NEXT_HOP: Final = "BGP.next_hop: "
 _CONFIGURED: Final = frozenset({3, 4})  # at once, or as soon as sessions have ended
 _CHECKED: Final = frozenset({20})
 _NO_TIME_S: Final = 0.001  # 0 would mean not to wait at all, which is another error
@@ -161,7 +166,8 @@ class BirdSocket:
         Raises:
             Unavailable: it does not answer.
         """
-        greeting, status, protocols = self.ask("show status", "show protocols", deadline=deadline)
+        commands = "show status", "show protocols", _SHOW_TUNNELLED
+        greeting, status, protocols, tunnelled = self.ask(*commands, deadline=deadline)
         texts = status.texts(_STATUS)
         configured = (text.removeprefix(_CONFIGURED_AT) for text in texts if text.startswith(_CONFIGURED_AT))
         return BgpStatus(
@@ -169,6 +175,7 @@ class BirdSocket:
             configured_at=next(configured, ""),
             is_recovering=bool(status.texts(_RECOVERING)),
             sessions=read_sessions(protocols),
+            tunnelled=read_next_hops(tunnelled),
         )
 
     def _connected(self, deadline: Deadline) -> socket.socket:
@@ -216,3 +223,15 @@ def _iterate_sessions(protocols: Reply) -> Iterator[SessionStatus]:
                 error=error.strip(),
                 has_wrong_as=_WRONG_AS in error,
             )
+
+
+def read_next_hops(reply: Reply) -> tuple[tuple[Prefix, Address], ...]:
+    """The routes of a table, each with its next hop of BGP; none where there is no such table, which is an error."""
+    found, prefix = list[tuple[Prefix, Address]](), None
+    for code, text in reply.lines:
+        first = text.partition(" ")[0]
+        if code == _ROUTES and "/" in first:
+            prefix = Prefix.parse(first)
+        elif code == _ATTRIBUTES and text.startswith(_NEXT_HOP) and prefix is not None:
+            found.append((prefix, Address.parse(text.removeprefix(_NEXT_HOP).partition(" ")[0])))
+    return tuple(sorted(found))

@@ -8,14 +8,14 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
 from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_cli.node_status import PeerStatus
-from netplug_core.addressing import Family
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.bgp import (
     BgpDaemon,
@@ -104,6 +104,8 @@ class NodeBgp:
     on_use_change: Callable[[], None] = lambda: None
     use: BgpUse | None = field(default=None, init=False)
     status: BgpStatus | None = field(default=None, init=False)
+    learned: Mapping[Prefix, Address] = field(factory=dict, init=False)
+    """What is announced of pools with IPIP, with the next hops; while the daemon restarts, what was before."""
     peering: Peering = field(default=Peering(outcome=None), init=False)
     problems: tuple[Problem, ...] = field(default=(), init=False)
     foreign: Problem | None = field(default=None, init=False)
@@ -160,6 +162,9 @@ class NodeBgp:
             self.use = use
             self.on_use_change()
         self.status = self.daemon.find_status(deadline=deadline)
+        if self.status is not None and not self.status.is_recovering and self.learned != dict(self.status.tunnelled):
+            self.learned = dict(self.status.tunnelled)
+            self.on_use_change()
         plan, now = self.peering.outcome, self.clock.monotonic()
         problems = (*self.peering.problems, *problems)
         is_pending = False

@@ -21,7 +21,7 @@ from netplug_cli.node.bgp import BGP_USE_CHANGED
 from netplug_cli.node.tasks import ENDPOINTS_CHANGED, NODE_REGISTERED
 from netplug_cli.node_status import NetworkStatus, RouteStatus
 from netplug_cli.runtime.feed import StoreFeed, as_observed, do_none
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.dataplane.bgp import NO_BGP, BgpUse
 from netplug_core.dataplane.routing import (
@@ -163,7 +163,7 @@ class NodeRoutes:
 
     ``kernel`` is the release of the kernel. ``find_bgp_use`` says what BGP does for the routes of this node; None: that
     is not known yet. ``find_floating`` are the floating addresses of its workloads, with their host ends; None: not all
-    are known, and those of before stay.
+    are known, and those of before stay. ``find_learned`` is what BGP has learned of pools with IPIP, with next hops.
     """
 
     feed: StoreFeed
@@ -174,6 +174,7 @@ class NodeRoutes:
     kernel: str = ""
     find_bgp_use: Callable[[], BgpUse | None] = lambda: NO_BGP
     find_floating: Callable[[], Mapping[Address, str] | None] = dict[Address, str]
+    find_learned: Callable[[], Mapping[Prefix, Address]] = dict[Prefix, Address]
     engine: RouteEngine | None = field(default=None, init=False)
     _mark: Mark = field(default=START, init=False)
     _must_read: bool = field(default=True, init=False)
@@ -247,6 +248,7 @@ class NodeRoutes:
         )
         ends = {each.name for each in self._interfaces}
         inputs.set_floating({each: end for each, end in (self._floating or {}).items() if end in ends})
+        inputs.set_learned(self.find_learned())
         lost, engine.lost = engine.lost, ()
         work = _Work(lost, engine.changes())
         if work == _Work():

@@ -176,6 +176,7 @@ def node_network(
             return
         with node_bgp(environ, view, find_name, log, container) as bgp:
             routes.find_bgp_use = lambda: bgp.use
+            routes.find_learned = lambda: bgp.learned
             bgp.on_use_change = partial(_follow_bgp_use, bgp, events, woken)
             yield NodeNetwork(*parts, bgp)
 

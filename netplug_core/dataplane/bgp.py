@@ -235,12 +235,15 @@ class BgpStatus:
     """What a running daemon says. ``is_recovering``: it restarts, and waits for what its peers announce.
 
     ``configured_at`` is the time, as the daemon writes it, since when its configuration has been what it is.
+    ``tunnelled`` are the prefixes in :data:`TUNNELLED_TABLE` with the next hops that were announced: the routes of the
+    kernel there have the gateways by which the daemon would reach them.
     """
 
     version: str
     configured_at: str
     is_recovering: bool = False
     sessions: tuple[SessionStatus, ...] = ()
+    tunnelled: tuple[tuple[Prefix, Address], ...] = ()
 
 
 @frozen

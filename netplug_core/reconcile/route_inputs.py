@@ -32,8 +32,9 @@ from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, effective_settings
 
 __all__ = [
-    "OF_BLOCK", "OF_FLOATING", "OF_NODE", "OF_WORKLOAD", "OWN", "SELF", "BlockRoutes", "RouteInputs", "RouteSettings",
-    "Source", "encapsulation_of", "find_block_routes", "find_route_settings", "update_inputs", "vxlan_mac",
+    "OF_BLOCK", "OF_FLOATING", "OF_LEARNED", "OF_NODE", "OF_WORKLOAD", "OWN", "SELF", "BlockRoutes", "RouteInputs",
+    "RouteSettings", "Source", "encapsulation_of", "find_block_routes", "find_route_settings", "update_inputs",
+    "vxlan_mac",
 ]  # fmt: skip
 
 _MAC_START: Final = 0x66
@@ -111,8 +112,10 @@ Source: TypeAlias = tuple[int, str] | tuple[int, Prefix]
 counts.
 """
 
-OWN, OF_FLOATING, OF_WORKLOAD, OF_NODE, OF_BLOCK = range(5)
-"""The sorts of sources: this node, a floating address or an address of its workloads, another node, a block."""
+OWN, OF_FLOATING, OF_WORKLOAD, OF_NODE, OF_BLOCK, OF_LEARNED = range(6)
+"""The sorts of sources: this node, a floating address or an address of its workloads, another node, a block, a prefix
+that BGP has learned.
+"""
 
 SELF: Final[Source] = (OWN, "")
 """This node, as a source."""
@@ -142,6 +145,7 @@ class RouteInputs:
     blocks: dict[Prefix, BlockRoutes] = field(factory=dict, init=False)
     workloads: frozenset[Prefix] = field(default=frozenset(), init=False)
     floating: Mapping[Prefix, str] = field(factory=dict, init=False)
+    learned: Mapping[Prefix, Address] = field(factory=dict, init=False)
     _pools_by_length: dict[Family, dict[int, dict[int, IPPool]]] = field(factory=dict, init=False)  # longest first
     _block_lengths: Counter[tuple[Family, int]] = field(factory=Counter, init=False)
     _blocks_of: dict[str, dict[Prefix, None]] = field(factory=dict, init=False)
@@ -215,6 +219,7 @@ class RouteInputs:
         if block == before:
             return
         self._changed[OF_BLOCK, prefix] = None
+        self._changed[OF_LEARNED, prefix] = None
         for name in () if before is None else before.nodes:
             self._blocks_of[name].pop(prefix)
             self._changed[OF_NODE, name] = None
@@ -237,11 +242,18 @@ class RouteInputs:
         changed = dict(before.items() ^ self.floating.items())
         self._changed.update(dict.fromkeys((OF_FLOATING, each) for each in changed))
 
+    def set_learned(self, learned: Mapping[Prefix, Address]) -> None:
+        """These prefixes of pools with IPIP are announced to this node, each with its next hop."""
+        before, self.learned = self.learned, learned
+        changed = dict(before.items() ^ learned.items())
+        self._changed.update(dict.fromkeys((OF_LEARNED, each) for each in changed))
+
     def set_workloads(self, workloads: frozenset[Prefix]) -> None:
         """These are the addresses of workloads of the node."""
         changed, self.workloads = self.workloads ^ workloads, workloads
         for each in changed:
             self._changed[OF_WORKLOAD, each] = None
+            self._changed[OF_LEARNED, each] = None
             found = self.find_block(each)
             if found is not None:
                 self._changed[OF_BLOCK, found[0]] = None
@@ -259,6 +271,7 @@ class RouteInputs:
         yield from ((OF_BLOCK, each) for each in self.blocks)
         yield from ((OF_WORKLOAD, each) for each in self.workloads)
         yield from ((OF_FLOATING, each) for each in self.floating)
+        yield from ((OF_LEARNED, each) for each in self.learned)
 
     def _claim(self, claim: _Claim, name: str) -> None:
         first = self._claims.setdefault(claim, name)

@@ -43,6 +43,7 @@ from netplug_core.dataplane.tracker import DeltaTracker
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.route_inputs import (
     OF_FLOATING,
+    OF_LEARNED,
     OF_NODE,
     OF_WORKLOAD,
     OWN,
@@ -199,7 +200,8 @@ class RouteEngine:
         nexthop = None if route.nexthop is None else self._tracker.desired.get((_NEXTHOP, route.nexthop))
         if isinstance(nexthop, Nexthop):
             return f"via {nexthop.gateway} dev {nexthop.device}"
-        return f"dev {route.device}"
+        via = "" if route.gateway is None else f"via {route.gateway} "
+        return f"{via}dev {route.device}"
 
     def _describe_source(self, source: Source, route: Route) -> str:
         name = source[1]
@@ -212,6 +214,11 @@ class RouteEngine:
             sort = "floating address" if source[0] == OF_FLOATING else "address"
             text = f"the {sort} of a workload of this node, {_where(pool)}"
             return f"announced by BGP: {text}" if route.table == ADVERTISED_TABLE else text
+        if source[0] == OF_LEARNED:
+            return f"announced to this node by {route.gateway}, {_where(pool)}"
+        return self._describe_block(name, route, pool)
+
+    def _describe_block(self, name: Prefix, route: Route, pool: IPPool | None) -> str:
         block = self.inputs.blocks[name]
         mode, kind = encapsulation_of(pool)
         where = _where(pool)
@@ -305,6 +312,8 @@ class RouteEngine:
             yield from self._of_workload(name)
         elif isinstance(name, Prefix) and kind == OF_FLOATING:
             yield from self._of_floating(name)
+        elif isinstance(name, Prefix) and kind == OF_LEARNED:
+            yield from self._of_learned(name, self.inputs.settings)
         elif isinstance(name, Prefix):
             block = self.inputs.blocks.get(name)
             if block is not None:
@@ -421,6 +430,21 @@ class RouteEngine:
             yield Route(destination=address, device=device)
             if pool is not None:
                 yield from self._announce(address, pool)
+
+    def _of_learned(self, prefix: Prefix, settings: RouteSettings) -> Iterator[_Part]:
+        """The route to a prefix of a pool with IPIP that others announce and no stored block is.
+
+        The daemon cannot write it: it knows no gateway that is on the link of a tunnel.
+        """
+        gateway, (mode, kind) = self.inputs.learned.get(prefix), encapsulation_of(self.inputs.find_pool(prefix))
+        own, block = self.inputs.find_local(Family.IPV4), self.inputs.blocks.get(prefix)
+        is_own = prefix in self.inputs.workloads or (block is not None and block.owner == self.inputs.node)
+        if gateway is None or kind is not TunnelKind.IPIP or is_own or isinstance(own, Problem):
+            return
+        if mode is Encapsulation.CROSS_SUBNET and own[0].prefix.contains(gateway):
+            yield Route(destination=prefix, device=own[1], gateway=gateway, source=own[0].address)
+        elif self.inputs.has_tunnel(Family.IPV4, TunnelKind.IPIP):
+            yield Route(destination=prefix, device=IPIP_DEVICE, gateway=gateway, is_onlink=True, mtu=settings.ipip_mtu)
 
     def _announce(self, prefix: Prefix, pool: IPPool) -> Iterator[_Part]:
         """What a BGP daemon reads and announces."""

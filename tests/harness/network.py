@@ -90,6 +90,7 @@ class NetworkHarness:
             dataplane=self.kernel,
             clock=self.clock,
             find_bgp_use=lambda: self.bgp.use,
+            find_learned=lambda: self.bgp.learned,
         )
         controllers = (
             self.feed.controller(),

@@ -301,6 +301,16 @@ def test_routes_within_an_ipip_pool_go_to_a_table_of_their_own(stack: ExitStack)
     cluster.await_learned(second, [block_of(first, Family.IPV6)])
     shown = second.node.run("ip", "route", "show", "table", str(TUNNELLED_TABLE))
     assert shown.split()[:3] == [str(block_of(first, Family.IPV4)), "via", str(first.address(Family.IPV4))]
+    status = second.find_status()
+    assert status is not None
+    assert status.tunnelled == ((block_of(first, Family.IPV4), first.address(Family.IPV4)),)
+    first.withdraw(block_of(first, Family.IPV4))
+    wait_until(lambda: has_no_tunnelled(second), "it is withdrawn")
+
+
+def has_no_tunnelled(node: BirdNode) -> bool:
+    status = node.find_status()
+    return status is not None and status.tunnelled == ()
 
 
 def test_a_route_to_an_own_block_that_others_announce_is_not_made(stack: ExitStack) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.ctl.commands.node import ask_node
+from netplug_cli.ctl.commands.node import NoNodeProcess, ask_node
 from netplug_core.resources.ippool import Encapsulation
 from tests.harness.bird import find_bird
 from tests.harness.node_cluster import Cluster, ClusterNode, open_cluster
@@ -79,7 +79,10 @@ def counts(ping: subprocess.Popen[str]) -> tuple[int, int]:
 
 def is_connected(process: NodeProcess, peers: int) -> bool:
     """Whether a node process is ready, with this many sessions of BGP that are established."""
-    status = ask_node(process.socket)
+    try:
+        status = ask_node(process.socket)
+    except NoNodeProcess:  # it is starting
+        return False
     network = status.network
     established = [] if network is None else [one for one in network.peers if one.is_established]
     return status.problems == () and len(established) == peers

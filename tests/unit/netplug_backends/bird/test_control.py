@@ -2,7 +2,8 @@
 
 import pytest
 
-from netplug_backends.bird.control import Reply, read_reply, read_sessions
+from netplug_backends.bird.control import Reply, read_next_hops, read_reply, read_sessions
+from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.bgp import SessionStatus
 
 STATUS = """1000-BIRD 2.0.12
@@ -21,6 +22,27 @@ PROTOCOLS = """2002-Name       Proto      Table      State  Since         Info
  Ext        BGP        ---        down   2026-11-28 11:54:29
 0000
 """
+
+
+ROUTES = """1007-Table tunnelled4:
+ 10.91.2.0/26         unicast [Mesh4_10_240_0_12 11:54:29.123] * (100/?) [i]
+1008-\tvia 10.240.0.1 on lan0
+1012-\tType: BGP univ
+ \tBGP.origin: IGP
+ \tBGP.next_hop: 10.240.1.12
+ \tBGP.local_pref: 100
+1007-10.91.1.7/32         unicast [Mesh4_10_240_0_13 11:54:29.456] * (100/?) [i]
+1012-\tBGP.next_hop: 10.240.0.13 fe80::1
+0000
+"""
+
+
+def test_routes_have_the_next_hops_that_were_announced_and_not_the_gateways() -> None:
+    assert read_next_hops(read_reply(ROUTES.replace("0000\n", "0000 \n"))) == (
+        (Prefix.parse("10.91.1.7/32"), Address.parse("10.240.0.13")),
+        (Prefix.parse("10.91.2.0/26"), Address.parse("10.240.1.12")),
+    )
+    assert read_next_hops(read_reply("9001 syntax error, unexpected CF_SYM_UNDEFINED\n")) == ()
 
 
 def test_an_answer_has_a_code_for_each_line() -> None:

@@ -10,10 +10,10 @@ from attrs import define, evolve, field
 from netplug_backends.memory.bgp import MemoryBgp, MemoryBgpNetwork
 from netplug_cli.node.bgp import CHECK_EVERY_S, POLL_EVERY_S, SECRETS_EVERY_S
 from netplug_cli.node_status import PeerStatus
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.bgp import BgpPlan, BgpRefused, BgpSession, BgpStatus, BgpUse, ForeignBgpDaemon
-from netplug_core.dataplane.routing import ADVERTISED_TABLE
+from netplug_core.dataplane.routing import ADVERTISED_TABLE, Route
 from netplug_core.errors import Unavailable
 from netplug_core.reconcile.controller import Outcome, Problem
 from netplug_core.reconcile.peers import PATIENCE_S, PeerFacts, plan_peers
@@ -38,10 +38,11 @@ class ScriptedDaemon(MemoryBgp):
     refusal: str = field(default="", init=False)
     foreign: str = field(default="", init=False)
     is_recovering: bool = field(default=False, init=False)
+    tunnelled: tuple[tuple[Prefix, Address], ...] = field(default=(), init=False)
 
     def find_status(self, *, deadline: Deadline) -> BgpStatus | None:
         status = super().find_status(deadline=deadline)
-        return None if status is None else evolve(status, is_recovering=self.is_recovering)
+        return None if status is None else evolve(status, is_recovering=self.is_recovering, tunnelled=self.tunnelled)
 
     def apply(self, plan: BgpPlan, *, deadline: Deadline) -> bool:
         if self.refusal:
@@ -230,6 +231,24 @@ def test_a_daemon_that_recovers_is_waited_for(scene: Scene) -> None:
     assert scene.node.bgp.find_pending() == "the BGP daemon restarts, and waits for the routes of its peers"
     scene.daemon.is_recovering = False
     assert scene.look().look_again_s == CHECK_EVERY_S
+
+
+def test_what_is_learned_of_a_pool_with_ipip_becomes_a_route_and_stays_while_the_daemon_recovers(scene: Scene) -> None:
+    scene.node.put_pool(make_pool("10.9.0.0/16", ipip=Encapsulation.CROSS_SUBNET))
+    scene.node.pass_time(60)
+    prefix = Prefix.parse("10.9.0.7/32")
+    scene.daemon.tunnelled = ((prefix, Address.parse("192.0.2.2")),)
+    scene.node.pass_time(60)
+    expected = Route(
+        destination=prefix, device="eth0", gateway=Address.parse("192.0.2.2"), source=Address.parse("192.0.2.1")
+    )
+    assert expected in scene.node.kernel.read().routes
+    scene.daemon.is_recovering, scene.daemon.tunnelled = True, ()
+    scene.node.pass_time(60)
+    assert expected in scene.node.kernel.read().routes
+    scene.daemon.is_recovering = False
+    scene.node.pass_time(60)
+    assert expected not in scene.node.kernel.read().routes
 
 
 def test_a_session_that_breaks_is_named_at_once(scene: Scene) -> None:

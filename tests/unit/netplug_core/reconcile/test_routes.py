@@ -595,6 +595,40 @@ def test_a_route_to_a_workload_that_is_missing_while_its_host_end_is_there_is_lo
     assert web.address.host_prefix not in found.inputs.workloads
 
 
+def test_what_bgp_has_learned_of_a_pool_with_ipip_leads_to_its_next_hop_unless_a_stored_block_says_otherwise() -> None:
+    pools = (make_pool("10.0.0.0/16", ipip=CROSS),)
+    found = engine_of("a", nodes=(A, B), pools=pools, interfaces=(ETH0,), settings=BGP)
+    near, far, own, elsewhere = (Prefix.parse(each) for each in ("10.0.9.1/32", "10.0.9.2/32", OWN, "172.16.0.1/32"))
+    next_hops = {near: "192.0.2.2", far: "198.51.100.3", own: "192.0.2.2", elsewhere: "192.0.2.2"}
+    found.inputs.set_block(own, BlockRoutes("a"))
+    found.inputs.set_learned({prefix: Address.parse(text) for prefix, text in next_hops.items()})
+    direct = Route(
+        destination=near, device="eth0", gateway=Address.parse("192.0.2.2"), source=Address.parse("192.0.2.1")
+    )
+    wrapped = Route(
+        destination=far, device="ipip.netplug", gateway=Address.parse("198.51.100.3"), is_onlink=True, mtu=1480
+    )
+    learned = {each for each in found.desired() if isinstance(each, Route) and each.gateway is not None}
+    assert learned == {direct, wrapped}
+    assert {each.way for each in found.explain() if each.destination in {near, far}} == {
+        "via 192.0.2.2 dev eth0",
+        "via 198.51.100.3 dev ipip.netplug",
+    }
+    reasons = {each.reason for each in found.explain() if each.destination in {near, far}}
+    assert "announced to this node by 192.0.2.2, pool 10.0.0.0-16" in reasons
+    found.inputs.set_block(near, BlockRoutes("b"))
+    assert direct not in found.desired(), "the store wins"
+    found.inputs.set_block(near, None)
+    assert direct in found.desired()
+    with_workloads(found, "10.0.9.2")
+    assert wrapped not in found.desired(), "it is here now"
+    with_workloads(found)
+    found.inputs.set_node("a", make_node("a", "192.0.2.1/24"))
+    assert not any(isinstance(each, Route) and each.device == "ipip.netplug" for each in found.desired())
+    found.inputs.set_learned({})
+    assert not any(isinstance(each, Route) and each.gateway is not None for each in found.desired())
+
+
 def test_a_floating_address_has_a_route_and_is_announced_if_it_lies_in_a_pool() -> None:
     pools = (make_pool("10.0.0.0/16"), make_pool("10.2.0.0/16", vxlan=ALWAYS))
     found = engine_of("a", nodes=(A,), pools=pools, interfaces=(ETH0,), settings=BGP)
