@@ -105,6 +105,7 @@ _COMMANDS = {
     "label": ("netplug_cli.ctl.commands.edit", "label", "Set or remove labels of resources."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run nodes with pods in namespaces of this machine."),
     "lint": ("netplug_cli.ctl.commands.lint", "lint", "Find what is wrong in configurations and manifests."),
+    "migrate": ("netplug_cli.ctl.commands.migrate", "migrate", "Let controllers do what people had to write."),
     "node": ("netplug_cli.ctl.commands.node", "node", "Show the node process of this machine."),
     "patch": ("netplug_cli.ctl.commands.edit", "patch", "Change parts of a resource."),
     "policy": ("netplug_cli.ctl.commands.policy", "policy", "Say which policies apply, and what they allow."),

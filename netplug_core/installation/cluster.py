@@ -248,6 +248,14 @@ class Cluster(Protocol):
         """The prefixes of the addresses of services, none if they are not known; errors are those of ``read_state``."""
         ...
 
+    def label_node(self, name: str, labels: Mapping[str, str], *, deadline: Deadline) -> None:
+        """Give a node some labels; its others stay.
+
+        Raises:
+            Unavailable: the server does not answer, there is no such node, or a right is missing.
+        """
+        ...
+
     def read_inventory(self, *, deadline: Deadline) -> ClusterInventory:
         """What an Installation has to fit; errors are those of ``read_state``."""
         ...

@@ -12,6 +12,7 @@ from attrs import define
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import (
     METADATA_TYPE,
+    STRATEGIC_TYPE,
     ApiClient,
     ApiReply,
     ApiRequest,
@@ -28,7 +29,7 @@ from netplug_backends.kubernetes.client.objects import (
 )
 from netplug_backends.kubernetes.kinds.profiles import node_facts
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.names import NODES_PATH, CrdMode, namespaced_path, path_segment
+from netplug_backends.kubernetes.names import NODES_PATH, CrdMode, namespaced_path, node_path, path_segment
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import SECOND_NS, Clock, Deadline, format_time
 from netplug_core.cni.plugins import REPORT_COUNTS_S
@@ -444,6 +445,14 @@ class KubernetesCluster:
         if before is None:
             return ApplyEffect.CREATED
         return ApplyEffect.UNCHANGED if _comparable(before) == _comparable(after) else ApplyEffect.CHANGED
+
+    def label_node(self, name: str, labels: Mapping[str, str], *, deadline: Deadline) -> None:
+        """Patch the labels of a node."""
+        body = {"metadata": {"labels": dict(labels)}}
+        request = ApiRequest("PATCH", node_path(name), {}, body=body, content_type=STRATEGIC_TYPE)
+        reply = self._client.send(request, deadline=deadline)
+        if not reply.is_success:
+            raise error_of_reply(self._client, request, reply)
 
     def find_resources(self, crd_mode: str, *, deadline: Deadline) -> frozenset[str]:
         """The names under which netplug's objects can be listed."""

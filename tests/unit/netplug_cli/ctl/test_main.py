@@ -289,7 +289,7 @@ def test_the_version_is_printed_without_a_datastore(harness: ToolHarness) -> Non
 
 
 @pytest.mark.parametrize(
-    "argv, meant", [(["gte", "pools"], "Did you mean 'get'?"), (["ipam", "shwo"], "Did you mean 'show'?")]
+    "argv, meant", [(["gett", "pools"], "Did you mean 'get'?"), (["ipam", "shwo"], "Did you mean 'show'?")]
 )
 def test_a_mistyped_command_gets_a_suggestion(harness: ToolHarness, argv: list[str], meant: str) -> None:
     assert harness.run_command(*argv) == 2

@@ -1,0 +1,170 @@
+"""``migrate``: from what people had to write to what the controllers do by themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import click
+
+from netplug_cli.ctl.documents import require_manifests
+from netplug_cli.ctl.editor import require_free, write_private_file
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.yaml_documents import render_manifest
+from netplug_cli.formatting import print_error
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.errors import Unavailable
+from netplug_core.flows.resources.automatic_endpoints import (
+    Inventory,
+    OnConflict,
+    delete_endpoint,
+    find_awaited,
+    restore_endpoint,
+    set_automatic,
+    take_inventory,
+)
+from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.fields import Switch
+from netplug_core.resources.hostendpoint import HostEndpoint
+
+__all__ = ["migrate"]
+
+_WAIT_S = 1.0
+_DEFAULT_TIMEOUT_S = 120
+
+
+@click.group(short_help="Let controllers do what people had to write.")
+def migrate() -> None:
+    """Let controllers do by themselves what people had to write."""
+
+
+@migrate.command(name="auto-host-endpoints", short_help="Replace host endpoints of all interfaces by automatic ones.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([each.value for each in OnConflict]),
+    default=OnConflict.ABORT.value,
+    show_default=True,
+    help="What becomes of a label that the node has with another text.",
+)
+@click.option("--backup", metavar="FILE", help="Where the old host endpoints are written before one is deleted.")
+@click.option("--undo", "undo_file", metavar="FILE", help="Restore the host endpoints of a backup; automatic ones go.")
+@click.option(
+    "--timeout", type=click.IntRange(1), default=_DEFAULT_TIMEOUT_S, show_default=True, metavar="SECONDS",
+    help="How long it waits for the controllers.",
+)  # fmt: skip
+@click.pass_context
+def auto_host_endpoints(
+    context: click.Context,
+    *,
+    is_dry_run: bool,
+    on_conflict: str,
+    backup: str | None,
+    undo_file: str | None,
+    timeout: int,
+) -> int:
+    """Replace the host endpoints that stand for all interfaces of a node by the automatic ones of the controllers.
+
+    Their labels are copied to the nodes of Kubernetes, automatic host endpoints are enabled, and when that of a node
+    is there, with its labels, the old one is deleted. So no node is without one. A run that was interrupted is run
+    again. It needs the controllers, a cluster, and the right to patch nodes.
+
+    The exit status is 1 if something is left to be done.
+    """
+    session = session_of(context)
+    if undo_file is not None:
+        return _undo(session, undo_file, is_dry_run=is_dry_run)
+    if not is_dry_run and backup is None:
+        raise click.UsageError("--backup FILE is needed: the old host endpoints are written there.")
+    with session.open_datastore() as store:
+        found = take_inventory(store, OnConflict(on_conflict), deadline=session.deadline())
+        for text in (*found.problems, *(warning for old in found.endpoints for warning in old.warnings)):
+            print_error(f"warning: {text}")
+        for text in found.conflicts:
+            print_error(f"conflict: {text}")
+        if is_dry_run or found.conflicts:
+            for line in _steps(found):
+                click.echo(line)
+            return 1 if found.conflicts or found.problems else 0
+        if not found.endpoints:
+            click.echo("No host endpoint is left to be replaced.")
+            return 1 if found.problems else 0
+        _migrate(session, store, found, str(backup), timeout)
+    return 1 if found.problems else 0
+
+
+def _steps(found: Inventory) -> list[str]:
+    """What would be done."""
+    lines = [
+        f"would label Node {machine}: {', '.join(f'{name}={text}' for name, text in sorted(labels.items()))}"
+        for machine, labels in found.labels.items()
+    ]
+    if found.endpoints:
+        lines.append("would set spec.controllers.node.hostEndpoint.autoCreate of KubeControllersConfiguration default")
+    return [*lines, *(f"would delete {old.record.key}" for old in found.endpoints)]
+
+
+def _migrate(session: Session, store: Datastore, found: Inventory, backup: str, timeout: int) -> None:
+    is_written = _has_backup(backup, found)
+    if found.labels:
+        with session.for_cluster().open_cluster() as cluster:
+            for machine, labels in found.labels.items():
+                cluster.label_node(machine, labels, deadline=session.deadline())
+                click.echo(f"Node {machine} labelled")
+    if set_automatic(store, Switch.ENABLED, deadline=session.deadline()):
+        click.echo("automatic host endpoints enabled")
+    _wait(session, timeout, lambda: find_awaited(store, found.endpoints, deadline=session.deadline()))
+    if not is_written:
+        text = render_manifest([to_mapping(old.record.value) for old in found.endpoints])
+        write_private_file(backup, [text.encode()], is_replacing=False)
+        click.echo(f"old host endpoints written to {backup}; --undo {backup} restores them")
+    for old in found.endpoints:
+        delete_endpoint(store, old, deadline=session.deadline())
+        click.echo(f"{old.record.key} deleted")
+
+
+def _has_backup(file: str, found: Inventory) -> bool:
+    """Whether a run that was interrupted has written the file, with every endpoint that is left.
+
+    Raises:
+        InputError: it is another file.
+    """
+    if not os.path.exists(file):
+        return False
+    written = {endpoint.metadata.name: endpoint.spec for endpoint in _read_backup(file)}
+    if any(written.get(old.record.key.name) != old.record.value.spec for old in found.endpoints):
+        require_free(file, is_replacing=False)
+    return True
+
+
+def _read_backup(file: str) -> Iterator[HostEndpoint]:
+    for manifest in require_manifests((file,)):
+        if not isinstance(manifest.resource, HostEndpoint):
+            raise InputError(file, file, "a backup has host endpoints alone")
+        yield manifest.resource
+
+
+def _wait(session: Session, timeout: int, find: Callable[[], tuple[str, ...]]) -> None:
+    deadline = Deadline.after(session.clock, timeout)
+    while awaited := find():
+        if deadline.has_passed:
+            raise Unavailable("the controllers", f"{awaited[0]}; nothing is deleted; run this again")
+        session.clock.sleep(_WAIT_S)
+
+
+def _undo(session: Session, file: str, *, is_dry_run: bool) -> int:
+    """Restore first, so that no node is without an endpoint."""
+    endpoints = tuple(_read_backup(file))
+    if is_dry_run:
+        for endpoint in endpoints:
+            click.echo(f"would restore HostEndpoint({endpoint.metadata.name})")
+        return 0
+    with session.open_datastore() as store:
+        for endpoint in endpoints:
+            is_restored = restore_endpoint(store, endpoint, deadline=session.deadline())
+            click.echo(f"HostEndpoint({endpoint.metadata.name}) {'restored' if is_restored else 'is there'}")
+        if set_automatic(store, Switch.DISABLED, deadline=session.deadline()):
+            click.echo("automatic host endpoints disabled")
+    return 0
