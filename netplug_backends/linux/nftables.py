@@ -34,6 +34,7 @@ from netplug_backends.linux.nftevents import (
     find_generation,
 )
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.packetfilter import DroppingChain
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 from netplug_core.dataplane.ruleset import (
     BaseChain,
@@ -63,6 +64,7 @@ __all__ = [
     "Run",
     "find_problem",
     "load_library",
+    "read_dropping_chains",
     "read_listing",
     "run_library",
     "run_program",
@@ -79,6 +81,7 @@ _READING, _PROGRAMMING = "reading the packet filter", "programming the packet fi
 _PROGRAM_TIMEOUT_S = 60
 _ATTEMPTS = 5  # a listing fails while another process replaces the table
 
+_JUDGING = (Hook.FORWARD.value, Hook.INPUT.value)
 _IN_JSON, _PROTOCOLS_AS_NUMBERS = 1 << 4, 1 << 7
 
 
@@ -272,6 +275,18 @@ class NftablesRuleset:
         """
         return NftablesEvents.open(self._own)
 
+    def find_dropping_chains(self) -> tuple[DroppingChain, ...]:
+        """The base chains of all tables that drop what they do not accept, where workloads and the node are judged.
+
+        Raises:
+            KernelError: the kernel would not say.
+        """
+        self.count(_READING)
+        answer = self._run(({"list": {"chains": {}}},), _READING)
+        if answer.error:
+            raise KernelError(_READING, answer.error)
+        return read_dropping_chains(answer.output)
+
     def _list(self, name: str) -> ObservedTable | None:
         answer = _Answer("")
         for _ in range(_ATTEMPTS):
@@ -334,6 +349,14 @@ class KeptNftables:
         """
         return self._thread.submit(self._ruleset.open_events).result()
 
+    def find_dropping_chains(self) -> tuple[DroppingChain, ...]:
+        """The base chains of all tables that drop what they do not accept, where workloads and the node are judged.
+
+        Raises:
+            KernelError: the kernel would not say.
+        """
+        return self._thread.submit(self._ruleset.find_dropping_chains).result()
+
 
 def _do_nothing() -> None:
     """The first work of a thread."""
@@ -370,6 +393,21 @@ def read_listing(name: str, output: str) -> ObservedTable:
         ChainOutline(name=chain, base=base, marks=tuple(marks.get(chain, ()))) for chain, base in chains.items()
     )
     return ObservedTable(name=name, sets=tuple(sets), chains=tuple(outlines), unreadable=tuple(unreadable))
+
+
+def read_dropping_chains(output: str) -> tuple[DroppingChain, ...]:
+    """Those of the listed chains that drop what they do not accept, where workloads and the node are judged."""
+    chains = (each["chain"] for each in _listed(output) if "chain" in each)
+    return tuple(
+        DroppingChain(
+            family=_text(each, "family"),
+            table=_text(each, "table"),
+            name=_text(each, "name"),
+            hook=Hook(_text(each, "hook")),
+        )
+        for each in chains
+        if _text(each, "policy") == Policy.DROP.value and _text(each, "hook") in _JUDGING
+    )
 
 
 def _read_base(members: object) -> BaseChain | None:

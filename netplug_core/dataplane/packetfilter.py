@@ -9,15 +9,43 @@ waits for what others do, and reads its table again then.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import frozen
 
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.ruleset import ObservedTable, TableChange
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.ruleset import (
+    Chain,
+    Concatenation,
+    Counter,
+    DeleteTable,
+    ElementType,
+    Hook,
+    JumpByMap,
+    Limit,
+    LogPacket,
+    Match,
+    Meta,
+    MetaKey,
+    NamedSet,
+    ObservedTable,
+    PacketTable,
+    Reject,
+    ReplaceTable,
+    Rule,
+    SetReference,
+    Statement,
+    TableChange,
+    TrackingState,
+    source_of,
+)
 
-__all__ = ["Connections", "ForeignChange", "ForeignChanges", "RulesetDataplane", "RulesetEvents"]
+__all__ = [
+    "REQUIREMENTS", "Connections", "DroppingChain", "ForeignChange", "ForeignChanges", "MissingFeature", "Requirement",
+    "RulesetDataplane", "RulesetEvents", "find_missing",
+]  # fmt: skip
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -91,6 +119,94 @@ class RulesetEvents(Protocol):
     def close(self) -> None:
         """End a wait, and each later one; any thread may call it."""
         ...
+
+
+@frozen(kw_only=True)
+class DroppingChain:
+    """A base chain of another program that drops what none of its rules accepts.
+
+    Each program's chains see a packet, and one that drops it has the last word: ours cannot let it pass.
+    """
+
+    family: str
+    table: str
+    name: str
+    hook: Hook
+
+    def __str__(self) -> str:
+        return f"the chain {self.name} of the table {self.family} {self.table}"
+
+    @property
+    def remedy(self) -> str:
+        """The command that lets it accept what none of its rules drops."""
+        return f"nft 'chain {self.family} {self.table} {self.name} {{ policy accept; }}'"
+
+
+# --- what the kernel has to have --------------------------------------------------------------------------------------
+
+
+@frozen
+class Requirement:
+    """Something that the table of policy has in it. ``option`` is what a kernel without it lacks."""
+
+    what: str
+    option: str
+    statements: tuple[Statement, ...] = ()
+    sets: tuple[NamedSet, ...] = ()
+
+    @property
+    def table(self) -> PacketTable:
+        """A table with it, and nothing else. No packet enters it."""
+        return PacketTable(name=_SCRATCH, sets=self.sets, chains=(Chain(name="x", rules=(Rule(self.statements, ""),)),))
+
+
+@frozen
+class MissingFeature:
+    """What the kernel refuses of the table of policy."""
+
+    requirement: Requirement
+    error: KernelError
+
+    def __str__(self) -> str:
+        return f"{self.requirement.what}: the kernel lacks {self.requirement.option} ({self.error})"
+
+
+_SCRATCH = "netplug_probe"
+_INPUT = Meta(MetaKey.INPUT_INTERFACE)
+_NAME, _ADDRESS = ElementType.INTERFACE_NAME, ElementType.IPV4_ADDRESS
+
+REQUIREMENTS: Final = (
+    Requirement("tables for both families", "CONFIG_NF_TABLES_INET", (Counter(),)),
+    Requirement(
+        "chains by the name of an interface",
+        "CONFIG_NF_TABLES, of version 4.18 or later",
+        (JumpByMap(_INPUT, "m"),),
+        (NamedSet(name="m", types=(_NAME,), value_type=ElementType.VERDICT),),
+    ),
+    Requirement(
+        "prefixes of an interface",
+        "sets of concatenated intervals, which version 5.6 brought",
+        (Match(Concatenation((_INPUT, source_of(Family.IPV4))), SetReference("s")),),
+        (NamedSet(name="s", types=(_NAME, _ADDRESS), is_interval=True),),
+    ),
+    Requirement("known connections", "CONFIG_NFT_CT", (Match(TrackingState(), ("established",)),)),
+    Requirement("answers to what is denied", "CONFIG_NFT_REJECT_INET", (Reject.PROHIBITED,)),
+    Requirement("rules that log", "CONFIG_NFT_LOG and CONFIG_NFT_LIMIT", (Limit(1, "second", 1), LogPacket("x"))),
+)
+"""What a table of policy may have in it."""
+
+
+def find_missing(ruleset: RulesetDataplane) -> tuple[MissingFeature, ...]:
+    """What the kernel refuses of it. Each is tried in a table of its own, which goes at once."""
+    found: list[MissingFeature] = []
+    for each in REQUIREMENTS:
+        try:
+            ruleset.apply(ReplaceTable(each.table))
+        except KernelError as error:
+            found.append(MissingFeature(each, error))
+        else:
+            ruleset.apply(DeleteTable(_SCRATCH))
+    return tuple(found)
 
 
 # --- connections ------------------------------------------------------------------------------------------------------

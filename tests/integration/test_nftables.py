@@ -15,8 +15,9 @@ from netplug_backends.linux.netns import entered_namespace
 from netplug_backends.linux.nftables import KeptNftables, NftablesRuleset, run_library, run_program
 from netplug_backends.linux.nftevents import NftablesEvents
 from netplug_core.clock import Deadline
+from netplug_core.dataplane.packetfilter import find_missing
 from netplug_core.dataplane.protocol import KernelError
-from netplug_core.dataplane.ruleset import DeleteTable, ReplaceTable
+from netplug_core.dataplane.ruleset import DeleteTable, Hook, ReplaceTable
 from netplug_core.testing.ruleset_checks import RULESET_CHECKS, TABLE, RulesetCheck, sample_table
 from tests.harness.node import NetnsNode
 from tests.harness.waiting import EMERGENCY_STOP_S
@@ -113,6 +114,30 @@ def test_a_kept_packet_filter_stays_in_its_namespace(node: NetnsNode) -> None:
         kept.apply(ReplaceTable(sample_table()))
         assert kept.read(TABLE) is not None
         assert f"table inet {TABLE}" in node.run("nft", "list", "tables")
+
+
+def test_the_kernel_has_what_policy_needs(harness: NodeHarness) -> None:
+    assert find_missing(harness.ruleset) == ()
+    assert harness.node.run("nft", "list", "tables") == ""
+
+
+def test_base_chains_of_others_that_drop_are_found(harness: NodeHarness) -> None:
+    """Those that judge what workloads and the node receive; and the remedy is one."""
+    lines = (
+        "table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }",
+        "table inet fw { chain in { type filter hook input priority 0; policy drop; }; chain y { }; }",
+        "table inet fw { chain out { type filter hook output priority 0; policy drop; }; }",
+        "table inet fw { chain through { type filter hook forward priority 0; policy accept; }; }",
+    )
+    harness.node.run("nft", "-f", "-", stdin="\n".join(lines))
+    found = sorted(harness.ruleset.find_dropping_chains(), key=str)
+    assert [(str(each), each.hook) for each in found] == [
+        ("the chain FORWARD of the table ip filter", Hook.FORWARD),
+        ("the chain in of the table inet fw", Hook.INPUT),
+    ]
+    for each in found:
+        harness.node.run("sh", "-c", each.remedy)
+    assert harness.ruleset.find_dropping_chains() == ()
 
 
 @pytest.mark.stress
