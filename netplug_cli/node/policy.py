@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 from threading import Event, Lock
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
@@ -24,7 +24,14 @@ from netplug_cli.runtime.feed import as_observed, do_none
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, FilterRenderer, Overlay, guard_table
-from netplug_core.dataplane.packetfilter import Connections, ForeignChanges, RulesetDataplane, RulesetEvents
+from netplug_core.dataplane.packetfilter import (
+    Connections,
+    DroppingChain,
+    ForeignChanges,
+    MissingFeature,
+    RulesetDataplane,
+    RulesetEvents,
+)
 from netplug_core.dataplane.phases import TableDifference, TableTracker, find_differences
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostInterface
@@ -56,7 +63,8 @@ from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadE
 
 __all__ = [
     "ATTEMPTS", "MAX_PROBLEMS", "OBJECTS_CHANGED", "READ_EVERY_S", "RETRY_CLOSED_S", "TABLE_CHANGED",
-    "WORKLOADS_CHANGED", "NodePolicy", "PolicyCounts", "ReportProgrammed", "table_events_controller",
+    "WORKLOADS_CHANGED", "FindObstacles", "NodePolicy", "PolicyCounts", "ReportProgrammed", "obstacles_of",
+    "table_events_controller",
 ]  # fmt: skip
 
 OBJECTS_CHANGED: Final = Source("objects of policy")
@@ -82,6 +90,8 @@ RETRY_CLOSED_S: Final = 60.0
 
 _NOT_PROGRAMMED: Final = "policy is not programmed: what was enforced before stays in force"
 _NOT_ENFORCED: Final = "a part of a policy is not enforced as it stands"
+_LACKING: Final = "the kernel of this node lacks what policy needs: what needs it lets nothing pass"
+_DROPPING: Final = "another program may drop packets that policy allows"
 _CLOSED: Final = "the kernel refuses a part of policy: it lets nothing pass"
 _LOOPBACK: Final = "lo"
 _UNKNOWN: Final = "unknown"
@@ -101,6 +111,21 @@ returns what keeps that from being said.
 def _report_nothing(_endpoints: tuple[WorkloadEndpoint, ...]) -> tuple[Problem, ...]:
     """Nothing waits for policy to be programmed."""
     return ()
+
+
+FindObstacles: TypeAlias = Callable[[], tuple[Problem, ...]]
+"""Finds what the kernel lacks, and what other programs have in it that policy cannot overrule."""
+
+
+def _find_nothing() -> tuple[Problem, ...]:
+    return ()
+
+
+def obstacles_of(missing: Iterable[MissingFeature], dropping: Iterable[DroppingChain]) -> tuple[Problem, ...]:
+    """What keeps policy from working as it stands, as problems."""
+    lacking = (Problem(message=_LACKING, cause=str(each), event="PolicyUnsupported") for each in missing)
+    chains = (f"{each} drops what its own rules do not accept; to change that: {each.remedy}" for each in dropping)
+    return (*lacking, *(Problem(message=_DROPPING, cause=each) for each in chains))
 
 
 @define(kw_only=True, eq=False)
@@ -155,6 +180,7 @@ class NodePolicy:
     clock: Clock
     log: Log
     report: ReportProgrammed = _report_nothing
+    find_obstacles: FindObstacles = _find_nothing
     counts: PolicyCounts = field(factory=PolicyCounts, init=False)
 
     # What is followed.
@@ -192,6 +218,7 @@ class NodePolicy:
     _reported: tuple[WorkloadEndpoint, ...] | None = field(default=None, init=False)
     _report_at: float = field(default=-inf, init=False)
     _report_problems: tuple[Problem, ...] = field(default=(), init=False)
+    _obstacles: tuple[Problem, ...] = field(default=(), init=False)
 
     def controller(self) -> Controller[_Look, _Step]:
         """What programs."""
@@ -320,6 +347,7 @@ class NodePolicy:
             self._must_read = True
             raise
         self._read_at = now
+        self._obstacles = self.find_obstacles()
         self._tracker.observe(observed)
         has_hooks = observed is not None and not _GUARD_HOOKS.isdisjoint(each.name for each in observed.chains)
         must_guard = not has_hooks and (self._was_there or not self._has_workloads())
@@ -408,7 +436,7 @@ class NodePolicy:
         problems += (
             Problem(message=_CLOSED, cause=f"{each}: {self._refusal}", event="PolicyRefused") for each in closed
         )
-        return (*problems, *self._report_problems)
+        return (*problems, *self._report_problems, *self._obstacles)
 
     # --- what is done -------------------------------------------------------------------------------------------------
 

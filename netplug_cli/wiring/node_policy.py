@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from threading import Lock
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_backends.host.endpoint_status import EndpointStatusFolder, read_boot_id
 from netplug_backends.host.machine import SystemClock
@@ -24,6 +24,7 @@ from netplug_cli.node.policy import (
     TABLE_CHANGED,
     WORKLOADS_CHANGED,
     NodePolicy,
+    obstacles_of,
     table_events_controller,
 )
 from netplug_cli.node.routing import kernel_events_controller
@@ -34,7 +35,8 @@ from netplug_cli.runtime.feed import OpenDatastore, StoreFeed
 from netplug_cli.wiring.node_network import NodeNetwork
 from netplug_core.clock import Clock
 from netplug_core.dataplane.filter import NO_OVERLAY, Overlay
-from netplug_core.dataplane.packetfilter import ForeignChanges, RulesetEvents
+from netplug_core.dataplane.packetfilter import ForeignChanges, RulesetEvents, find_missing
+from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import KernelEvents
 from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError
@@ -181,8 +183,26 @@ def node_policy(
             clock=clock,
             log=log,
             report=partial(_write_statuses, folder, clock, log),
+            find_obstacles=_Obstacles(ruleset).find,
         )
         yield PolicyEnforcement(feed, policy, interfaces, table, clock, [])
+
+
+@define(eq=False)
+class _Obstacles:
+    """What the kernel lacks, which is asked for until it lacks nothing, and which chains of others drop packets."""
+
+    _ruleset: KeptNftables
+    _has_everything: bool = field(default=False, init=False)
+
+    def find(self) -> tuple[Problem, ...]:
+        try:
+            missing = () if self._has_everything else find_missing(self._ruleset)
+            self._has_everything = not missing
+            return obstacles_of(missing, self._ruleset.find_dropping_chains())
+        except KernelError as error:
+            message = "what other programs have in the packet filter is not known"
+            return (Problem(message=message, cause=str(error)),)
 
 
 def _write_statuses(

@@ -153,6 +153,14 @@ def test_a_table_that_another_program_removes_or_changes_is_repaired(enforcing: 
     assert "table inet other" in enforcing.nft("list", "tables")
 
 
+def test_a_chain_of_another_program_that_drops_is_named_with_a_remedy(here: PolicyNode) -> None:
+    chain = "{ type filter hook forward priority 0; policy drop; }"
+    here.node.run("nft", "-f", "-", stdin=f"table ip filter {{ chain FORWARD {chain}; }}")
+    here.start()
+    here.wait_for_line("another program may drop packets that policy allows")
+    assert "nft 'chain ip filter FORWARD { policy accept; }'" in here.process_lines()
+
+
 def test_an_address_that_moves_takes_no_connection_along(enforcing: PolicyNode) -> None:
     """P-58."""
     scene, at = enforcing.scene, enforcing.scene.nat.addresses

@@ -17,15 +17,22 @@ from netplug_cli.node.policy import (
     READ_EVERY_S,
     RETRY_CLOSED_S,
     NodePolicy,
+    obstacles_of,
     table_events_controller,
 )
 from netplug_core.addressing import Address, InterfaceAddress
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, Overlay, guard_table
-from netplug_core.dataplane.packetfilter import ForeignChange, ForeignChanges
+from netplug_core.dataplane.packetfilter import (
+    REQUIREMENTS,
+    DroppingChain,
+    ForeignChange,
+    ForeignChanges,
+    MissingFeature,
+)
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostAddress, HostInterface
-from netplug_core.dataplane.ruleset import ChangeTable, DeleteTable, ObservedTable, TableChange
+from netplug_core.dataplane.ruleset import ChangeTable, DeleteTable, Hook, ObservedTable, TableChange
 from netplug_core.datastore.feed import follow
 from netplug_core.datastore.view import MAX_CHANGES, View
 from netplug_core.policy.index import POLICY_KINDS
@@ -465,6 +472,22 @@ def test_what_another_program_does_while_the_table_is_read_is_read_again(enforci
     assert enforcing.table != before
     enforcing.reconcile()
     assert enforcing.table == before
+
+
+def test_what_policy_cannot_overrule_is_a_problem_as_long_as_it_is_there(enforcing: PolicyHarness) -> None:
+    chain = DroppingChain(family="ip", table="filter", name="FORWARD", hook=Hook.FORWARD)
+    missing = MissingFeature(REQUIREMENTS[0], KernelError("programming the packet filter", "No such file or directory"))
+    enforcing.policy.find_obstacles = lambda: obstacles_of((missing,), (chain,))
+    enforcing.clock.sleep(READ_EVERY_S)
+    enforcing.reconcile()
+    lacking, dropping = enforcing.texts
+    assert lacking.endswith(f": {missing}")
+    assert dropping.startswith("another program may drop packets that policy allows: the chain FORWARD of the table ip")
+    assert dropping.endswith(f"to change that: {chain.remedy}")
+    enforcing.policy.find_obstacles = lambda: ()
+    enforcing.clock.sleep(READ_EVERY_S)
+    enforcing.reconcile()
+    assert enforcing.texts == []
 
 
 def test_what_others_do_to_other_tables_is_not_looked_at(enforcing: PolicyHarness) -> None:
