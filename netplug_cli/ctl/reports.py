@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from typing import TextIO, assert_never
 
@@ -19,18 +19,20 @@ from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.tables import Cell, Column, Report, text_cell
 from netplug_cli.formatting import escape_unprintable, format_count, format_duration, print_error, print_failure
-from netplug_core.clock import Clock
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.protocol import Datastore, DatastoreCall, ObservedDatastore
 from netplug_core.encoding.allocation_report import decode_report, encode_report
 from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
 from netplug_core.ipam.gc.model import CollectionReport, GCAction
 from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
+from netplug_core.records import Query, Snapshot
 from netplug_core.resources.fields import InvalidResource
 from netplug_core.resources.manifest import Manifest
 
 __all__ = [
     "ChangeReport", "Progress", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",
-    "error_place", "read_leaks", "report_lines", "require_report_file", "show_progress",
+    "count_reads", "error_place", "read_leaks", "report_lines", "require_report_file", "show_progress",
     "write_report",
 ]  # fmt: skip
 
@@ -339,7 +341,8 @@ _ERASE = "\r\x1b[K"
 class Progress:
     """How far a long work is, as one line of a terminal that is written again and again, and erased at the end.
 
-    Nothing is shown in the first two seconds, and nothing off a terminal.
+    Nothing is shown in the first two seconds, and nothing off a terminal. ``total`` 0: it is not known, and so neither
+    is the time left.
     """
 
     label: str
@@ -357,7 +360,7 @@ class Progress:
         if passed_s < _SILENT_S or now_s - self.shown_s < _EVERY_S or not self.stream.isatty():
             return
         left = f", about {format_duration(passed_s / done * (self.total - done))} left" if 0 < done < self.total else ""
-        counted = f"{format_count(done)} of {format_count(self.total)}"
+        counted = f"{format_count(done)} of {format_count(self.total)}" if self.total else format_count(done)
         self.stream.write(f"{_ERASE}{self.label}: {counted}{note}{left}")
         self.stream.flush()
         self.shown_s, self.is_shown = now_s, True
@@ -378,3 +381,29 @@ def show_progress(label: str, total: int, clock: Clock) -> Iterator[Progress]:
         yield progress
     finally:
         progress.erase()
+
+
+@define
+class _CountedDatastore(ObservedDatastore):
+    """A datastore whose records are counted as they are read."""
+
+    progress: Progress
+    _count: int = 0
+
+    def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:  # noqa: ARG002 - the interface's
+        """Nothing is done about a call as such."""
+        return nullcontext()
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """The answers, which count."""
+        snapshot = self.datastore.read(queries, deadline=deadline)
+        self._count += sum(len(result.records) for result in snapshot.results.values())
+        self.progress.update(self._count)
+        return snapshot
+
+
+@contextmanager
+def count_reads(store: Datastore, clock: Clock) -> Iterator[Datastore]:
+    """The datastore; while it is read, a line says how many records were. Nothing else may be printed meanwhile."""
+    with show_progress("records read", 0, clock) as progress:
+        yield _CountedDatastore(store, progress)

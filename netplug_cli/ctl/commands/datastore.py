@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from netplug_cli.ctl.documents import read_text
-from netplug_cli.ctl.reports import show_progress
+from netplug_cli.ctl.reports import count_reads, show_progress
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
@@ -90,9 +90,10 @@ def export_records(context: click.Context, *, is_dry_run: bool) -> int:
     with session.open_datastore() as store:
         if settle_s(store):
             print_error(f"waiting {settle_s(store):g} s, until every ADD that began before the lock has ended")
-        export = export_datastore(
-            store, clock=session.clock, deadline=deadline, export_id=session.new_uid(), release=f"v{__version__}"
-        )
+        with count_reads(store, session.clock) as counted:
+            export = export_datastore(
+                counted, clock=session.clock, deadline=deadline, export_id=session.new_uid(), release=f"v{__version__}"
+            )
     if is_dry_run:
         click.echo(f"would export {count_kinds(export.records)}")
         return 0

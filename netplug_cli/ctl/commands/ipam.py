@@ -16,7 +16,7 @@ from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.completion import complete_addresses, complete_blocks, complete_pools
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.reports import collection_report, read_leaks
+from netplug_cli.ctl.reports import collection_report, count_reads, read_leaks
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import (
     REPORT_OUTPUT,
@@ -126,8 +126,9 @@ def _tick(
     clock = session.clock
     deadline = Deadline.after(clock, _TIMEOUT_S)
     # Blocks before pods: a pod that comes between is taken for one that was there.
-    view = read_view(store, None, now_ns=clock.now_ns(), deadline=deadline)
-    view = evolve(view, cluster=read_cluster(store, deadline=deadline))
+    with count_reads(store, clock) as counted:
+        view = read_view(counted, None, now_ns=clock.now_ns(), deadline=deadline)
+        view = evolve(view, cluster=read_cluster(counted, deadline=deadline))
     collector = Collector(
         store=store,
         live_lookup=DatastoreLookup(store),

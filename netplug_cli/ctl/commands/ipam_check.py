@@ -14,6 +14,7 @@ from netplug_cli.ctl.reports import (
     Shown,
     address_list_document,
     address_list_lines,
+    count_reads,
     report_lines,
     require_report_file,
     write_report,
@@ -127,7 +128,8 @@ def ipam_check(context: click.Context, **options: Unpack[_CheckOptions]) -> int:
     echo: Callable[[str], None] = partial(click.echo, err=request.is_for_program)
     with session.open_datastore() as store:
         is_whole = not options["is_restored"] or _restore(session, store, options["network"], echo, deadline)
-        report = check_ipam(store, clock=session.clock, deadline=deadline)
+        with count_reads(store, session.clock) as counted:
+            report = check_ipam(counted, clock=session.clock, deadline=deadline)
         if options["is_restored"]:  # the pools are made again after it
             report = report.before_pools()
         repairs = (options["is_fixed"] or options["is_restored"]) and not options["is_dry_run"]
@@ -139,23 +141,25 @@ def ipam_check(context: click.Context, **options: Unpack[_CheckOptions]) -> int:
         is_sound = is_whole and not (left or report.unrepairable)
         if request.report_file or request.shown is not Shown.NONE:
             lost = frozenset(repair.key.name for repair in left if isinstance(repair, RestoreHandle))
-            is_sound &= _report_addresses(store, request, lost, echo, deadline)
+            is_sound &= _report_addresses(session, store, request, lost, deadline)
     return 0 if is_sound else 1
 
 
 def _report_addresses(
+    session: Session,
     store: Datastore,
     request: _AddressRequest,
     lost_handles: Collection[str],
-    echo: Callable[[str], None],
     deadline: Deadline,
 ) -> bool:
     """Print the list and write the report that are asked for; whether no address and no handle has a problem."""
     version, addresses = f"v{__version__}", tuple[ListedAddress, ...]()
-    if request.shown is Shown.NONE:
-        report = read_allocation_report(store, version=version, deadline=deadline)
-    else:
-        report, addresses = read_addresses(store, version=version, lost_handles=lost_handles, deadline=deadline)
+    echo = partial(click.echo, err=request.is_for_program)
+    with count_reads(store, session.clock) as counted:
+        if request.shown is Shown.NONE:
+            report = read_allocation_report(counted, version=version, deadline=deadline)
+        else:
+            report, addresses = read_addresses(counted, version=version, lost_handles=lost_handles, deadline=deadline)
     if request.report_file:
         write_report(request.report_file, report, is_replacing=request.is_replacing)
     if request.is_json:

@@ -4,7 +4,13 @@ import io
 
 import pytest
 
-from netplug_cli.ctl.reports import Progress, show_progress
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_cli.ctl.reports import Progress, count_reads, show_progress
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline
+from netplug_core.records import Create, List
+from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
+from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.clock import ManualClock
 
 ERASE = "\r\x1b[K"
@@ -69,3 +75,20 @@ def test_an_interruption_takes_the_line_away(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(KeyboardInterrupt):
         interrupted(clock)
     assert screen.getvalue() == f"{ERASE}records: 1 of 4, about 15s left{ERASE}"
+
+
+def test_records_are_counted_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, screen = ManualClock(), Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    store = MemoryDatastore(clock=clock)
+    pools = [IPPool(metadata=Metadata(name=name), spec=IPPoolSpec(prefix=Prefix.parse(cidr))) for name, cidr in POOLS]
+    store.commit([Create(pool.key, pool) for pool in pools], deadline=Deadline.after(clock, 1.0))
+    with count_reads(store, clock) as counted:
+        for passed_s in (1.0, 3.0, 3.0):
+            clock.sleep(passed_s)
+            counted.read([List(IPPOOL)], deadline=Deadline.after(clock, 1.0))
+        assert counted.description == store.description
+    assert screen.getvalue() == f"{ERASE}records read: 4{ERASE}records read: 6{ERASE}"
+
+
+POOLS = (("a", "10.0.0.0/16"), ("b", "10.1.0.0/16"))
