@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.bird import find_bird
 from tests.harness.local_stores import IS_DEEP
-from tests.harness.node import NetnsNode, missing_requirement, open_node
+from tests.harness.node import NetnsNode
 from tests.harness.waiting import is_eventually, wait_until
 from tests.integration.test_lab import (
     CTL,
@@ -24,28 +22,11 @@ from tests.integration.test_lab import (
     lab,
     what_shows,
 )
+from tests.integration.test_lab_nodes import broken, machine
+
+__all__ = ["machine"]  # a fixture
 
 pytestmark = pytest.mark.netns
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[NetnsNode]:
-    """A machine of the test's own, with a /run of its own."""
-    reason = missing_requirement()
-    if reason:
-        pytest.skip(reason)
-    with open_node(str(tmp_path)) as opened:
-        yield opened
-
-
-def paths(machine: NetnsNode) -> list[dict[str, str]]:
-    """What ``lab status`` says of each path."""
-    return list(csv.DictReader(lab(machine, "status", "-o", "csv").stdout.splitlines()))
-
-
-def broken(machine: NetnsNode) -> set[str]:
-    """The relations on which some path does not work."""
-    return {path["relation"] for path in paths(machine) if path["reached"] != "true"}
 
 
 def test_a_node_process_that_died_is_named_with_its_log_and_what_it_made_goes_on(machine: NetnsNode) -> None:
