@@ -12,6 +12,7 @@ the last state does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from math import inf
 from threading import Event, Lock
 from typing import Final, TypeAlias
@@ -36,6 +37,7 @@ from netplug_core.dataplane.phases import TableDifference, TableTracker, find_di
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostInterface
 from netplug_core.dataplane.ruleset import ChangeTable, ObservedTable, PacketTable, ReplaceTable
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, EndpointStorage
 from netplug_core.datastore.view import START, Mark, View
 from netplug_core.keys import Key, Kind
 from netplug_core.log import Level, Log
@@ -51,20 +53,24 @@ from netplug_core.reconcile.programming import (
     count_problems,
     find_changed_parts,
     find_lost_addresses,
+    find_network_profiles,
     find_programmed,
     isolate,
     keep_closed,
     name_of,
 )
+from netplug_core.records import AlreadyExists, Create
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
+from netplug_core.resources.profile import Profile, profile_key
+from netplug_core.resources.validation import validate_resource
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "ATTEMPTS", "MAX_PROBLEMS", "OBJECTS_CHANGED", "READ_EVERY_S", "RETRY_CLOSED_S", "TABLE_CHANGED",
-    "WORKLOADS_CHANGED", "FindObstacles", "NodePolicy", "PolicyCounts", "ReportProgrammed", "obstacles_of",
-    "table_events_controller",
+    "ATTEMPTS", "MAX_PROBLEMS", "OBJECTS_CHANGED", "PROFILES_EVERY_S", "PROFILES_MISSING", "READ_EVERY_S",
+    "RETRY_CLOSED_S", "TABLE_CHANGED", "WORKLOADS_CHANGED", "FindObstacles", "NetworkProfiles", "NodePolicy",
+    "PolicyCounts", "ReportProgrammed", "obstacles_of", "table_events_controller",
 ]  # fmt: skip
 
 OBJECTS_CHANGED: Final = Source("objects of policy")
@@ -128,6 +134,10 @@ def obstacles_of(missing: Iterable[MissingFeature], dropping: Iterable[DroppingC
     return (*lacking, *(Problem(message=_DROPPING, cause=each) for each in chains))
 
 
+def _do_nothing() -> None:
+    """Nothing makes profiles."""
+
+
 @define(kw_only=True, eq=False)
 class PolicyCounts:
     """What has been counted, for metrics. ``transactions``: by phase and result; ``foreign``: by program."""
@@ -167,7 +177,7 @@ class NodePolicy:
 
     ``view`` follows the kinds of ``find_kinds``; ``find_name`` is the name that the node is registered by, None: not
     yet. ``find_overlay`` are the wrapped packets that the node receives, None: not known yet. ``report`` takes the
-    endpoints for which policy is programmed.
+    endpoints for which policy is programmed. ``on_missing`` is called when a profile of a network does not exist.
     """
 
     view: View
@@ -181,6 +191,9 @@ class NodePolicy:
     log: Log
     report: ReportProgrammed = _report_nothing
     find_obstacles: FindObstacles = _find_nothing
+    on_missing: Callable[[], None] = _do_nothing
+    missing_profiles: tuple[Profile, ...] = field(default=(), init=False)
+    """The profiles of networks that workloads of the node name and that do not exist."""
     counts: PolicyCounts = field(factory=PolicyCounts, init=False)
 
     # What is followed.
@@ -324,6 +337,8 @@ class NodePolicy:
         if name is None or overlay is None or not self.view.has_listed(self.find_kinds()):
             return _Look(step=_Step(guard=guard))
         has_changed = self._follow(name) or overlay != self._overlay
+        if has_changed and self.missing_profiles:
+            self.on_missing()
         self._overlay = overlay
         is_settled = self._wanted is not None and self._state is self._applied and now < self._retry_at
         if is_settled and not (has_changed or must_look or self._to_forget):
@@ -385,6 +400,7 @@ class NodePolicy:
             delta = index.take_delta()
             if not delta.is_empty:
                 self._state, has_changed = delta.apply_to(self._state), True
+                self.missing_profiles = find_network_profiles(self._state, self._workloads.values())
         except BaseException:
             self._index = None  # what it has handed out is not in the state: all is calculated again
             raise
@@ -537,6 +553,55 @@ def _plan(look: _Look) -> Plan[_Step]:
 
 def _problem_of(problem: PolicyProblem) -> Problem:
     return Problem(message=_NOT_ENFORCED, cause=str(problem))
+
+
+# --- profiles of networks ---------------------------------------------------------------------------------------------
+
+PROFILES_MISSING: Final = Source("missing profiles")
+"""A workload of the node names the profile of a network, which does not exist."""
+
+PROFILES_EVERY_S: Final = 10.0
+"""The pause between two looks for missing profiles."""
+
+
+@define(kw_only=True, eq=False)
+class NetworkProfiles:
+    """Makes the profile of a network for workloads that have none of an orchestrator: without it they are closed.
+
+    ``find_datastore`` is the open datastore of the node, None while it is away. One that shows pods makes profiles by
+    itself. What a person has stored by the name stays.
+    """
+
+    policy: NodePolicy
+    find_datastore: Callable[[], Datastore | None]
+    log: Log
+
+    def controller(self) -> Controller[tuple[Profile, ...], Profile]:
+        """What makes them."""
+        return Controller(
+            name="network profiles",
+            observe=self._observe,
+            plan=lambda missing: Plan(actions=missing, look_again_s=PROFILES_EVERY_S),
+            act=self._create,
+            failure="the profile of a network cannot be stored: its workloads pass nothing that no policy allows",
+            inputs=frozenset((PROFILES_MISSING,)),
+        )
+
+    def _observe(self, _deadline: Deadline) -> tuple[Profile, ...]:
+        store = self.find_datastore()
+        if store is None or store.description.endpoints is EndpointStorage.PODS:
+            return ()
+        return self.policy.missing_profiles
+
+    def _create(self, profile: Profile, deadline: Deadline) -> None:
+        store = self.find_datastore()
+        if store is None:
+            return
+        validate_resource(profile)
+        write = Create(profile_key(profile.metadata.name), profile)
+        with suppress(AlreadyExists):  # another node was first
+            store.commit([write], deadline=deadline.capped(CALL_TIMEOUT_S))
+            self.log(Level.INFO, "the profile of a network is stored", profile=profile.metadata.name)
 
 
 # --- what others do ---------------------------------------------------------------------------------------------------

@@ -20,9 +20,11 @@ from netplug_backends.linux.nftables import KeptNftables
 from netplug_backends.linux.routing import LinuxKernelEvents
 from netplug_cli.node.policy import (
     OBJECTS_CHANGED,
+    PROFILES_MISSING,
     READ_EVERY_S,
     TABLE_CHANGED,
     WORKLOADS_CHANGED,
+    NetworkProfiles,
     NodePolicy,
     obstacles_of,
     table_events_controller,
@@ -82,6 +84,7 @@ class PolicyEnforcement:
 
     feed: StoreFeed
     policy: NodePolicy
+    profiles: NetworkProfiles
     interfaces: KernelEvents
     table: RulesetEvents
     clock: Clock
@@ -94,6 +97,7 @@ class PolicyEnforcement:
         return (
             self.feed.controller(),
             self.policy.controller(),
+            self.profiles.controller(),
             evolve(interfaces, name="policy interfaces", failure=failure),
             table_events_controller(self.table, self._note_foreign_changes, clock=self.clock),
         )
@@ -110,6 +114,7 @@ class PolicyEnforcement:
         """Let changes of the datastore and of interfaces wake the controller."""
         self.feed.view.on_change = lambda _kind: tasks.wake(OBJECTS_CHANGED)
         self.woken.append(tasks)
+        self.policy.on_missing = lambda: tasks.wake(PROFILES_MISSING)
 
     def note_attached(self, interface: str, container_id: str) -> None:
         """A call of this process has attached the interface of a workload for a container."""
@@ -185,7 +190,8 @@ def node_policy(
             report=partial(_write_statuses, folder, clock, log),
             find_obstacles=_Obstacles(ruleset).find,
         )
-        yield PolicyEnforcement(feed, policy, interfaces, table, clock, [])
+        profiles = NetworkProfiles(policy=policy, find_datastore=lambda: feed.datastore, log=log)
+        yield PolicyEnforcement(feed, policy, profiles, interfaces, table, clock, [])
 
 
 @define(eq=False)

@@ -19,6 +19,7 @@ from attrs import evolve, field, frozen
 from netplug_core.addressing import Address
 from netplug_core.dataplane.filter import closed_endpoint, closed_policy, find_guarded
 from netplug_core.dataplane.ruleset import NamedSet
+from netplug_core.names import KUBERNETES_ORCHESTRATOR
 from netplug_core.policy.model import (
     ActiveHostEndpoint,
     ActivePolicy,
@@ -28,10 +29,18 @@ from netplug_core.policy.model import (
     PolicyProblem,
     PolicyState,
 )
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.profile import (
+    NAMESPACE_PROFILE_PREFIX,
+    SERVICE_ACCOUNT_PROFILE_PREFIX,
+    Profile,
+    network_spec,
+)
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = [
     "Part", "ProblemCounts", "ProgrammingFacts", "close_parts", "count_problems", "find_changed_parts",
-    "find_lost_addresses", "find_programmed", "isolate", "keep_closed", "name_of",
+    "find_lost_addresses", "find_network_profiles", "find_programmed", "isolate", "keep_closed", "name_of",
 ]  # fmt: skip
 
 Part: TypeAlias = LocalEndpoint | ActiveHostEndpoint | ActivePolicy | ActiveProfile
@@ -70,6 +79,24 @@ def count_problems(problems: Iterable[PolicyProblem]) -> ProblemCounts:
     sorts = [each.subject.partition(" ") for each in problems]
     unconvertible = sum(kind in _KINDS_WITH_RULES for kind, _, _ in sorts)
     return ProblemCounts(unconvertible=unconvertible, shared_addresses=sum(not space for _, space, _ in sorts))
+
+
+def find_network_profiles(state: PolicyState, workloads: Iterable[WorkloadEndpoint]) -> tuple[Profile, ...]:
+    """The profiles of networks that workloads of the node name and that do not exist: they are to be created.
+
+    Profiles of namespaces and service accounts are the orchestrator's.
+    """
+    others = (NAMESPACE_PROFILE_PREFIX, SERVICE_ACCOUNT_PROFILE_PREFIX)
+    missing = [each.name for each in state.profiles if each.is_missing and not each.name.startswith(others)]
+    if not missing:
+        return ()
+    orchestrated = {
+        name for each in workloads if each.spec.orchestrator == KUBERNETES_ORCHESTRATOR for name in each.spec.profiles
+    }
+    return tuple(
+        Profile(metadata=Metadata(name=name), spec=network_spec(name, is_orchestrated=name in orchestrated))
+        for name in missing
+    )
 
 
 # --- closed parts -----------------------------------------------------------------------------------------------------

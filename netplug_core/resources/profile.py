@@ -18,12 +18,19 @@ from netplug_core.records import Key, Kind, Record, Revision
 from netplug_core.resources.fields import FieldError, find_label_problems
 from netplug_core.resources.metadata import ENVELOPE, Labels, Metadata
 from netplug_core.resources.networkpolicy import Direction
-from netplug_core.resources.policyrule import MAX_RULES, PolicyRule, RuleAction, enforced_rules, validate_rules
+from netplug_core.resources.policyrule import (
+    MAX_RULES,
+    EntityRule,
+    PolicyRule,
+    RuleAction,
+    enforced_rules,
+    validate_rules,
+)
 
 __all__ = [
     "DEFAULT_ALLOW_PROFILE", "NAMESPACE_LABEL_PREFIX", "NAMESPACE_PROFILE_PREFIX", "PROFILE",
     "SERVICE_ACCOUNT_LABEL_PREFIX", "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile", "ProfileSpec", "account_spec",
-    "namespace_labels", "namespace_spec", "pod_profiles", "profile_key", "validate_profile",
+    "namespace_labels", "namespace_spec", "network_spec", "pod_profiles", "profile_key", "validate_profile",
 ]  # fmt: skip
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
@@ -97,6 +104,16 @@ def namespace_spec(name: str, labels: Labels) -> ProfileSpec:
     """What the pods of a namespace get: its labels, and leave for all traffic of pods that no policy selects."""
     applied = _applied(NAMESPACE_LABEL_PREFIX, name, labels)
     return ProfileSpec(labels_to_apply=applied, ingress=_ALLOW_RULES, egress=_ALLOW_RULES)
+
+
+def network_spec(name: str, *, is_orchestrated: bool) -> ProfileSpec:
+    """What the workloads of a network get that no namespace has a profile for: a label, and leave to send anywhere.
+
+    They may receive from each other; those of an orchestrator, from all.
+    """
+    own = EntityRule(selector=f"has({name})")
+    ingress = _ALLOW_RULES if is_orchestrated else (PolicyRule(action=RuleAction.ALLOW, source=own),)
+    return ProfileSpec(labels_to_apply=((name, ""),), ingress=ingress, egress=_ALLOW_RULES)
 
 
 def account_spec(name: str, labels: Labels) -> ProfileSpec:

@@ -16,6 +16,7 @@ from netplug_cli.node.policy import (
     MAX_PROBLEMS,
     READ_EVERY_S,
     RETRY_CLOSED_S,
+    NetworkProfiles,
     NodePolicy,
     obstacles_of,
     table_events_controller,
@@ -682,6 +683,31 @@ def test_rules_that_cannot_be_enforced_are_named_and_beyond_a_number_counted(enf
     assert len(enforcing.texts) == MAX_PROBLEMS + 1
     assert enforcing.texts[-1] == f"a part of a policy is not enforced as it stands: and {30 - MAX_PROBLEMS} more"
     assert len(enforcing.policy.status().problems) == MAX_PROBLEMS + 1
+
+
+# --- profiles of networks ---------------------------------------------------------------------------------------------
+
+
+def test_the_profile_of_a_network_is_stored_where_it_is_missing(enforcing: PolicyHarness) -> None:
+    missing: list[bool] = []
+    enforcing.policy.on_missing = lambda: missing.append(True)
+    store: MemoryDatastore | None = None
+    profiles = NetworkProfiles(policy=enforcing.policy, find_datastore=lambda: store, log=enforcing.log).controller()
+    enforcing.enforce(make_pod("c", "10.0.0.3", profiles=("net1",)))
+    assert missing == [True]
+    assert not enforcing.passes("10.0.0.3", OUTSIDE, interfaces=("netpc", "eth0"))
+    assert not profiles.reconcile(enforcing.clock, lambda: True).is_failed, "the datastore is away"
+    store = enforcing.store
+    for _ in range(2):
+        assert not profiles.reconcile(enforcing.clock, lambda: True).is_failed
+    assert enforcing.log.texts[-1] == "INFO the profile of a network is stored profile=net1", "once"
+    enforcing.enforce()
+    assert enforcing.passes("10.0.0.3", OUTSIDE, interfaces=("netpc", "eth0"))
+    assert enforcing.policy.missing_profiles == ()
+    profiles.act(make_profile("lab"), Deadline.after(enforcing.clock, 1.0))
+    store = None
+    profiles.act(make_profile("other"), Deadline.after(enforcing.clock, 1.0))
+    assert enforcing.log.texts[-1] == "INFO the profile of a network is stored profile=lab"
 
 
 # --- what metrics are of ----------------------------------------------------------------------------------------------

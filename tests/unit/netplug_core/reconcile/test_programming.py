@@ -28,11 +28,14 @@ from netplug_core.reconcile.programming import (
     count_problems,
     find_changed_parts,
     find_lost_addresses,
+    find_network_profiles,
     find_programmed,
     isolate,
     keep_closed,
     name_of,
 )
+from netplug_core.resources.validation import validate_resource
+from tests.harness.policies import allow, make_pod
 from tests.harness.policy_states import endpoint, policy_id
 
 ALLOW = Rule(name="NetworkPolicy x/a #0", action=Action.ALLOW, matches=(Match(),))
@@ -56,6 +59,21 @@ def test_problems_are_counted_by_what_they_are_of() -> None:
     problems = [PolicyProblem(each, "is not enforced") for each in subjects]
     assert count_problems(problems) == ProblemCounts(unconvertible=2, shared_addresses=2)
     assert count_problems(()) == ProblemCounts()
+
+
+def test_the_profile_of_a_network_is_made_where_it_is_missing() -> None:
+    missing = [ActiveProfile(name=each, is_missing=True) for each in ("kns.x", "ksa.x.web", "lab", "net1")]
+    state = PolicyState(profiles=(*missing, PROFILE))
+    lab = make_pod("a", profiles=("lab",), orchestrator="cni")
+    pod = make_pod("b", profiles=("net1",))
+    found = find_network_profiles(state, [lab, pod])
+    for each in found:
+        validate_resource(each)
+    assert [each.metadata.name for each in found] == ["lab", "net1"]
+    assert [each.spec.labels_to_apply for each in found] == [(("lab", ""),), (("net1", ""),)]
+    assert [rule.source.selector for each in found for rule in each.spec.ingress] == ["has(lab)", ""]
+    assert all(each.spec.egress == (allow(),) for each in found)
+    assert find_network_profiles(PolicyState(profiles=(PROFILE,)), [lab]) == ()
 
 
 # --- closed parts -----------------------------------------------------------------------------------------------------
