@@ -12,7 +12,7 @@ from attrs import define
 
 from netplug_backends.linux.netns import entered_namespace
 from netplug_backends.linux.routing import LinuxRouting
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.routing import IPIP_DEVICE, Nexthop, Put, Route
 from netplug_core.reconcile.route_inputs import BlockRoutes
 from netplug_core.resources.ippool import Encapsulation
@@ -41,6 +41,11 @@ class IPIPNode:
     def pod(self) -> str:
         return f"10.65.{self.number}.7"
 
+    @property
+    def chosen(self) -> str:
+        """An address of the pool past assignment: in no block, and announced by BGP."""
+        return f"10.65.99.{self.number}"
+
     def start(self) -> None:
         """Let it have the device with its tunnel address, an address of a pod, and the routes of the engine."""
         child = self.node.start_process(sys.executable, ipip_standin.__file__, IPIP_DEVICE)
@@ -48,7 +53,8 @@ class IPIPNode:
         assert child.stdout.readline() == "ready\n"
         self.node.run("ip", "link", "set", IPIP_DEVICE, "mtu", "1480", "up")
         self.node.run("ip", "address", "add", f"10.65.{self.number}.1/32", "dev", IPIP_DEVICE)
-        self.node.run("ip", "address", "add", f"{self.pod}/32", "dev", "lo")
+        for address in (self.pod, self.chosen):
+            self.node.run("ip", "address", "add", f"{address}/32", "dev", "lo")
         engine = engine_of(
             f"n{self.number}",
             nodes=tuple(NODES.values()),
@@ -56,6 +62,10 @@ class IPIPNode:
             blocks=BLOCKS,
             interfaces=(interface("lan0", f"10.240.0.{self.number}/24"),),
         )
+        others = [number for number in NODES if number != self.number]
+        next_hops = {f"10.65.99.{number}/32": f"10.240.0.{number}" for number in others}
+        learned = {Prefix.parse(prefix): Address.parse(text) for prefix, text in next_hops.items()}
+        engine.inputs.set_learned(learned)
         entries = [each for each in engine.desired() if isinstance(each, Nexthop | Route)]
         with entered_namespace(f"/proc/{self.node.pid}/ns/net"), LinuxRouting.open() as kernel:
             assert kernel.apply([Put(each) for each in entries]) == ()
@@ -90,6 +100,12 @@ def test_pods_reach_each_other_through_ipip_and_the_largest_packet_passes(
     size = ("ping", "-n", "-c", "1", "-W", "5", "-M", "do", "-s")
     first.node.run(*size, str(PAYLOAD), second.pod)
     assert first.node.run_unchecked(*size, str(PAYLOAD + 1), second.pod).returncode != 0
+
+
+def test_rt15_an_address_past_assignment_is_reached_through_ipip(nodes: tuple[IPIPNode, IPIPNode]) -> None:
+    first, second = nodes
+    wait_until(lambda: first.node.can_ping(second.chosen), "the address of the other node answers")
+    assert f"dev {IPIP_DEVICE}" in first.node.run("ip", "route", "get", second.chosen)
 
 
 # Prints destination and source of the first packet that a node has wrapped: of an answer.
