@@ -23,6 +23,7 @@ BENCHMARKS = {
     "view": "an event of 100,000 records beside a plain dict, and 1,000 wake-ups a second",
     "nat": "the packet filter with 10,000 prefixes and floating addresses beside one",
     "policy": "policy for 20,000 endpoints and 1,000 selectors beside json.loads of the pods",
+    "policy_programming": "a pod more in the kernel's table of policy beside one nft -f - with the same",
     "routes": "routes to 5,000 nodes beside ip and bridge, and looked through again beside pyroute2",
     "tool": "the help of netplugctl and get beside bare imports, and long commands on 250,000 addresses",
 }
