@@ -42,7 +42,7 @@ from netplug_core.datastore.view import START, Mark, View
 from netplug_core.keys import Key, Kind
 from netplug_core.log import Level, Log
 from netplug_core.policy.index import PolicyIndex
-from netplug_core.policy.model import EndpointId, PolicyProblem, PolicyState
+from netplug_core.policy.model import EndpointId, PolicyProblem, PolicySettings, PolicyState
 from netplug_core.policy.resolve import Interfaces
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing, Unfinished
 from netplug_core.reconcile.programming import (
@@ -178,6 +178,7 @@ class NodePolicy:
     ``view`` follows the kinds of ``find_kinds``; ``find_name`` is the name that the node is registered by, None: not
     yet. ``find_overlay`` are the wrapped packets that the node receives, None: not known yet. ``report`` takes the
     endpoints for which policy is programmed. ``on_missing`` is called when a profile of a network does not exist.
+    ``usual`` are the settings where no NodeConfiguration says anything else.
     """
 
     view: View
@@ -192,6 +193,7 @@ class NodePolicy:
     report: ReportProgrammed = _report_nothing
     find_obstacles: FindObstacles = _find_nothing
     on_missing: Callable[[], None] = _do_nothing
+    usual: PolicySettings = field(factory=PolicySettings)
     missing_profiles: tuple[Profile, ...] = field(default=(), init=False)
     """The profiles of networks that workloads of the node name and that do not exist."""
     counts: PolicyCounts = field(factory=PolicyCounts, init=False)
@@ -389,7 +391,7 @@ class NodePolicy:
         """Apply what has changed since the last pass; whether anything has changed for this node."""
         index = self._index
         if index is None or index.node != name:
-            index, self._host_interfaces = PolicyIndex(name), ()
+            index, self._host_interfaces = PolicyIndex(name, self.usual), ()
             self._index = index
             for interface, container_id in self._attached.items():
                 index.set_attached(interface, container_id)

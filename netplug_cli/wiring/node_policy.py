@@ -46,19 +46,23 @@ from netplug_core.keys import Kind
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY
 from netplug_core.policy.index import POLICY_KINDS
+from netplug_core.policy.model import PolicySettings
 from netplug_core.reconcile.controller import Problem, Source
 from netplug_core.reconcile.nat import find_nat_facts, find_overlay
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE
-from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
+from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, EndpointToHostAction
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.workload.status import EndpointStatus, status_file_name
 
-__all__ = ["POLICY_VARIABLE", "PolicyEnforcement", "is_policy_enabled", "node_policy"]
+__all__ = ["POLICY_VARIABLE", "TO_HOST_VARIABLE", "PolicyEnforcement", "is_policy_enabled", "node_policy"]
 
 POLICY_VARIABLE = "NETPLUG_POLICY"
 """Whether this process enforces policy: ``Enabled``, or as without the variable ``Disabled``."""
+
+TO_HOST_VARIABLE = "NETPLUG_ENDPOINT_TO_HOST_ACTION"
+"""What happens to packets of a pod to its own host, where no NodeConfiguration says it; without it they are dropped."""
 
 _OVERLAY_KINDS: tuple[Kind[object], ...] = (NODE, IPPOOL, NODE_CONFIGURATION)
 _STORED_KINDS = tuple(kind for kind in POLICY_KINDS if kind != KUBERNETES_NETWORK_POLICY)
@@ -76,6 +80,16 @@ def is_policy_enabled(environ: Mapping[str, str]) -> bool:
     except ValueError:
         accepted = f"{Switch.ENABLED.value} or {Switch.DISABLED.value}"
         raise ConfigurationError(POLICY_VARIABLE, text, accepted) from None
+
+
+def _read_settings(environ: Mapping[str, str]) -> PolicySettings:
+    """The settings where no NodeConfiguration says anything else."""
+    text = environ.get(TO_HOST_VARIABLE) or EndpointToHostAction.DROP.value
+    try:
+        return PolicySettings(endpoint_to_host=EndpointToHostAction(text))
+    except ValueError:
+        accepted = ", ".join(each.value for each in EndpointToHostAction)
+        raise ConfigurationError(TO_HOST_VARIABLE, text, accepted) from None
 
 
 @frozen
@@ -189,6 +203,7 @@ def node_policy(
             log=log,
             report=partial(_write_statuses, folder, clock, log),
             find_obstacles=_Obstacles(ruleset).find,
+            usual=_read_settings(environ),
         )
         profiles = NetworkProfiles(policy=policy, find_datastore=lambda: feed.datastore, log=log)
         yield PolicyEnforcement(feed, policy, profiles, interfaces, table, clock, [])

@@ -88,6 +88,7 @@ def _plugin(
         "kubernetes": access,
         "ipam": _ipam(resolved, families),
         "policy": {"type": "k8s"},
+        **({"policy_guard": True} if resolved.enforces_policy else {}),
         "policy_setup_timeout_seconds": resolved.policy_setup_timeout_s,
         "endpoint_status_dir": ENDPOINT_STATUS_DIR,
         "container_settings": {"allow_ip_forwarding": resolved.container_ip_forwarding is Switch.ENABLED},

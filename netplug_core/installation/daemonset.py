@@ -28,9 +28,10 @@ from netplug_core.resources.ippool import IPPool
 
 __all__ = [
     "CONFIG_HASH", "CONFIG_MAP", "CONFIG_MAP_KEY", "ENDPOINT_CONFIG_MAP", "HELPER_PLUGINS", "IMPORTER",
-    "NODE_ACCOUNT", "SYSTEM_NAMESPACE", "RenderedInstallation", "daemonset_of", "endpoint_override", "field_variable",
-    "fixed_variables", "health_probe", "host_volume", "host_volumes", "import_container", "install_container",
-    "key_variable", "node_container", "render", "render_daemonset", "render_environment",
+    "NODE_ACCOUNT", "POLICY_VARIABLES", "SYSTEM_NAMESPACE", "RenderedInstallation", "daemonset_of",
+    "endpoint_override", "field_variable", "fixed_variables", "health_probe", "host_volume", "host_volumes",
+    "import_container", "install_container", "key_variable", "node_container", "render", "render_daemonset",
+    "render_environment",
 ]  # fmt: skip
 
 
@@ -76,6 +77,12 @@ def health_probe(path: str, port: int) -> Json:
 # --- environment -----------------------------------------------------------------------------------------------------
 
 
+POLICY_VARIABLES: Final[Mapping[str, str]] = {
+    "NETPLUG_POLICY": "Enabled",
+    "NETPLUG_ENDPOINT_TO_HOST_ACTION": "Accept",
+}
+"""The node process enforces policy, and pods reach their own node as their policies say."""
+
 _MTU_VARIABLES: Final = ("NETPLUG_IPINIPMTU", "NETPLUG_VXLANMTU")
 _SUFFIXES: Final = {Family.IPV4: "", Family.IPV6: "6"}
 
@@ -99,6 +106,8 @@ def render_environment(resolved: ResolvedInstallation, *, api_group: str = "") -
         variables |= dict.fromkeys(_MTU_VARIABLES, str(resolved.mtu))
     if api_group:
         variables["NETPLUG_API_GROUP"] = api_group
+    if resolved.enforces_policy:
+        variables |= POLICY_VARIABLES
     if resolved.policy_setup_timeout_s:
         variables["NETPLUG_ENDPOINT_STATUS_PATH_PREFIX"] = "/var/run/netplug"
     for family, detection in ((Family.IPV4, resolved.ipv4_detection), (Family.IPV6, resolved.ipv6_detection)):

@@ -400,8 +400,6 @@ def _document_warnings(document: InstallationDocument) -> Iterator[str]:
         yield f"{document.where}: {member.path}: an API server drops a field with this letter case"
     timeout_s = network.policy_setup_timeout_s or 0
     path = f"{document.where}: spec.netplugNetwork.linuxPolicySetupTimeoutSeconds"
-    if timeout_s > 0:
-        yield f"{path}: nothing in this release writes status files, so every pod starts {timeout_s} s later"
     if timeout_s > _LONG_HOLD_BACK_S:
         yield f"{path}: more than {_LONG_HOLD_BACK_S} s; a runtime usually cancels the call of a pod after four minutes"
     for index, pool in enumerate(network.pools or ()):

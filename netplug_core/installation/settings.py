@@ -311,6 +311,11 @@ class ResolvedInstallation:
         """Whether pods are connected by netplug's own plugin, so that it is installed."""
         return self.cni is CNIType.NETPLUG
 
+    @property
+    def enforces_policy(self) -> bool:
+        """Whether the node process enforces policy: on the links of netplug's own plugin, and in the kernel."""
+        return self.is_netplug and self.dataplane is not LinuxDataplane.VPP
+
 
 def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInstallation:
     """The settings of a document without selection problems, for a cluster."""

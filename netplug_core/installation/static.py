@@ -13,6 +13,7 @@ from attrs import frozen
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.controllers import KUBERNETES_CONTROLLERS, READ_ONLY_USER, render_controllers
 from netplug_core.installation.daemonset import (
+    POLICY_VARIABLES,
     daemonset_of,
     fixed_variables,
     host_volume,
@@ -205,7 +206,7 @@ def _first_plugin(method: Method) -> Json:
     if method is Method.ETCD_FLANNEL:
         # The plugin of flannel adds IPAM and MTU.
         return {"type": "flannel", "delegate": {**head, "include_default_routes": True, **etcd, **node, **access}}
-    datastore = etcd if method.has_etcd else {"datastore_type": "kubernetes"}
+    datastore = etcd if method.has_etcd else {"datastore_type": "kubernetes", "policy_guard": True}
     mtu = _POLICY_ONLY_MTU if method is Method.KDD_POLICY_ONLY else _MTU_MARK
     ipam = {"type": "netplug-ipam"} if method.has_own_network else {"type": "host-local", "subnet": "usePodCidr"}
     return {**head, **datastore, **node, "mtu": mtu, "ipam": ipam, **access}
@@ -273,6 +274,8 @@ def _node_environment(method: Method) -> dict[str, str]:
         "NETPLUG_MANAGE_CNI": str(not method.has_etcd).lower(),  # an installer that stays renews the token itself
         "WAIT_FOR_DATASTORE": "true",
     }
+    if not method.has_etcd:  # with an etcd, profiles and policies come from the controllers
+        variables |= POLICY_VARIABLES
     if method.has_own_network:
         variables["IP"] = "autodetect"  # not only while the node has none: it follows what becomes of the host
     else:

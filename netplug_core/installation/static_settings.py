@@ -99,6 +99,8 @@ _IGNORED: Final = frozenset(
     {
         "CLUSTER_TYPE",  # says who has installed it
         "CNI_OLD_CONF_NAME",  # what an earlier upgrade has removed
+        "NETPLUG_ENDPOINT_TO_HOST_ACTION",  # the operator's node process always has both
+        "NETPLUG_POLICY",
         "NO_DEFAULT_POOLS",  # nothing makes pools but the operator
         "SLEEP",  # an init container of the operator ends
         "USE_POD_CIDR",  # follows from the IPAM
@@ -429,6 +431,7 @@ _MEMBERS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "log_file_max_count": int,
     "mtu": int,
     "policy_setup_timeout_seconds": int,
+    "policy_guard": bool,  # the operator's plugin always has it
     "nodename_file_optional": bool,  # the operator's plugin always needs the file
     "container_settings.allow_ip_forwarding": bool,
     "readiness_gates": list,

@@ -123,9 +123,13 @@ class _Published(Generic[K, V]):
 
 @define(eq=False)
 class PolicyIndex:
-    """The objects that count for the policies of a node. Its first delta is the change from an empty state."""
+    """The objects that count for the policies of a node. Its first delta is the change from an empty state.
+
+    ``usual`` are the settings where no NodeConfiguration says anything else.
+    """
 
     node: str
+    usual: PolicySettings = field(factory=PolicySettings)
     _sets: SetIndex = field(factory=SetIndex, init=False)
     _local: LabelIndex[PeerId, PolicyId] = field(init=False)
 
@@ -158,7 +162,7 @@ class PolicyIndex:
     _changed_endpoints: dict[PeerId, None] = field(factory=dict, init=False)
     _changed_users: dict[_User, None] = field(factory=dict, init=False)
     _have_hosts_changed: bool = field(default=False, init=False)
-    _have_settings_changed: bool = field(default=False, init=False)
+    _have_settings_changed: bool = field(default=True, init=False)
     _may_have_problems_changed: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -303,7 +307,7 @@ class PolicyIndex:
         if not self._have_settings_changed:
             return None
         self._have_settings_changed = False
-        settings = settings_of(self._configurations.values(), self.node)
+        settings = settings_of(self._configurations.values(), self.node, self.usual)
         if settings == self._settings:
             return None
         self._settings = settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -194,10 +194,14 @@ class _Cluster:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def settings_of(configurations: Iterable[NodeConfiguration], node: str) -> PolicySettings:
-    """The settings of a node, with every default filled in."""
+_DEFAULTS: Final = PolicySettings()
+
+
+def settings_of(
+    configurations: Iterable[NodeConfiguration], node: str, usual: PolicySettings = _DEFAULTS
+) -> PolicySettings:
+    """The settings of a node; what no configuration says is as in ``usual``."""
     spec = effective_settings(configurations, node)
-    usual = PolicySettings()
     return PolicySettings(
         interface_prefix=spec.interface_prefix or usual.interface_prefix,
         endpoint_to_host=spec.endpoint_to_host_action or usual.endpoint_to_host,

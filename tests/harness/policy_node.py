@@ -24,7 +24,15 @@ from tests.harness.policies import allow, key_of, make_pod, make_profile
 from tests.harness.policy_scene import PolicyScene
 from tests.harness.waiting import deadline_in, is_eventually, wait_until
 
-__all__ = ["OUTSIDE", "WAYS", "PolicyNode", "namespace_profile", "open_policy_node", "stored_pod"]
+__all__ = [
+    "OUTSIDE",
+    "WAYS",
+    "PolicyNode",
+    "enforcing_variables",
+    "namespace_profile",
+    "open_policy_node",
+    "stored_pod",
+]
 
 OUTSIDE: Final = PEER_NAMESPACE
 
@@ -52,6 +60,20 @@ def stored_pod(
 def namespace_profile(name: str, **labels: str) -> Profile:
     """The profile of a namespace, which allows everything."""
     return make_profile(f"kns.{name}", allow(), **{f"pcns__{label}": value for label, value in labels.items()})
+
+
+def enforcing_variables(node: NetnsNode) -> dict[str, str]:
+    """The environment of a node process that enforces policy from the node's store, and does nothing else."""
+    return {
+        "DATASTORE_TYPE": "sqlite",
+        "SQLITE_PATH": node.database,
+        "NODENAME": "here",
+        "NODENAME_FILE": node.file("nodename"),
+        "MTU_FILE": node.file("mtu"),
+        "ENDPOINT_STATUS_DIR": node.file("endpoint-status"),
+        "NETPLUG_NETWORKING_BACKEND": "none",
+        "NETPLUG_POLICY": "Enabled",
+    }
 
 
 @define
@@ -89,17 +111,7 @@ class PolicyNode:
 
     def start(self, **variables: str) -> NodeProcess:
         """Start the node process; it listens when this returns."""
-        usual = {
-            "DATASTORE_TYPE": "sqlite",
-            "SQLITE_PATH": self.node.database,
-            "NODENAME": "here",
-            "NODENAME_FILE": self.node.file("nodename"),
-            "MTU_FILE": self.node.file("mtu"),
-            "ENDPOINT_STATUS_DIR": self.node.file("endpoint-status"),
-            "NETPLUG_NETWORKING_BACKEND": "none",
-            "NETPLUG_POLICY": "Enabled",
-        }
-        self.process = start_node_process(self.node, environ=usual | variables)
+        self.process = start_node_process(self.node, environ=enforcing_variables(self.node) | variables)
         return self.process
 
     def kill(self) -> None:

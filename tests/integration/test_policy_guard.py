@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from netplug_core.records import Create
+from netplug_core.workload.status import parse_status
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply
+from tests.harness.node_process import start_node_process
+from tests.harness.policies import allow, key_of, make_profile
+from tests.harness.policy_node import enforcing_variables
 from tests.harness.running_calls import RunningCall
+from tests.harness.waiting import deadline_in, wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -104,3 +111,50 @@ def test_without_the_library_add_and_status_say_what_is_missing(
     assert all("run: apt-get install libnftables1" in error["msg"] for error in errors)
     assert node.leftovers() == before
     assert node.store.is_empty
+
+
+# --- with the node process --------------------------------------------------------------------------------------------
+
+POD_ARGS = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
+
+
+def start_enforcing(node: NetnsNode) -> None:
+    """A node process that enforces policy, where a profile allows what no policy denies."""
+    profile = make_profile("net1", allow())
+    with node.store.open() as store:
+        store.commit([Create(key_of(profile), profile)], deadline=deadline_in())
+    variables = {"NODENAME": "node-1", "NETPLUG_ENDPOINT_TO_HOST_ACTION": "Accept"}
+    start_node_process(node, environ=enforcing_variables(node) | variables)
+
+
+def test_p_63_a_pod_starts_closed_after_the_time_and_is_opened_by_the_node_process(
+    node: NetnsNode, runtime: CNIRuntime, conf: NetConfDict
+) -> None:
+    folder, pod = Path(node.file("endpoint-status")), node.make_pod()
+    held = {**conf, "policy_setup_timeout_seconds": 1, "endpoint_status_dir": str(folder)}
+    added = runtime.add(held, pod, CNI_ARGS=POD_ARGS)
+    (warning,) = (line for line in added.stderr.splitlines() if "[WARNING]" in line)
+    assert 'waited="1 s"' in warning
+    assert f'path="{folder}/k8s test%2Ftest-pod-1 eth0"' in warning
+    assert answers(node, added, pod.name) == {False}
+    start_enforcing(node)
+    file = folder / "k8s test%2Ftest-pod-1 eth0"
+    wait_until(file.is_file, "the status file of the pod is there")
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert parse_status(file.read_text()).container_id == pod.name
+    assert answers(node, added, pod.name) == {True}
+    runtime.delete(held, pod, CNI_ARGS=POD_ARGS)
+    wait_until(lambda: not file.exists(), "the status file is gone with the pod")
+
+
+def test_a_pod_that_is_held_back_is_open_when_it_starts(
+    node: NetnsNode, runtime: CNIRuntime, conf: NetConfDict
+) -> None:
+    """By a process of its own; the node process follows the store, and writes the file once the kernel has it all."""
+    start_enforcing(node)
+    held = {**conf, "policy_setup_timeout_seconds": 3600, "endpoint_status_dir": node.file("endpoint-status")}
+    for pod in node.make_pods(2):
+        added = runtime.add(held, pod, CNI_ARGS=POD_ARGS)
+        assert "[WARNING]" not in added.stderr
+        assert answers(node, added, pod.name) == {True}
+        runtime.delete(held, pod, CNI_ARGS=POD_ARGS)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from netplug_core.installation.conflist import render_conflist
 from netplug_core.installation.daemonset import render_environment
+from netplug_core.installation.settings import ClusterFacts
 from tests.harness.installations import make_pool, network, resolved
 
 V4, V6 = make_pool("10.0.0.0/16"), make_pool("fd00::/48", name="six")
@@ -15,8 +17,10 @@ def test_defaults() -> None:
         "IP": "autodetect",
         "IP6": "none",
         "IP_AUTODETECTION_METHOD": "first-found",
+        "NETPLUG_ENDPOINT_TO_HOST_ACTION": "Accept",
         "NETPLUG_MANAGE_CNI": "true",
         "NETPLUG_NETWORKING_BACKEND": "bird",
+        "NETPLUG_POLICY": "Enabled",
         "NO_DEFAULT_POOLS": "true",
         "WAIT_FOR_DATASTORE": "true",
     }
@@ -79,3 +83,11 @@ def test_native_definitions() -> None:
     assert render_environment(resolved(), api_group="projectnetplug.org/v3")["NETPLUG_API_GROUP"] == (
         "projectnetplug.org/v3"
     )
+
+
+@pytest.mark.parametrize("spec", [{"cni": {"type": "AmazonVPC"}}, network(linuxDataplane="VPP")])
+def test_policy_is_enforced_on_the_links_of_our_own_plugin_only(spec: dict[str, object]) -> None:
+    """With links of others, or in another dataplane than the kernel, there is nothing to enforce it on."""
+    variables = render_environment(resolved(spec, pools=(V4,)))
+    assert not {"NETPLUG_POLICY", "NETPLUG_ENDPOINT_TO_HOST_ACTION"} & variables.keys()
+    assert "policy_guard" not in (render_conflist(resolved(spec, pools=(V4,)), ClusterFacts(pools=(V4,))) or "")

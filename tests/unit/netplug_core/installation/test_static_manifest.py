@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from netplug_core.installation.daemonset import POLICY_VARIABLES
 from netplug_core.installation.installer import HostFacts, fill_conflist, read_installer_settings
 from netplug_core.installation.static import TLS_FOLDER, Method, render_static, static_template
 from tests.harness.netconf_loader import find_refusal
@@ -57,11 +58,12 @@ ETCD = {
     **{f"etcd_{part}_file": f"{TLS_FOLDER}/etcd-{part}" for part in ("key", "cert")},
     "etcd_ca_cert_file": f"{TLS_FOLDER}/etcd-ca",
 }
+KUBERNETES: dict[str, object] = {"datastore_type": "kubernetes", "policy_guard": True}
 NODE_CIDR = {"type": "host-local", "subnet": "usePodCidr"}
 FIRST_PLUGINS: dict[Method, dict[str, object]] = {
-    Method.KDD: {**COMMON, "datastore_type": "kubernetes", "mtu": 0, "ipam": {"type": "netplug-ipam"}},
-    Method.KDD_FLANNEL: {**COMMON, "datastore_type": "kubernetes", "mtu": 0, "ipam": NODE_CIDR},
-    Method.KDD_POLICY_ONLY: {**COMMON, "datastore_type": "kubernetes", "mtu": 1500, "ipam": NODE_CIDR},
+    Method.KDD: {**COMMON, **KUBERNETES, "mtu": 0, "ipam": {"type": "netplug-ipam"}},
+    Method.KDD_FLANNEL: {**COMMON, **KUBERNETES, "mtu": 0, "ipam": NODE_CIDR},
+    Method.KDD_POLICY_ONLY: {**COMMON, **KUBERNETES, "mtu": 1500, "ipam": NODE_CIDR},
     Method.ETCD: {**COMMON, **ETCD, "mtu": 0, "ipam": {"type": "netplug-ipam"}},
     Method.ETCD_FLANNEL: {"type": "flannel", "delegate": {**COMMON, **ETCD, "include_default_routes": True}},
 }
@@ -189,3 +191,14 @@ def test_the_network_of_flannel_is_in_a_file_or_in_etcd() -> None:
     assert containers(Method.ETCD_FLANNEL)["flannel"]["args"] == []
     (container,) = objects(Method.ETCD_FLANNEL)["Job"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["etcdctl", "put", "/coreos.com/network/config", "$(FLANNEL_NETWORK)"]
+
+
+@METHODS
+def test_policy_is_enforced_where_the_orchestrator_has_the_policies(method: Method) -> None:
+    """With an etcd, profiles and policies would have to come from the controllers first: all pods would be closed."""
+    node = next(one for one in pod(method)["containers"] if one["name"] == "netplug-node")
+    values = {one["name"]: one.get("value") for one in node["env"]}
+    expected = {} if method.has_etcd else {"NETPLUG_POLICY": "Enabled", "NETPLUG_ENDPOINT_TO_HOST_ACTION": "Accept"}
+    assert {name: text for name, text in values.items() if name in POLICY_VARIABLES} == expected
+    plugin = conflist(method)["plugins"][0]
+    assert plugin.get("delegate", plugin).get("policy_guard", False) is not method.has_etcd

@@ -27,7 +27,7 @@ def pool(cidr: str, name: str = "main") -> dict[str, object]:
 
 
 def test_a_warning_has_its_field() -> None:
-    found = lint(installation(ipPools=pools("10.64.0.7/16"), linuxPolicySetupTimeoutSeconds=5)).found
+    found = lint(installation(ipPools=pools("10.64.0.7/16"), linuxPolicySetupTimeoutSeconds=300)).found
     assert [(one.rule, one.field) for one in found] == [
         (Rule.INSTALLATION_WARNING, "spec.netplugNetwork.ipPools[0].cidr"),
         (Rule.INSTALLATION_WARNING, "spec.netplugNetwork.linuxPolicySetupTimeoutSeconds"),
