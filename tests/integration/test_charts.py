@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -190,6 +191,19 @@ def test_an_address_of_the_api_server_is_a_config_map_that_the_pod_reads(helm: H
     (source,) = container_of(found)["envFrom"]
     place = ObjectRef("v1", "ConfigMap", source["configMapRef"]["name"], "netplug-operator")
     assert found[place]["data"] == {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+
+
+def test_alerts_and_dashboard_are_those_that_are_shipped(helm: Helm) -> None:
+    shipped = CHARTS.parent / "monitoring"
+    rule = ObjectRef("monitoring.coreos.com/v1", "PrometheusRule", "netplug", "netplug-operator")
+    board = ObjectRef("v1", "ConfigMap", "netplug-dashboard", "netplug-operator")
+    assert not {rule, board} & helm.template(OPERATOR).keys()
+    found = helm.template(OPERATOR, "--set=monitoring.rules.enabled=true", "--set=monitoring.dashboard.enabled=true")
+    (wanted,) = read_objects((shipped / "prometheusrule.yaml").read_text())
+    assert found[rule]["spec"] == wanted["spec"]
+    data, metadata = cast("Any", found[board]["data"]), cast("Any", found[board]["metadata"])
+    assert json.loads(data["netplug.json"]) == json.loads((shipped / "grafana-dashboard.json").read_text())
+    assert metadata["labels"] == {"grafana_dashboard": "1"}
 
 
 def test_settings_of_the_pod(helm: Helm, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.decoding.tables import find_object
 from tools.charts.operator import operator_templates, operator_values, values_schema
 from tools.charts.templates import Template
+from tools.monitoring import monitoring_files
 
 __all__ = ["DEFINITION_CHARTS", "OPERATOR_CHART", "chart_files"]
 
@@ -29,6 +30,12 @@ DEFINITION_CHARTS: Final[Mapping[CrdMode, str]] = {
     CrdMode.V3: "projectnetplug.org.v3",
 }
 """The chart with the definitions of an API group."""
+
+_MONITORING: Final = {
+    "prometheus-rules.yaml": "prometheus-rules.json",
+    "grafana-dashboard.json": "grafana-dashboard.json",
+}
+"""What the templates take whole, as it has braces of its own."""
 
 _NO_VALUES: Final = {"type": "object", "properties": {"global": {"type": "object"}}, "additionalProperties": False}
 _MUTATING_VERSION: Final = "netplug.mutatingVersion"
@@ -42,6 +49,9 @@ def chart_files(version: str) -> Iterator[tuple[str, str | Json]]:
     yield f"{OPERATOR_CHART}/values.schema.json", {"$schema": _DRAFT, **values_schema(version)}
     for name, text in operator_templates(version):
         yield f"{OPERATOR_CHART}/templates/{name}", text
+    for path, content in monitoring_files():
+        if (name := path.rpartition("/")[2]) in _MONITORING:
+            yield f"{OPERATOR_CHART}/files/{_MONITORING[name]}", content
     for mode, chart in DEFINITION_CHARTS.items():
         yield f"{chart}/Chart.yaml", _about(chart, f"The custom resource definitions of {mode.value}.", version)
         yield f"{chart}/values.yaml", {}

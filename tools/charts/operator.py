@@ -59,6 +59,7 @@ def operator_templates(version: str) -> Iterator[tuple[str, str]]:
     yield "imagepullsecrets.yaml", _SECRETS
     yield "certs.yaml", _certificates()
     yield "endpoint.yaml", _ENDPOINT
+    yield "monitoring.yaml", _MONITORING
     yield "installation.yaml", _INSTALLATION
     for name, kind in _COMPONENTS.items():
         yield f"{kind.value.lower()}.yaml", _component(name, kind)
@@ -99,6 +100,7 @@ def _values(version: str) -> dict[str, _Value]:
             _object_of(host={"type": "string"}, port={"type": ["string", "integer"]}),
             "where the API server is, if its Service cannot be reached",
         ),
+        "monitoring": _monitoring_values(),
         "operator": _image_value(version, "the image of the operator"),
         "netplugctl": _image_value(version, "the image of the Job that deletes the Installation before the chart goes"),
         **_pod_values(pod, container),
@@ -131,6 +133,18 @@ def _certificate_values() -> _Value:
         {"node": dict.fromkeys(_CERTIFICATES, "")},
         _object_of(node=_object_of(**texts)),
         "PEM texts for the Secret netplug-node-certs, all or none; nothing in this release reads it",
+    )
+
+
+def _monitoring_values() -> _Value:
+    part = _object_of(enabled={"type": "boolean"}, labels=_map_of({"type": "string"}))
+    return _Value(
+        {
+            "rules": {"enabled": False, "labels": {"app.kubernetes.io/name": "netplug"}},
+            "dashboard": {"enabled": False, "labels": {"grafana_dashboard": "1"}},
+        },
+        _object_of(rules=part, dashboard=part),
+        "a PrometheusRule with the alerts, and a ConfigMap with the dashboard for Grafana's sidecar, with their labels",
     )
 
 
@@ -358,6 +372,36 @@ data:
   KUBERNETES_SERVICE_PORT: {{{{ .port | quote }}}}
 {{{{- end }}}}
 {{{{- end }}}}
+"""
+
+_MONITORING: Final = """{{- if .Values.monitoring.rules.enabled }}
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: netplug
+  namespace: {{ .Release.Namespace }}
+  {{- with .Values.monitoring.rules.labels }}
+  labels:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- omit (.Files.Get "files/prometheus-rules.json" | fromJson) "$comment" | toYaml | nindent 2 }}
+{{- end }}
+{{- if .Values.monitoring.dashboard.enabled }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: netplug-dashboard
+  namespace: {{ .Release.Namespace }}
+  {{- with .Values.monitoring.dashboard.labels }}
+  labels:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+data:
+  netplug.json: |-
+    {{- .Files.Get "files/grafana-dashboard.json" | nindent 4 }}
+{{- end }}
 """
 
 _INSTALLATION: Final = f"""{{{{- if .Values.installation.enabled }}}}
