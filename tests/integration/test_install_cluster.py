@@ -39,6 +39,7 @@ DAEMONSETS = "/apis/apps/v1/namespaces/netplug-system/daemonsets"
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 INSTALLATIONS = "/apis/operator.projectnetplug.org/v1/installations"
 COMPONENTS = "/apis/operator.projectnetplug.org/v1/flowlogapis"
+PODS = ("DaemonSet(netplug-system/netplug-node)", "Deployment(netplug-system/netplug-kube-controllers)")
 STATIC = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 MERGE = "application/merge-patch+json"
 HEAD = "apiVersion: operator.projectnetplug.org/v1\nkind: Installation\nmetadata: {name: default}\n"
@@ -61,11 +62,13 @@ def server(api_server: ApiServer) -> Iterator[ApiServer]:
 
 def _clear(server: ApiServer) -> None:
     for namespace in ("netplug-system", "kube-system"):
-        server.delete_collection(f"/apis/apps/v1/namespaces/{namespace}/daemonsets")
+        for plural in ("daemonsets", "deployments"):
+            server.delete_collection(f"/apis/apps/v1/namespaces/{namespace}/{plural}")
     for collection in (f"{SYSTEM}/pods", f"{SYSTEM}/configmaps", f"{RIGHTS}/namespaces/netplug-system/roles",
                        f"{RIGHTS}/namespaces/netplug-system/rolebindings"):  # fmt: skip
         server.delete_collection(collection)
-    for kind, name in product(("clusterroles", "clusterrolebindings"), ("netplug-cni-plugin", "netplug-node")):
+    accounts = ("netplug-cni-plugin", "netplug-node", "netplug-kube-controllers")
+    for kind, name in product(("clusterroles", "clusterrolebindings"), accounts):
         with suppress(RequestRefused):  # it is not there
             server.request("DELETE", f"{RIGHTS}/{kind}/{name}")
     delete_custom_objects(server, CrdMode.V1)
@@ -96,8 +99,8 @@ def test_everything_is_applied_and_a_second_time_nothing_changes(tool: ToolUser,
     assert first.status == 0, first
     names = list(effects(first))
     assert names[0] == "Namespace(netplug-system)"
-    assert names[-2:] == ["ConfigMap(netplug-system/cni-config)", "DaemonSet(netplug-system/netplug-node)"]
-    assert names.index("definitions") < names.index("IPPool(default-ipv4-ippool)") < len(names) - 2
+    assert names[-3:] == ["ConfigMap(netplug-system/cni-config)", *PODS]
+    assert names.index("definitions") < names.index("IPPool(default-ipv4-ippool)") < len(names) - 3
     assert effects(first)["DaemonSet(netplug-system/netplug-node)"] == "created"
     before = server.get(f"{DAEMONSETS}/netplug-node")
     second = install(tool)
@@ -135,7 +138,7 @@ def test_fields_of_another_manager_are_kept_until_they_are_taken_over(tool: Tool
     field = ".spec.updateStrategy.rollingUpdate.maxUnavailable"
     assert f'DaemonSet(netplug-system/netplug-node) cannot be applied: {field}: conflict with "somebody"' in refused.err
     assert "; leave the fields to it, or take them over with --force-conflicts" in refused.err
-    assert "not done: DaemonSet(netplug-system/netplug-node); the same command continues" in refused.err
+    assert f"not done: {', '.join(PODS)}; the same command continues" in refused.err
     taken = install(tool, "--force-conflicts")
     assert taken.status == 0, taken
     assert effects(taken)["DaemonSet(netplug-system/netplug-node)"] == "changed"
@@ -150,8 +153,7 @@ def test_a_missing_right_ends_it_and_the_next_run_completes_it(tool: ToolUser, s
     assert lines[-2].endswith("; grant the user the verb patch on daemonsets.apps")
     count = len(refused.out.splitlines())
     assert lines[-1] == (
-        f"netplugctl: {count} of {count + 1} are done; not done: DaemonSet(netplug-system/netplug-node); "
-        "the same command continues"
+        f"netplugctl: {count} of {count + 2} are done; not done: {', '.join(PODS)}; the same command continues"
     )
     assert install(tool).status == 0
 

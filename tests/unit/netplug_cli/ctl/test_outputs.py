@@ -145,7 +145,7 @@ READ = {
     "help": "--help",
     "help-ipam": "ipam --help",
     "completion": "completion bash",
-    "unknown-command": "gte ippools",
+    "unknown-command": "gett ippools",
     "node-status-none": "node status --socket {folder}/node.sock",
 }
 """Commands that change nothing."""
@@ -192,6 +192,9 @@ ELSEWHERE = {
     "install render": "tests/unit/netplug_cli/ctl/commands/test_installation.py",
     "install status": "tests/integration/test_install_cluster.py",
     "install validate": "tests/unit/netplug_cli/ctl/commands/test_installation.py",
+    "cluster status": "tests/unit/netplug_cli/ctl/commands/test_cluster.py",
+    "controllers status": "tests/unit/netplug_cli/ctl/commands/test_cluster.py",
+    "migrate auto-host-endpoints": "tests/unit/netplug_cli/ctl/commands/test_migrate.py",
     "connectivity test": "tests/integration/test_lab_nodes.py",
     "lab down": "tests/integration/test_lab.py",
     "lab status": "tests/integration/test_lab.py",
