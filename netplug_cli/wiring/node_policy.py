@@ -49,6 +49,7 @@ from netplug_core.policy.index import POLICY_KINDS
 from netplug_core.policy.model import PolicySettings
 from netplug_core.reconcile.controller import Problem, Source
 from netplug_core.reconcile.nat import find_nat_facts, find_overlay
+from netplug_core.reconcile.programming import KeptEndpoints
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE
@@ -173,7 +174,8 @@ def node_policy(
         yield None
         return
     clock = SystemClock()
-    view = View(clock=clock, uncached_kinds=frozenset(), guard=Lock())
+    kept = KeptEndpoints(lambda: registration.name)
+    view = View(clock=clock, uncached_kinds=frozenset(), guard=Lock(), keep=kept.keep)
     feed = StoreFeed(
         name="policy feed",
         what="the objects of policy",

@@ -52,7 +52,7 @@ from netplug_core.records import (
     Written,
 )
 
-__all__ = ["MAX_CHANGES", "START", "Changes", "Known", "Mark", "View"]
+__all__ = ["MAX_CHANGES", "START", "Changes", "Known", "Mark", "View", "keep_whole"]
 
 
 MAX_CHANGES = 4096
@@ -193,6 +193,11 @@ def _ignore(_kind: Kind[object]) -> None:
     pass
 
 
+def keep_whole(value: object) -> object:
+    """Keep a value as it was read."""
+    return value
+
+
 @define(eq=False)
 class View:
     """What is known of one store: answers that were read, and all records of the kinds that a watch keeps true.
@@ -211,7 +216,8 @@ class View:
     What is too old is read by one caller, while others wait for ``refreshing``, at most until their deadline.
     ``used`` has what calls have relied on since it was read: who reads in the background reads that again, and nothing
     while there are no calls. ``on_use`` is called when there is more of it, and ``on_change`` with each followed kind
-    of which something has changed.
+    of which something has changed. ``keep`` says what is kept of a value of a followed kind: who looks at parts of many
+    values need not hold the others.
     """
 
     clock: Clock
@@ -224,6 +230,7 @@ class View:
     refreshing: Callable[[Deadline], AbstractContextManager[object]] = no_lock
     on_use: Callable[[], None] = _do_nothing
     on_change: Callable[[Kind[object]], None] = _ignore
+    keep: Callable[[object], object] = keep_whole
     used: set[Query] = field(factory=set, init=False)
     watch: LiveWatch | None = field(default=None, init=False)
     endpoint_watch: LiveWatch | None = field(default=None, init=False)
@@ -619,7 +626,8 @@ class View:
             followed = self._find_kept_true(kind)
             if followed is None:
                 return
-            self._put(followed, key, None if event.value is None else Record(key, event.value, event.revision))
+            kept = None if event.value is None else Record(key, self.keep(event.value), event.revision)
+            self._put(followed, key, kept)
             followed.confirmed_s = max(now_s, followed.confirmed_s)
             self._revisions = {**self._revisions, kind: event.revision}
             for query in (Get(key), *self._lists.get(kind, ())):
@@ -712,8 +720,9 @@ class View:
         self._lose({query.kind for query in read.results})
         for query, result in read.results.items():
             kind, before = query.kind, self._followed.get(query.kind)
-            records = {record.key.path: record for record in result.records}
-            self._followed[kind] = _FollowedKind(records, now_s, listed=result)
+            listed = result if self.keep is keep_whole else None
+            records = {record.key.path: record if listed else self._kept(record) for record in result.records}
+            self._followed[kind] = _FollowedKind(records, now_s, listed=listed)
             if before is None:
                 self._log.cut()
                 self._changed.add(kind)
@@ -723,6 +732,9 @@ class View:
                     self._log.add(Key(kind, path))
                     self._changed.add(kind)
         self._revisions = {**self._revisions, **read.revisions}
+
+    def _kept(self, record: Record[object]) -> Record[object]:
+        return Record(record.key, self.keep(record.value), record.revision)
 
     def _lose(self, kinds: AbstractSet[Kind[object]]) -> None:
         for query in [query for query in self._answers if query.kind in kinds]:

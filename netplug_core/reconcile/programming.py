@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias, TypeVar, assert_never
+from typing import TypeAlias, TypeVar, assert_never, cast
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.dataplane.filter import closed_endpoint, closed_policy, find_guarded
@@ -36,10 +36,10 @@ from netplug_core.resources.profile import (
     Profile,
     network_spec,
 )
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 
 __all__ = [
-    "Part", "ProblemCounts", "ProgrammingFacts", "close_parts", "count_problems", "find_changed_parts",
+    "KeptEndpoints", "Part", "ProblemCounts", "ProgrammingFacts", "close_parts", "count_problems", "find_changed_parts",
     "find_lost_addresses", "find_network_profiles", "find_programmed", "isolate", "keep_closed", "name_of",
 ]  # fmt: skip
 
@@ -48,6 +48,9 @@ Part: TypeAlias = LocalEndpoint | ActiveHostEndpoint | ActivePolicy | ActiveProf
 
 _KINDS_WITH_RULES = frozenset((*(each.value for each in PolicyKind), "Profile"))
 
+_MAX_SHARED = 50_000
+
+T = TypeVar("T")
 P = TypeVar("P", LocalEndpoint, ActiveHostEndpoint, ActivePolicy, ActiveProfile)
 
 
@@ -97,6 +100,49 @@ def find_network_profiles(state: PolicyState, workloads: Iterable[WorkloadEndpoi
         Profile(metadata=Metadata(name=name), spec=network_spec(name, is_orchestrated=name in orchestrated))
         for name in missing
     )
+
+
+@define(eq=False)
+class KeptEndpoints:
+    """What a node keeps of endpoints: of those of other nodes, what policies see; equal texts and labels once.
+
+    In a large cluster these are most of what the objects of policy take. ``find_node`` is the name of the node; None:
+    it is not known yet, and all is kept.
+    """
+
+    find_node: Callable[[], str | None]
+    _shared: dict[object, object] = field(factory=dict, init=False)
+
+    def keep(self, value: object) -> object:
+        """What is kept of an object; of one of another kind, all."""
+        if not isinstance(value, WorkloadEndpoint):
+            return value
+        if len(self._shared) > _MAX_SHARED:
+            self._shared.clear()
+        metadata, spec, node = value.metadata, value.spec, self.find_node()
+        labels = tuple(map(self._share, metadata.labels))
+        profiles = self._share(tuple(map(self._share, spec.profiles)))
+        if node is None or spec.node == node:
+            return evolve(
+                value, metadata=evolve(metadata, labels=self._share(labels)), spec=evolve(spec, profiles=profiles)
+            )
+        return WorkloadEndpoint(
+            metadata=Metadata(
+                name=metadata.name, namespace=self._share(metadata.namespace), labels=self._share(labels)
+            ),
+            spec=WorkloadEndpointSpec(
+                orchestrator=self._share(spec.orchestrator),
+                node=self._share(spec.node),
+                endpoint=self._share(spec.endpoint),
+                addresses=spec.addresses,
+                profiles=profiles,
+                ports=self._share(spec.ports),
+            ),
+        )
+
+    def _share(self, value: T) -> T:
+        """The first value that was equal to this one."""
+        return cast("T", self._shared.setdefault(value, value))
 
 
 # --- closed parts -----------------------------------------------------------------------------------------------------

@@ -128,6 +128,16 @@ def test_a_reader_gets_the_values_of_what_has_changed_as_of_one_moment(harness: 
     assert (relisted.is_whole, dict(relisted.values)) == (False, {PEAR: None, PLUM: "blue"})
 
 
+def test_what_is_kept_of_values_is_what_a_reader_gets() -> None:
+    view = View(clock=ManualClock(), uncached_kinds=frozenset(), keep=lambda value: str(value)[0])
+    listed = Snapshot({List(FRUIT): ReadResult((Record(APPLE, "green", Revision("1")),))}, {FRUIT: Revision("1")})
+    view.follow_lists(listed, now_s=0.0)
+    assert [record.value for record in view.list(FRUIT)] == ["g"]
+    view.apply_event(WatchEvent(PEAR, "ripe", Revision("2")), now_s=0.0)
+    view.apply_event(WatchEvent(APPLE, None, Revision("3")), now_s=0.0)
+    assert [(record.key, record.value) for record in view.list(FRUIT)] == [(PEAR, "r")]
+
+
 def test_a_reader_that_is_too_far_behind_looks_at_everything(harness: ViewHarness) -> None:
     before = harness.mark
     for number in range(MAX_CHANGES):

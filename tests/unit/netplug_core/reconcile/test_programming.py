@@ -20,7 +20,9 @@ from netplug_core.policy.model import (
     PolicyState,
     Rule,
 )
+from netplug_core.policy.sets import peer_id, peer_of
 from netplug_core.reconcile.programming import (
+    KeptEndpoints,
     Part,
     ProblemCounts,
     ProgrammingFacts,
@@ -35,6 +37,7 @@ from netplug_core.reconcile.programming import (
     name_of,
 )
 from netplug_core.resources.validation import validate_resource
+from netplug_core.resources.workloadendpoint import EndpointPort, WorkloadEndpoint
 from tests.harness.policies import allow, make_pod
 from tests.harness.policy_states import endpoint, policy_id
 
@@ -74,6 +77,33 @@ def test_the_profile_of_a_network_is_made_where_it_is_missing() -> None:
     assert [rule.source.selector for each in found for rule in each.spec.ingress] == ["has(lab)", ""]
     assert all(each.spec.egress == (allow(),) for each in found)
     assert find_network_profiles(PolicyState(profiles=(PROFILE,)), [lab]) == ()
+
+
+def test_of_endpoints_of_other_nodes_only_what_policies_see_is_kept() -> None:
+    ports = (EndpointPort(name="http", protocol="TCP", port=80),)
+    local = make_pod("a", "10.0.0.1", labels={"app": "a"}, mac="ee:ee:ee:ee:ee:ee", ports=ports)
+    remote = evolve(local, spec=evolve(local.spec, node="n2"))
+    names: list[str] = []
+    kept = KeptEndpoints(lambda: names[0] if names else None)
+    assert kept.keep(PROFILE) is PROFILE
+    assert kept.keep(remote) == remote, "whose it is, is not known yet"
+    names.append("here")
+    assert kept.keep(local) == local
+    found = kept.keep(remote)
+    assert isinstance(found, WorkloadEndpoint)
+    assert (found.spec.mac, found.spec.container_id, found.spec.interface_name) == ("", "", "")
+    assert peer_of(found, "here") == peer_of(remote, "here")
+    assert peer_id(found) == peer_id(remote)
+    other = kept.keep(evolve(remote, metadata=evolve(remote.metadata, name="b")))
+    assert isinstance(other, WorkloadEndpoint)
+    assert other.metadata.labels is found.metadata.labels
+
+
+def test_equal_texts_are_not_kept_for_ever() -> None:
+    kept = KeptEndpoints(lambda: "here")
+    for number in range(30_000):
+        kept.keep(make_pod(f"p{number}", labels={"pod": str(number)}, node=f"n{number}"))
+    assert len(kept._shared) <= 50_010  # noqa: SLF001 - what it holds is what it is about
 
 
 # --- closed parts -----------------------------------------------------------------------------------------------------
