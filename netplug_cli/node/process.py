@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http import HTTPStatus
+from typing import TypeAlias
 
 from attrs import frozen
 
@@ -427,13 +428,21 @@ STOP_S = 30.0
 """The longest that calls which have begun may take when the process is asked to end."""
 
 
+StandIn: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Entered by a call while it only waits for others: another thread serves in its place."""
+
+
+def _share_with_none(_stand_in: StandIn) -> None:
+    """No call waits for others."""
+
+
 @frozen(kw_only=True)
 class NodeProcess:
     """Everything that serves calls. ``answer`` serves one, ``refuse`` answers one for which there is no room.
 
     ``workers`` calls are served at once, and at most ``queue`` further ones wait. ``tasks`` are done besides.
     ``observe`` is entered when all of them have begun, and left when they have ended; what it gives is called between
-    the two, when no further call is accepted.
+    the two, when no further call is accepted. ``share_workers`` gets what a call enters while it only waits for others.
     """
 
     answer: AnswerCall
@@ -443,6 +452,7 @@ class NodeProcess:
     log: Log
     workers: int
     queue: int
+    share_workers: Callable[[StandIn], None] = _share_with_none
 
     def run(self, listener: Listener, wakeup: socket.socket) -> int:
         """Serve until ``wakeup`` is readable, and end what has begun; return the exit status.
@@ -452,6 +462,7 @@ class NodeProcess:
         """
         queue = CallQueue(self.queue)
         workers = Workers(self.workers, queue, self.answer, self.log)
+        self.share_workers(workers.standing_in)
         server = Server(listening=listener.socket, queue=queue, refuse=self.refuse, log=self.log)
         workers.start()
         self.tasks.start()

@@ -8,13 +8,16 @@ says who sends a request.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import selectors
 import socket
 import struct
 import time
 import traceback
-from threading import Thread
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, Thread
 
 from attrs import define, field, frozen
 
@@ -33,7 +36,7 @@ from netplug_core.errors import DecodeError
 from netplug_core.log import Level, Log
 
 __all__ = [
-    "MAX_READING", "READ_S", "Peer", "ReadRequest", "RequestReading", "Server", "Workers", "peer_of",
+    "MAX_READING", "MAX_STAND_INS", "READ_S", "Peer", "ReadRequest", "RequestReading", "Server", "Workers", "peer_of",
 ]  # fmt: skip
 
 
@@ -151,53 +154,100 @@ class RequestReading:
 # --- workers ---------------------------------------------------------------------------------------------------------
 
 
+MAX_STAND_INS = 256
+"""For how many calls that only wait for others further threads are started."""
+
+
 @define
 class Workers:
-    """``count`` threads that serve the calls of a queue."""
+    """``count`` threads that serve the calls of a queue, and one more for each call that only waits for others."""
 
     count: int
     queue: CallQueue
     answer: AnswerCall
     log: Log
-    _threads: list[Thread] = field(factory=list, init=False)
-    _began_at: list[float | None] = field(factory=list, init=False)  # each thread writes its own item
+    _threads: dict[int, Thread] = field(factory=dict, init=False)
+    _began_at: dict[int, float] = field(factory=dict, init=False)
+    _numbers: Iterator[int] = field(factory=itertools.count, init=False)
+    _stand_ins: int = field(default=0, init=False)
+    _lock: Lock = field(factory=Lock, init=False, repr=False, eq=False)
 
     @property
     def began_at(self) -> tuple[float, ...]:
         """When each call that is being served was taken (monotonic seconds)."""
-        return tuple(began for began in self._began_at if began is not None)
+        with self._lock:
+            return tuple(self._began_at.values())
 
     @property
     def are_alive(self) -> bool:
         """Whether every thread runs."""
-        return all(thread.is_alive() for thread in self._threads)
+        with self._lock:
+            return all(thread.is_alive() for thread in self._threads.values())
 
     def start(self) -> None:
         """Begin to serve."""
-        self._began_at = [None] * self.count
-        for number in range(self.count):
-            # A daemon: a call that hangs must not keep the process from ending.
-            thread = Thread(target=self._serve, args=(number,), name=f"worker {number}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        for _ in range(self.count):
+            self._start_one()
 
     def stop(self, seconds: float) -> int:
         """Close the queue and wait for the calls that have begun; return how many have not ended in that time."""
         self.queue.close()
         end = time.monotonic() + seconds
-        for thread in self._threads:
+        with self._lock:
+            threads = tuple(self._threads.values())
+        for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-        return sum(thread.is_alive() for thread in self._threads)
+        return sum(thread.is_alive() for thread in threads)
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Let a further thread serve in place of the caller, whose call only waits for others meanwhile.
+
+        The first thread that ends its call after that ends, too. Beyond a number no thread is started.
+        """
+        with self._lock:
+            is_started = self._stand_ins < MAX_STAND_INS
+            self._stand_ins += is_started
+        if not is_started:
+            yield
+            return
+        try:
+            self._start_one()
+            yield
+        finally:
+            with self._lock:
+                self._stand_ins -= 1
+
+    def _start_one(self) -> None:
+        with self._lock:
+            number = next(self._numbers)
+            # A daemon: a call that hangs must not keep the process from ending.
+            thread = Thread(target=self._serve, args=(number,), name=f"worker {number}", daemon=True)
+            thread.start()  # it waits for the lock before it changes anything here
+            self._threads[number] = thread
 
     def _serve(self, number: int) -> None:
         while (call := self.queue.take()) is not None:
-            self._began_at[number] = began = time.monotonic()
+            began = time.monotonic()
+            with self._lock:
+                self._began_at[number] = began
             try:
                 serve_call(call, self.answer, now=began, log=self.log)
             except BaseException:  # noqa: BLE001  the client finds its reply broken off; the next call is served
                 self.log(Level.ERROR, f"a call could not be answered\n{traceback.format_exc()}")
             finally:
-                self._began_at[number] = None
+                is_surplus = self._end_call(number)
+            if is_surplus:
+                return
+
+    def _end_call(self, number: int) -> bool:
+        """Note that a thread has ended its call; whether it is one too many, and ends."""
+        with self._lock:
+            del self._began_at[number]
+            is_surplus = len(self._threads) > self.count + self._stand_ins
+            if is_surplus:
+                del self._threads[number]
+            return is_surplus
 
 
 # --- server ----------------------------------------------------------------------------------------------------------

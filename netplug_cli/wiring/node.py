@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from netplug_cli.cni.method_cache import use_cache
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
@@ -186,9 +186,19 @@ def _serve(
             tasks=tasks,
             observe=operations.running,
             log=log,
-            workers=options.workers,
-            queue=options.queue,
+            share_workers=calls.use_stand_ins,
+            **_limits(options),
         ).run(sockets.calls, signals.wakeup)
+
+
+class _Limits(TypedDict):
+    workers: int
+    queue: int
+
+
+def _limits(options: argparse.Namespace) -> _Limits:
+    """How many calls are served at once, and how many wait."""
+    return _Limits(workers=options.workers, queue=options.queue)
 
 
 @contextmanager

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from random import random
 from typing import TYPE_CHECKING, TypeVar
@@ -96,6 +96,8 @@ class NodeCalls:
         self._registry = open_registry()
         self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings(log=log)
         self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings(log=log)
+        self.while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+        """What a call enters while it only waits for others."""
         self.attachments: AttachmentNotes | None = None
         """Who has to know of attachments, if anyone."""
         self.replay = RecordReplay(self._replay, ReleaseRecordFolder, clock=SystemClock(), log=log)
@@ -112,7 +114,7 @@ class NodeCalls:
         def open_world(netconf: NetConf, log: Log, call: CNIRequest | None) -> Iterator[CNIWorld]:
             self.replay.note(netconf, call)
             with open_cni_world(netconf, log, call, backends) as world:
-                yield evolve(world, replay_time=ReplayTime.BY_TASK)
+                yield evolve(world, replay_time=ReplayTime.BY_TASK, while_waiting=self.while_waiting)
 
         invocation = _invocation(request)
         with closing(Logger(invocation.identity.plugin.log_name, open_log_file, lines.append)) as log:
@@ -120,6 +122,10 @@ class NodeCalls:
                 invocation, open_world, log=log, is_own_namespace=lambda path: is_own_namespace(path, namespaces)
             )
         return _reply(output, lines)
+
+    def use_stand_ins(self, stand_in: Callable[[], AbstractContextManager[None]]) -> None:
+        """Let calls enter this while they only wait for others."""
+        self.while_waiting = stand_in
 
     def refuse(self, request: WireRequest, error: NodeProcessBusy) -> WireReply:
         """The reply to a request that is not served."""

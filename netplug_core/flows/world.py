@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
@@ -225,7 +225,7 @@ class CNIWorld:
     """The interfaces of a CNI command.
 
     ``open_guard`` opens the table of policy. ``open_orchestrator`` opens the orchestrator; None if the configuration
-    does not say how to reach one.
+    does not say how to reach one. ``while_waiting`` is entered while a call only waits for the work of others.
     """
 
     datastore: Datastore
@@ -238,4 +238,5 @@ class CNIWorld:
     log: Log
     open_guard: Callable[[], PolicyGuard]
     replay_time: ReplayTime = ReplayTime.AFTER_CALLS
+    while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     open_orchestrator: Callable[[], AbstractContextManager[Orchestrator]] | None = None

@@ -82,7 +82,7 @@ def hold_back(world: CNIWorld, call: AttachmentCall, addresses: tuple[Address, .
     expected = EndpointStatus.expected_by(workload, addresses, boot_id=boot_id)
     deadline = Deadline(world.clock, since + seconds)
     has_waited = False
-    with world.host.watch_folder(folder) as changes:
+    with world.while_waiting(), world.host.watch_folder(folder) as changes:
         while reason := _find_obstacle(world, path, expected):
             if not _is_attached(world, call):
                 return False
