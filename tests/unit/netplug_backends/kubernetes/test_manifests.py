@@ -124,6 +124,9 @@ def test_with_etcd_the_plugin_only_looks_up() -> None:
     assert role["rules"] == [{"apiGroups": [""], "resources": ["namespaces", "nodes", "pods"], "verbs": ["get"]}]
 
 
+PODS = ("DaemonSet", "Deployment")
+
+
 @pytest.mark.parametrize("method", list(Method))
 def test_every_account_of_a_static_manifest_has_its_rights(method: Method) -> None:
     """Check 69: pods have accounts that exist, and each account a binding to a role that exists."""
@@ -132,8 +135,9 @@ def test_every_account_of_a_static_manifest_has_its_rights(method: Method) -> No
     for one in objects:
         by_kind.setdefault(str(one["kind"]), []).append(one)
     accounts = {one["metadata"]["name"] for one in by_kind["ServiceAccount"]}
-    (daemonset,) = by_kind["DaemonSet"]
-    assert daemonset["spec"]["template"]["spec"]["serviceAccountName"] in accounts
+    used = {each["spec"]["template"]["spec"]["serviceAccountName"] for kind in PODS for each in by_kind[kind]}
+    assert used == {"netplug-node", "netplug-kube-controllers"}
+    assert used <= accounts
     bound = set()
     for kind in ("Role", "ClusterRole"):
         names = {one["metadata"]["name"] for one in by_kind[kind]}
@@ -145,7 +149,7 @@ def test_every_account_of_a_static_manifest_has_its_rights(method: Method) -> No
     assert bound == accounts
     flannel = {"netplug-flannel"} if method is Method.KDD_FLANNEL else set()
     names = {one["metadata"]["name"] for one in by_kind["ClusterRole"]}
-    assert names == {"netplug-cni-plugin", "netplug-node", *flannel}
+    assert names == {"netplug-cni-plugin", "netplug-node", "netplug-kube-controllers", *flannel}
 
 
 @pytest.mark.parametrize("method", list(Method))
