@@ -43,7 +43,7 @@ _LOADED_BY_NAME = "libnftables.so.1"
 """A library that no program is linked with: the node process loads it."""
 
 FURTHER_DISTRIBUTIONS = ("click", "rich", "prometheus_client")
-"""What `netplug-node`, `netplugctl` and `netplug-operator` need beside the distributions of the bundle."""
+"""What the programs of containers need beside the distributions of the bundle."""
 
 ACCOUNT = "65532:65532"
 """User and group of a container that does not ask for others."""
@@ -64,6 +64,7 @@ PROGRAMS = {
     "netplug-install": "netplug_cli.wiring.install",
     "netplugctl": "netplug_cli.wiring.ctl",
     "netplug-operator": "netplug_cli.wiring.operator",
+    "netplug-controllers": "netplug_cli.wiring.controllers",
 }
 """What is executed in a container, by name, and the module whose `main` that is."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
 
@@ -37,3 +38,8 @@ def test_labels_are_listed() -> None:
     labels = describe_image(Source(created=1, revision="abc"), "amd64").labels
     (line,) = re.findall(r"^\*\*Labels\.\*\* `org\.opencontainers\.image\.` with (.*?) are in", PAGE, re.MULTILINE)
     assert {f"org.opencontainers.image.{name}" for name in re.findall(r"`(\w+)`", line)} == set(labels)
+
+
+def test_whatever_a_distribution_starts_the_image_starts_too() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {name: f"{module}:main" for name, module in PROGRAMS.items()}

@@ -37,6 +37,7 @@ from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, 
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
+from tests.harness.cni_node import BOOT_ID
 from tests.harness.node_registration import MTU_FILE, NODE_NAME_FILE, NodeHarness, interface
 from tests.harness.stores import HookedStore
 
@@ -497,4 +498,7 @@ def test_a_process_that_is_killed_between_the_two_files_leaves_no_name_that_coun
     texts["/etc/machine-id"], harness.host.before_write = "n", die_at_the_second
     with pytest.raises(OSError):  # noqa: PT011  the process ends here
         publish_node_name(harness.world(), harness.netconf(), "second-node")
-    assert (texts[NODE_NAME_FILE], texts[f"{NODE_NAME_FILE}.machine"]) == ("second-node", "machine-id=m\n")
+    assert (texts[NODE_NAME_FILE], texts[f"{NODE_NAME_FILE}.machine"]) == (
+        "second-node",
+        f"boot-id={BOOT_ID}\nmachine-id=m\n",
+    )
