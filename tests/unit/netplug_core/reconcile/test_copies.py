@@ -89,7 +89,10 @@ def edited_by_hand(value: Profile | NetworkPolicy) -> Profile | NetworkPolicy:
 
 def change_of(rules: CopyRules, source: Record[object] | None, stored: Record[object] | None = None) -> CopyChange:
     """The change of the one copy that follows from an object, or of one that is there."""
-    (target,) = (stored.key,) if stored is not None else rules.targets_of(source.key) if source is not None else ()
+    if stored is not None:
+        return rules.find_change(stored.key, source, stored)
+    assert source is not None
+    (target,) = rules.targets_of(source.key)
     return rules.find_change(target, source, stored)
 
 
