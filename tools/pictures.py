@@ -125,6 +125,8 @@ def pictures() -> dict[str, Picture]:
         "drain.svg": _drain(),
         "kubernetes-parts.svg": _kubernetes_parts(),
         "overview.svg": _overview(),
+        "policy-hooks.svg": _policy_hooks(),
+        "policy-order.svg": _policy_order(),
     }
 
 
@@ -146,6 +148,89 @@ def _overview() -> Picture:
     found.arrow("M560 72L695 124")
     found.arrow("M290 252V300H738V254")
     found.words(514, 318, "packets between nodes: routed directly, or in VXLAN or IPIP", "s", "middle")
+    return found
+
+
+def _policy_hooks() -> Picture:
+    found = Picture("Where a node judges a packet from one of its pods to another pod, and one for itself", 860, 356)
+    found.box((10, 20, 150, 52), "plain", "b|pod a", "s|sends a packet")
+    found.box((240, 8, 270, 76), "node", "b|prerouting", "s|is the source one of pod a?", "s|if not, it is dropped")
+    found.arrow("M160 46H238")
+    found.box(
+        (240, 134, 270, 94),
+        "node",
+        "b|forward",
+        "s|1. may pod a send it? (egress)",
+        "s|2. may pod b get it? (ingress)",
+        "s|no pod has the address: dropped",
+    )
+    found.arrow("M375 84V132")
+    found.words(387, 112, "for a pod, or for outside")
+    found.box(
+        (620, 134, 230, 94),
+        "plain",
+        "b|pod b, or outside",
+        "s|outside: only 1. counts;",
+        "s|pod b of another node:",
+        "s|that node judges 2.",
+    )
+    found.arrow("M510 181H618")
+    found.box((620, 8, 230, 76), "node", "b|input", "s|1. may pod a send it? (egress)", "s|2. endpoint to host action")
+    found.arrow("M510 46H618")
+    found.words(564, 38, "for the node", "s", "middle")
+    found.box((10, 134, 150, 94), "plain", "b|outside", "s|sends a packet", "s|to pod b, or to", "s|the node itself")
+    found.arrow("M160 181H238")
+    found.words(199, 173, "only 2.", "s", "middle")
+    found.box(
+        (240, 272, 270, 76),
+        "node",
+        "b|input, postrouting",
+        "s|host endpoints: what the node gets",
+        "s|and sends itself, after failsafe ports",
+    )
+    found.arrow("M85 228V310H238")
+    found.box(
+        (620, 272, 230, 76),
+        "plain",
+        "b|the node's own processes",
+        "s|reach its own pods at all times:",
+        "s|probes of the kubelet are not cut",
+    )
+    found.arrow("M510 310H618")
+    return found
+
+
+def _policy_order() -> Picture:
+    found = Picture("How policies and profiles decide about one direction of a pod", 860, 300)
+    found.box((10, 10, 260, 58), "plain", "b|a new connection", "s|known ones pass, invalid ones do not")
+    found.box((10, 112, 260, 76), "node", "b|does any policy select the pod", "b|in this direction?")
+    found.arrow("M140 68V110")
+    found.box(
+        (330, 112, 250, 76),
+        "node",
+        "b|its policies",
+        "s|by order, then by name;",
+        "s|the first rule that matches decides",
+    )
+    found.arrow("M270 150H328")
+    found.words(299, 142, "yes", "s", "middle")
+    found.box(
+        (330, 216, 250, 76),
+        "node",
+        "b|its profiles",
+        "s|kns.… of the namespace allows all",
+        "s|in both directions",
+    )
+    found.arrow("M140 188V254H328")
+    found.words(152, 212, "no")
+    found.box((640, 10, 210, 58), "gone", "b|dropped", "s|no rule or profile matches")
+    found.box(
+        (640, 112, 210, 76), "store", "b|allowed or denied", "s|as the rule says; Log goes on", "s|to the next rule"
+    )
+    found.arrow("M580 150H638")
+    found.arrow("M560 112V39H638")
+    found.words(572, 82, "none matches")
+    found.arrow("M580 254H745V190")
     return found
 
 
