@@ -17,6 +17,7 @@ from attrs import evolve, frozen
 from netplug_backends.host.atomic_files import remove_file
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
+from netplug_backends.linux.addresses import find_interfaces
 from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_backends.linux.nftables import KeptNftables, NftablesRuleset, find_problem
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
@@ -46,10 +47,11 @@ from netplug_core.flows.cni.call import machine_file
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
+from netplug_core.names import HOST_INTERFACE_PREFIX, POLICY_TABLE
 from netplug_core.netconf.model import BLOCK_IPAM, NetConf
 from netplug_core.reconcile.controller import Problem, Source
 from netplug_core.reconcile.mtus import MTUSettings
-from netplug_core.reconcile.nat import FORMER_TABLE, NET_TABLE
+from netplug_core.reconcile.nat import NET_TABLE, has_former_rule
 from netplug_core.reconcile.routes import plan_removal
 from netplug_core.settings.model import DatastoreSettings
 
@@ -269,16 +271,25 @@ def remove_network(environ: Mapping[str, str], report: Callable[[str], None]) ->
 
 
 def _remove_packet_filter(report: Callable[[str], None]) -> None:
+    """Remove the tables of the node. That of policy stays while pods are attached: without it they are open."""
     ruleset = NftablesRuleset()
-    for table in (NET_TABLE, FORMER_TABLE):
+    for table, what in ((NET_TABLE, "the packet filter"), (POLICY_TABLE, "policy")):
         try:
-            is_there = ruleset.read(table) is not None
+            observed = ruleset.read(table)
         except KernelError as error:  # a kernel without nftables has no table either
-            report(f"the table {table} of the packet filter cannot be looked for: {error}")
+            report(f"the table {table} of {what} cannot be looked for: {error}")
             continue
-        if is_there:
-            ruleset.apply(DeleteTable(table))
-            report(f"removed: the table inet {table} of the packet filter")
+        if observed is None:
+            continue
+        if table == POLICY_TABLE and not has_former_rule(observed) and _has_workloads():
+            report(f"the table inet {table} of {what} stays while pods are attached: nft delete table inet {table}")
+            continue
+        ruleset.apply(DeleteTable(table))
+        report(f"removed: the table inet {table} of {what}")
+
+
+def _has_workloads() -> bool:
+    return any(each.name.startswith(HOST_INTERFACE_PREFIX) for each in find_interfaces())
 
 
 def _follow_bgp_use(bgp: NodeBgp, events: KernelEvents, runtimes: Iterable[Runtime]) -> None:

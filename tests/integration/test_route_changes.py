@@ -17,6 +17,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
 from netplug_core.keys import Key
+from netplug_core.names import HOST_INTERFACE_PREFIX, POLICY_TABLE
 from netplug_core.records import Create, Delete, Get, Update, Write
 from netplug_core.resources.ippool import Encapsulation
 from netplug_core.resources.node import node_key
@@ -252,13 +253,32 @@ def test_rt40_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(cluster
     process.wait()
     for pod in tuple(cluster.nodes[0].pods):
         cluster.nodes[0].detach(pod)
-    environ = {"NODENAME_FILE": first.file("nodename"), "NETPLUG_BGP_DIR": first.file("bird")}
-    script = f"from netplug_cli.wiring.node_network import remove_network; remove_network({environ!r}, print)"
-    said = first.run(sys.executable, "-c", script)
+    said = first.run(*removal_of(first))
     assert "routes, tunnels and neighbours of other nodes" in said
     assert all(f"removed: {first.file(name)}" in said for name in ("nodename.machine", "nodename", "mtu"))
     assert shown(first) == before
-    assert first.run(sys.executable, "-c", script) == "", "twice is success"
+    assert first.run(*removal_of(first)) == "", "twice is success"
+
+
+def test_the_table_of_policy_goes_with_the_last_pod(cluster: Cluster) -> None:
+    """An uninstallation does not open pods that are still attached."""
+    first = cluster.nodes[0].node
+    before = shown(first)
+    first.run("nft", "add", "table", "inet", POLICY_TABLE)
+    first.run("ip", "link", "add", f"{HOST_INTERFACE_PREFIX}pod", "type", "veth", "peer", "name", "pod")
+    said = first.run(*removal_of(first))
+    assert f"the table inet {POLICY_TABLE} of policy stays while pods are attached" in said
+    assert f"table inet {POLICY_TABLE}" in first.run("nft", "list", "tables")
+    first.run("ip", "link", "delete", "pod")
+    assert f"removed: the table inet {POLICY_TABLE} of policy" in first.run(*removal_of(first))
+    assert shown(first) == before
+
+
+def removal_of(node: NetnsNode) -> tuple[str, ...]:
+    """The command that takes the network off a node."""
+    environ = {"NODENAME_FILE": node.file("nodename"), "NETPLUG_BGP_DIR": node.file("bird")}
+    script = f"from netplug_cli.wiring.node_network import remove_network; remove_network({environ!r}, print)"
+    return sys.executable, "-c", script
 
 
 FOREIGN = (
