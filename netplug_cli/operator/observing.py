@@ -9,12 +9,14 @@ from attrs import evolve, frozen
 from netplug_cli.operator.world import Cluster, Pools
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError
+from netplug_core.installation.controllers import CONTROLLERS_NAME
 from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
 from netplug_core.installation.settings import ClusterFacts
 from netplug_core.installation.static import STATIC_NAMESPACE
-from netplug_core.operator.report import rollout_of
+from netplug_core.operator.report import controllers_rollout_of, rollout_of
 from netplug_core.operator.state import (
     AWS_NODE,
+    CONTROLLERS_REF,
     DAEMONSET_REF,
     KUBEADM_CONFIG,
     STATIC_DAEMONSET_REF,
@@ -114,6 +116,7 @@ class Observer:
                 service_prefixes=service_prefixes(kubeadm),
             ),
             pods=self._pods(objects, deadline) if installation is not None else (),
+            controller_pods=self._controller_pods(objects, deadline) if installation is not None else (),
             loss=loss,
             is_locked_for_loss=is_locked,
         )
@@ -165,3 +168,9 @@ class Observer:
         if not rollout_of(objects.get(DAEMONSET_REF), ()).progress:
             return ()
         return self.cluster.list_pods(SYSTEM_NAMESPACE, f"k8s-app={NODE_ACCOUNT}", deadline=deadline)
+
+    def _controller_pods(self, objects: Mapping[ObjectRef, Json], deadline: Deadline) -> tuple[Json, ...]:
+        """The pods of the controllers: none if all are available."""
+        if not controllers_rollout_of(objects.get(CONTROLLERS_REF), ()).progress:
+            return ()
+        return self.cluster.list_pods(SYSTEM_NAMESPACE, f"k8s-app={CONTROLLERS_NAME}", deadline=deadline)

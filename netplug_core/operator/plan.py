@@ -25,7 +25,7 @@ from netplug_core.installation.document import (
 from netplug_core.installation.pools import PoolAction, PoolStep
 from netplug_core.installation.rules import CheckedInstallation, check
 from netplug_core.installation.settings import ClusterFacts, ResolvedInstallation
-from netplug_core.operator.report import Reason, Report, rollout_of, with_pending
+from netplug_core.operator.report import Reason, Report, controllers_rollout_of, rollout_of, with_pending
 from netplug_core.operator.state import (
     CONFIG_MAP_REF,
     CONTROLLERS_REF,
@@ -333,9 +333,11 @@ def _without_definitions(missing: Sequence[str], settings: OperatorSettings, mod
 
 
 def _with_rollout(report: Report, state: ClusterState) -> Report:
-    rollout = rollout_of(state.objects.get(DAEMONSET_REF), state.pods)
-    failing = (Reason.POD_FAILURE, "\n".join(rollout.failures)) if rollout.failures else None
-    progress = (Reason.NOT_READY, rollout.progress) if rollout.progress and not failing else None
+    nodes = rollout_of(state.objects.get(DAEMONSET_REF), state.pods)
+    controllers = controllers_rollout_of(state.objects.get(CONTROLLERS_REF), state.controller_pods)
+    failures, awaited = (*nodes.failures, *controllers.failures), nodes.progress or controllers.progress
+    failing = (Reason.POD_FAILURE, "\n".join(failures)) if failures else None
+    progress = (Reason.NOT_READY, awaited) if awaited and not failing else None
     return evolve(report, degraded=failing, progressing=progress)
 
 

@@ -9,13 +9,14 @@ from attrs import evolve, frozen
 
 from netplug_core.decoding.tables import find_member
 from netplug_core.installation.components import COMPONENT_NAME, ComponentKind, unserved_text
+from netplug_core.installation.controllers import CONTROLLERS_NAME
 from netplug_core.operator.state import Json, ObjectRef, find_text, is_being_deleted
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 
 __all__ = [
     "COMPONENT_REFS", "CONDITIONS", "ContainerFailure", "Reason", "Report", "Rollout", "condition_values",
-    "conditions_of", "failures_of", "find_condition", "generation_of", "is_ready_pod", "pending_statuses",
-    "rollout_of", "with_pending",
+    "conditions_of", "controllers_rollout_of", "failures_of", "find_condition", "generation_of", "is_ready_pod",
+    "pending_statuses", "rollout_of", "with_pending",
 ]  # fmt: skip
 
 
@@ -148,7 +149,7 @@ _SHOWN: Final = 3
 
 @frozen(kw_only=True)
 class Rollout:
-    """``progress`` says what is awaited, ``failures`` which pods fail; both are empty if every node has its pod."""
+    """``progress`` says what is awaited, ``failures`` which pods fail; both are empty if every pod is there."""
 
     progress: str = ""
     failures: tuple[str, ...] = ()
@@ -176,10 +177,21 @@ class ContainerFailure:
 
 def rollout_of(daemonset: Json | None, pods: Iterable[Json]) -> Rollout:
     """The state of a DaemonSet and of its pods."""
+    return Rollout(progress=_progress(daemonset), failures=_some_failures(pods))
+
+
+def controllers_rollout_of(deployment: Json | None, pods: Iterable[Json]) -> Rollout:
+    """The state of the Deployment of the controllers and of its pods; the nodes do not wait for its first status."""
+    missing = 0 if deployment is None else _count(deployment, "status", "unavailableReplicas")
+    progress = f"{missing} pods of {CONTROLLERS_NAME} are not available" if missing else ""
+    return Rollout(progress=progress, failures=_some_failures(pods))
+
+
+def _some_failures(pods: Iterable[Json]) -> tuple[str, ...]:
     failures = tuple(dict.fromkeys(failure for pod in pods for failure in _failures(pod)))
     hidden = len(failures) - _SHOWN
     more = (f"{hidden} more",) if hidden > 0 else ()
-    return Rollout(progress=_progress(daemonset), failures=(*failures[:_SHOWN], *more))
+    return (*failures[:_SHOWN], *more)
 
 
 def _progress(daemonset: Json | None) -> str:

@@ -380,7 +380,8 @@ class ClusterState:
     ``objects`` are those with the names of the operator's, and the DaemonSet of a static manifest; ``installation``
     and ``overlay`` are None if they do not exist. ``served_resources`` are the names under which the objects of the
     cluster's mode can be listed; the pools of ``facts`` are known if ``ippools`` is one of them. ``pods`` are those of
-    the DaemonSet, if it is missing or not every node has its pod. As long as the DaemonSet of a static manifest is
+    the DaemonSet, if it is missing or not every node has its pod, and ``controller_pods`` those of the Deployment, if
+    some are not available. As long as the DaemonSet of a static manifest is
     there, or nodes are moved from it, ``nodes`` are all of the cluster, and ``static_pods`` the pods of the manifest.
     ``loss`` says that workloads have addresses and blocks are lost, ``is_locked_for_loss`` that the operator has locked
     the datastore for it.
@@ -395,6 +396,7 @@ class ClusterState:
     served_resources: frozenset[str] = frozenset()
     facts: ClusterFacts = _NEW_CLUSTER
     pods: tuple[Json, ...] = field(default=(), hash=False)
+    controller_pods: tuple[Json, ...] = field(default=(), hash=False)
     nodes: tuple[Json, ...] = field(default=(), hash=False)
     static_pods: tuple[Json, ...] = field(default=(), hash=False)
     loss: str = ""

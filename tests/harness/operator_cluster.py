@@ -93,6 +93,7 @@ class MemoryCluster:
     pods: tuple[Json, ...] = ()
     provider: KubernetesProvider = KubernetesProvider.OTHER
     static_pods: tuple[Json, ...] = ()
+    controller_pods: tuple[Json, ...] = ()
     writes: list[str] = field(factory=list)
     kill_in: int | None = None
     error: NetplugError | None = None
@@ -115,6 +116,8 @@ class MemoryCluster:
         return tuple(copy.deepcopy(list(labelled)))
 
     def list_pods(self, namespace: str, label: str, *, deadline: Deadline) -> tuple[Json, ...]:
+        if label == "k8s-app=netplug-kube-controllers":
+            return self.controller_pods
         assert label == "k8s-app=netplug-node"
         return {"netplug-system": self.pods, "kube-system": self.static_pods}[namespace]
 

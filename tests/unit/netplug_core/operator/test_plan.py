@@ -323,6 +323,26 @@ def test_how_far_the_nodes_are(scene: Scene, available: int, updated: int, text:
     assert scene.condition("Progressing") == ("True", "ResourceNotReady", text)
 
 
+def test_controllers_that_do_not_run_are_seen(scene: Scene) -> None:
+    scene.cluster.roll_out()
+    scene.settle()
+    assert scene.condition("Ready")[0] == "True"
+    scene.cluster.objects[CONTROLLERS_REF]["status"] = {"replicas": 1, "unavailableReplicas": 1}
+    scene.settle()
+    assert scene.condition("Ready")[0] == "False"
+    awaited = "1 pods of netplug-kube-controllers are not available"
+    assert scene.condition("Progressing") == ("True", "ResourceNotReady", awaited)
+    container = {"name": "netplug-kube-controllers", "state": {"waiting": {"reason": "RunContainerError"}}}
+    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"containerStatuses": [container]}}
+    scene.cluster.controller_pods = (pod,)
+    scene.settle()
+    failure = "pod p on node n: container netplug-kube-controllers: RunContainerError"
+    assert scene.condition("Degraded") == ("True", "PodFailure", failure)
+    scene.cluster.objects[CONTROLLERS_REF]["status"] = {"replicas": 1, "availableReplicas": 1}
+    scene.settle()
+    assert scene.condition("Ready")[0] == "True"
+
+
 def test_without_an_installation_there_are_definitions_only() -> None:
     made = Scene()
     assert {write.split()[1] for write in made.settle()} == DEFINITION_KINDS
