@@ -247,7 +247,7 @@ class EtcdDatastore:
         return found.key_values[0].value.decode("utf-8", "replace")
 
     def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
-        """A lease; see :class:`~netplug_core.datastore.protocol.HoldsLeases`."""
+        """A lease; see :class:`~netplug_core.datastore.protocol.ShowsLeases`."""
         reading = RangeRead(key_range=KeyRange(LEASE_PREFIX + name.encode()))
         found = self._client.read([reading], deadline=deadline).results[0].key_values
         return None if not found else (found[0].value.decode(errors="replace"), Revision(str(found[0].mod_revision)))

@@ -6,6 +6,7 @@ objects. The first call finds out which API group the custom objects are in.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -70,6 +71,7 @@ __all__ = ["KubernetesDatastore"]
 _MAX_SINGLE_READS = 2 * ADDRESSES_PER_COMMIT
 _IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
 _LASTING_NAMESPACE = "kube-system"  # every cluster has it as long as it exists
+_LEASES_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{_LASTING_NAMESPACE}/leases"
 _FACT_KINDS = ("KubernetesNetworkPolicy", "Namespace", "Pod", "ServiceAccount")
 _VIEW_KINDS = (*_FACT_KINDS, "Node", "Profile", "WorkloadEndpoint")
 
@@ -189,6 +191,13 @@ class KubernetesDatastore:
         request = ApiRequest("GET", PODS_PATH, {"fieldSelector": f"spec.nodeName={node}"})
         collections = [WatchedCollection(kind, request, "", Revision(""))]
         return _Watch(self._collection_changes(collections, {kind: WatchPositions([""])}, state, deadline), state)
+
+    def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
+        """The ``spec`` of a Lease of the cluster; see :class:`~netplug_core.datastore.protocol.ShowsLeases`."""
+        found = find_object(self._client, f"{_LEASES_PATH}/{name}", deadline=deadline)
+        if found is None:
+            return None
+        return json.dumps(found.get("spec")), Revision(str(metadata_of(found)["resourceVersion"]))
 
     def _changes(
         self, start: Mapping[Kind[object], Revision], state: StreamState, deadline: Deadline

@@ -34,11 +34,11 @@ from netplug_backends.kubernetes.names import (
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.connectivity import TEST_LABEL, RunningPod, UsableNode
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_text
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable, excerpt
 from netplug_core.names import LAB_LABEL
 from netplug_core.operator.report import failures_of
-from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF, ObjectRef, find_text, is_being_deleted
+from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF, ObjectRef, is_being_deleted
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
 __all__ = ["ApiPods", "LabCluster", "ObjectRefused", "get_api_address", "open_cluster", "open_pods"]

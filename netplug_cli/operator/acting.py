@@ -10,6 +10,7 @@ from attrs import define, field, frozen
 
 from netplug_cli.operator.world import Cluster, Pools
 from netplug_core.clock import Clock, Deadline, format_time
+from netplug_core.decoding.tables import find_text
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.log import Level, Log
 from netplug_core.operator.plan import Plan
@@ -25,7 +26,6 @@ from netplug_core.operator.state import (
     Json,
     LockDatastore,
     SetFinalizer,
-    find_text,
     is_being_deleted,
     may_delete,
     ref_of,

@@ -19,6 +19,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from netplug_core.decoding.tables import find_text
 from netplug_core.operator.state import (
     Action,
     ApplyObject,
@@ -27,7 +28,6 @@ from netplug_core.operator.state import (
     DeleteObject,
     LockDatastore,
     SetFinalizer,
-    find_text,
 )
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.installation import INSTALLATION_KIND

@@ -14,10 +14,12 @@ from attrs import define, field, frozen
 
 from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.datastore.protocol import Datastore, HoldsLeases
-from netplug_core.decoding.tables import find_object
+from netplug_core.decoding.tables import find_object, find_text
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.log import Level, Log
-from netplug_core.operator.lease import (
+from netplug_core.operator.state import Json, ObjectRef
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
+from netplug_core.reconcile.lease import (
     RENEW_EVERY_S,
     TRUSTED_S,
     LeaseRecord,
@@ -29,8 +31,6 @@ from netplug_core.operator.lease import (
     released_record,
     see,
 )
-from netplug_core.operator.state import Json, ObjectRef, find_text
-from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
 from netplug_core.records import Revision
 
 __all__ = ["DatastoreLeases", "LeaderElection", "LeaseStore"]

@@ -52,9 +52,8 @@ from netplug_core.installation.daemonset import SYSTEM_NAMESPACE
 from netplug_core.installation.pools import PoolStep
 from netplug_core.log import Level, Log
 from netplug_core.names import API_VERSION
-from netplug_core.operator.lease import LEASE
 from netplug_core.operator.report import COMPONENT_REFS
-from netplug_core.operator.state import ClusterMode, OperatorSettings, Shipped, installed_refs, ref_of
+from netplug_core.operator.state import LEASE, ClusterMode, OperatorSettings, Shipped, installed_refs, ref_of
 from netplug_core.resources.clusterinformation import is_locked_for_loss
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.resources.ippool import IPPool

@@ -36,7 +36,7 @@ __all__ = [
     "CALL_TIMEOUT_S", "FRESH_S", "NOTHING_LASTS", "Atomicity", "CachePolicy", "CommitCall", "CredentialsInUse",
     "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials", "HasIdentity",
     "HoldsLeases", "KeepsHistory", "Lasting", "LiveWatch", "ObservedDatastore", "ReadCall", "RefusesWrites",
-    "ShowsNodeEndpoints",
+    "ShowsLeases", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -128,8 +128,8 @@ class HasIdentity(Protocol):
 
 
 @runtime_checkable
-class HoldsLeases(Protocol):
-    """A datastore that keeps, beside its records, which of several processes acts. A lease is a text by a name."""
+class ShowsLeases(Protocol):
+    """A datastore that shows, beside its records, which of several processes acts. A lease is a text by a name."""
 
     def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
         """The text and its revision; None if there is none.
@@ -138,6 +138,11 @@ class HoldsLeases(Protocol):
             Unavailable, Unauthorized: the store cannot be asked.
         """
         ...
+
+
+@runtime_checkable
+class HoldsLeases(ShowsLeases, Protocol):
+    """A datastore in which processes decide by leases which of them acts."""
 
     def write_lease(self, name: str, text: str, revision: Revision | None, *, deadline: Deadline) -> bool:
         """Store a text if that revision is still the present one; None: if there is none. Whether it is stored.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Decoder", "DocumentOrigin", "Field", "Finish", "Keeps", "ListOf", "MalformedField", "Schema", "Table",
     "UnknownField", "UnknownKeys", "carried_json", "cni_error", "collect_fields", "collect_members",
-    "collect_unknown", "declared_table", "document_error", "find_member", "find_object", "find_unknown",
+    "collect_unknown", "declared_table", "document_error", "find_member", "find_object", "find_text", "find_unknown",
     "json_object", "member", "object_schema", "path_in_document", "split_path", "unreadable_json",
 ]  # fmt: skip
 
@@ -130,6 +130,12 @@ def find_member(members: Mapping[str, object], *names: str) -> object:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+def find_text(found: object, *names: str) -> str:
+    """The text that some names lead to in an object; empty if there is none."""
+    value = find_member(found, *names) if isinstance(found, Mapping) else None
+    return value if isinstance(value, str) else ""
 
 
 def find_object(members: Mapping[str, object], *names: str) -> Mapping[str, object]:

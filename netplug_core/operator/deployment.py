@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_text
 from netplug_core.installation.components import COMPONENT_NAME
 from netplug_core.installation.controllers import deployment_of
 from netplug_core.installation.daemonset import endpoint_override, field_variable, health_probe
 from netplug_core.installation.settings import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
-from netplug_core.operator.lease import LEASE
 from netplug_core.operator.report import COMPONENT_REFS
-from netplug_core.operator.state import Json, ObjectRef, Shipped, find_text, installed_refs, ref_of
+from netplug_core.operator.state import LEASE, Json, ObjectRef, Shipped, installed_refs, ref_of
 from netplug_core.operator.status import Component, component_ref
 from netplug_core.operator.takeover import OVERRIDE_REF, static_refs
 from netplug_core.resources.installation import INSTALLATION_NAME, OPERATOR_GROUP

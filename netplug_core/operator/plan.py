@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_text
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.daemonset import RenderedInstallation, render
 from netplug_core.installation.document import (
@@ -47,7 +47,6 @@ from netplug_core.operator.state import (
     SetFinalizer,
     Shipped,
     decide_mode,
-    find_text,
     is_being_deleted,
     may_delete,
     needs_apply,

@@ -7,10 +7,10 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_text
 from netplug_core.installation.components import COMPONENT_NAME, ComponentKind, unserved_text
 from netplug_core.installation.controllers import CONTROLLERS_NAME
-from netplug_core.operator.state import Json, ObjectRef, find_text, is_being_deleted
+from netplug_core.operator.state import Json, ObjectRef, is_being_deleted
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 
 __all__ = [

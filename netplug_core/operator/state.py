@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.members import contains
-from netplug_core.decoding.tables import find_member, find_object
+from netplug_core.decoding.tables import find_member, find_object, find_text
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.controllers import CONTROLLERS_NAME, controllers_of
 from netplug_core.installation.daemonset import CONFIG_MAP, NODE_ACCOUNT, SYSTEM_NAMESPACE, RenderedInstallation
@@ -31,7 +31,7 @@ __all__ = [
     "KUBEADM_CONFIG", "NAMESPACE_REF", "STATIC_CONTROLLERS_REF", "STATIC_DAEMONSET_REF", "Action", "ApplyObject",
     "ChangePool", "ClusterMode", "ClusterState", "CompleteInstallation", "DeleteObject", "Json", "LockDatastore",
     "ModeEvidence", "ModeRefused", "ObjectRef", "OperatorSettings", "SetFinalizer", "Shipped", "decide_mode",
-    "describe", "detect_provider", "find_text", "installed_refs", "is_being_deleted", "is_ignored", "is_ours", "marked",
+    "describe", "detect_provider", "installed_refs", "is_being_deleted", "is_ignored", "is_ours", "marked",
     "may_delete", "needs_apply", "platform_prefixes", "recorded_cni", "recorded_mode", "recorded_provider", "ref_of",
     "service_prefixes", "wanted_definitions", "wanted_objects",
 ]  # fmt: skip
@@ -70,12 +70,6 @@ class ObjectRef:
     def __str__(self) -> str:
         place = f"{self.namespace}/" if self.namespace else ""
         return f"{self.kind} {place}{self.name}"
-
-
-def find_text(found: object, *path: str) -> str:
-    """The text that some names lead to in an object; empty if there is none."""
-    value = find_member(found, *path) if isinstance(found, Mapping) else None
-    return value if isinstance(value, str) else ""
 
 
 def ref_of(found: Json) -> ObjectRef:
@@ -435,6 +429,9 @@ def recorded_cni(installation: Json | None) -> CNIType | None:
 
 NAMESPACE_REF: Final = ObjectRef("v1", "Namespace", SYSTEM_NAMESPACE)
 CONFIG_MAP_REF: Final = ObjectRef("v1", "ConfigMap", CONFIG_MAP, SYSTEM_NAMESPACE)
+LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", "kube-system")
+"""Which operator acts: one for the whole cluster, in a namespace that every cluster has."""
+
 DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, SYSTEM_NAMESPACE)
 CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", CONTROLLERS_NAME, SYSTEM_NAMESPACE)
 STATIC_CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", CONTROLLERS_NAME, STATIC_NAMESPACE)

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Family
 from netplug_core.cni.plugins import PLUGINS_FOUND, PLUGINS_MISSING, MissingPlugin
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_text
 from netplug_core.errors import excerpt
 from netplug_core.installation.cluster import computed_spec
 from netplug_core.installation.daemonset import CONFIG_MAP_KEY, NODE_ACCOUNT
@@ -29,7 +29,6 @@ from netplug_core.operator.state import (
     Json,
     ObjectRef,
     describe,
-    find_text,
     marked,
     ref_of,
 )

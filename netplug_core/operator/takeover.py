@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from attrs import field, frozen
 
-from netplug_core.decoding.tables import find_member, find_object
+from netplug_core.decoding.tables import find_member, find_object, find_text
 from netplug_core.installation.cluster import IncompatibleCluster
 from netplug_core.installation.conversion import convert
 from netplug_core.installation.daemonset import ENDPOINT_CONFIG_MAP, SYSTEM_NAMESPACE
@@ -34,7 +34,6 @@ from netplug_core.operator.state import (
     Json,
     ObjectRef,
     Shipped,
-    find_text,
     is_being_deleted,
     is_ignored,
     marked,

@@ -20,6 +20,7 @@ from netplug_cli.operator.observing import INSTALLATION, Observer
 from netplug_cli.operator.process import REST_S, Operator
 from netplug_cli.runtime.controllers import ControllerLoop
 from netplug_core.clock import Deadline
+from netplug_core.decoding.tables import find_text
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.installation.pools import PoolStep, pools_afterwards
 from netplug_core.installation.settings import ClusterFacts
@@ -31,7 +32,6 @@ from netplug_core.operator.state import (
     ObjectRef,
     OperatorSettings,
     Shipped,
-    find_text,
     ref_of,
 )
 from netplug_core.operator.status import STATUS_KIND

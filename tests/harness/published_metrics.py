@@ -18,7 +18,7 @@ from netplug_cli.runtime.controllers import Runtime
 from netplug_cli.runtime.election import LeaderElection
 from netplug_core.clock import SECOND_NS, Clock
 from netplug_core.flows.world import RecordCounts
-from netplug_core.operator.lease import LEASE
+from netplug_core.operator.state import LEASE
 from netplug_core.reconcile.controller import Controller, Plan
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import REPLY, Lines, busy_reply

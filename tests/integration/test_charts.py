@@ -21,7 +21,8 @@ from netplug_backends.kubernetes.installing.manifests import (
     protection_objects,
 )
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.operator.state import ObjectRef, find_text
+from netplug_core.decoding.tables import find_text
+from netplug_core.operator.state import ObjectRef
 from tests.harness.charts import (
     CHARTS,
     COMPONENTS,

@@ -10,8 +10,9 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.installing.cluster import open_cluster_objects
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.operator.world import Cluster
+from netplug_core.decoding.tables import find_text
 from netplug_core.errors import ConfigurationError
-from netplug_core.operator.state import ClusterMode, Json, ObjectRef, find_text
+from netplug_core.operator.state import ClusterMode, Json, ObjectRef
 from netplug_core.resources.installation import KubernetesProvider
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.operator_cluster import MemoryCluster

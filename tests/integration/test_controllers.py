@@ -12,6 +12,8 @@ from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.installing.manifests import controllers_role
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.flows.resources.overview import read_controllers
+from netplug_core.installation.controllers import CONTROLLERS_NAME
 from netplug_core.records import Create, Delete, Get, Key, List, Revision, Update, WatchExpired
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
@@ -148,6 +150,10 @@ def test_one_of_two_acts_and_the_other_takes_over(server: ApiServer, controllers
     wait_until(lambda: leader(server).startswith("controllers-2_"), "the Lease of a killed one ends by itself")
     wait_until(lambda: names(server, ENDPOINTS) == [], "without the variable the stored setting counts")
     assert third.ask("/livez") == (200, "ok\n")
+    with open_store(server, CrdMode.V1) as store:
+        found = read_controllers(store, CONTROLLERS_NAME, clock=SystemClock(), deadline=deadline_in())
+        assert found.lease is not None
+        assert (found.is_acting, found.lease.holder.startswith("controllers-2_")) == (True, True)
 
 
 def test_addresses_of_a_pod_that_is_gone_are_freed_and_those_of_a_pod_that_runs_stay(

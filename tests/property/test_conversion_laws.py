@@ -17,7 +17,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from netplug_cli.operator.observing import INSTALLATION
-from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF, find_text
+from netplug_core.decoding.tables import find_text
+from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF
 from netplug_core.operator.takeover import MIGRATION_LABEL, static_refs
 from tests.harness.example_counts import CONVERSION_EXAMPLES
 from tests.harness.installations import network

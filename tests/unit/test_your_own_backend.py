@@ -42,6 +42,7 @@ def run(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
     environ = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(folder / "site"),
+        "PYTEST_ADDOPTS": "",  # the options of this run are not those of the page's reader
     }
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environ)
 

@@ -33,7 +33,7 @@ from netplug_backends.kubernetes.names import NODES_PATH, CrdMode, namespaced_pa
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import SECOND_NS, Clock, Deadline, format_time
 from netplug_core.cni.plugins import REPORT_COUNTS_S
-from netplug_core.decoding.tables import find_member
+from netplug_core.decoding.tables import find_member, find_text
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.installation.cluster import (
     ApplyEffect,
@@ -53,25 +53,25 @@ from netplug_core.installation.cluster import (
 from netplug_core.installation.daemonset import CONFIG_MAP_KEY, NODE_ACCOUNT
 from netplug_core.installation.static import STATIC_CONFIG_MAP, STATIC_NAMESPACE, TEMPLATE_KEY
 from netplug_core.operator.deployment import OPERATOR_LABEL
-from netplug_core.operator.lease import LEASE, read_lease
 from netplug_core.operator.report import COMPONENT_REFS, ContainerFailure, failures_of
 from netplug_core.operator.state import (
     AWS_NODE,
     CONFIG_MAP_REF,
     DAEMONSET_REF,
     KUBEADM_CONFIG,
+    LEASE,
     STATIC_DAEMONSET_REF,
     ClusterMode,
     ModeEvidence,
     ObjectRef,
     detect_provider,
-    find_text,
     is_being_deleted,
     is_ours,
     platform_prefixes,
     ref_of,
     service_prefixes,
 )
+from netplug_core.reconcile.lease import read_lease
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,
     INSTALLATION_KIND,

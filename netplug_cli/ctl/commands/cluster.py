@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import click
 
@@ -17,7 +16,6 @@ from netplug_core.flows.resources.overview import (
     read_controllers,
 )
 from netplug_core.installation.controllers import CONTROLLERS_NAME
-from netplug_core.operator.lease import LeaseRecord, read_lease
 
 __all__ = ["cluster", "controllers"]
 
@@ -36,13 +34,13 @@ def controllers() -> None:
 def controllers_status(context: click.Context, *, output: str) -> int:
     """Show which controllers run, and with which settings. They are what the controllers have stored themselves.
 
-    With an etcd and no orchestrator, also which process acts. The exit status is 1 if no controllers have run yet.
+    Also which process acts, where the datastore shows it. The exit status is 1 if none does, or none ever has.
     """
     session = session_of(context)
     with session.open_datastore() as store:
-        found = read_controllers(store, CONTROLLERS_NAME, deadline=session.deadline())
+        found = read_controllers(store, CONTROLLERS_NAME, clock=session.clock, deadline=session.deadline())
     print_report(_controllers_report(found), output)
-    return 0 if found.has_run else 1
+    return 0 if found.has_run and found.is_acting is not False else 1
 
 
 _CONTROLLER_COLUMNS = (
@@ -53,17 +51,19 @@ _CONTROLLER_COLUMNS = (
 
 
 def _controllers_report(found: ControllersOverview) -> Report:
+    on = "stopped" if found.is_acting is False else "running" if found.is_acting else "on"
     rows = tuple(
         (
             text_cell(each.name),
-            text_cell("running" if each.is_running else "off"),
+            text_cell(on if each.is_running else "off"),
             Cell(each.period, each.period or "-"),
         )
         for each in found.controllers
     )
     facts = {
         "hasRun": found.has_run,
-        "holder": _holder(found).holder,
+        "acting": found.is_acting,
+        "holder": "" if found.lease is None else found.lease.holder,
         "environment": dict(found.environment),
         "automaticHostEndpoints": found.has_automatic_endpoints,
     }
@@ -78,19 +78,14 @@ def _controllers_lines(found: ControllersOverview) -> Iterator[str]:
     if not found.has_run:
         yield "No controllers have run yet."
         return
-    record = _holder(found)
-    if found.record:
-        yield f"Acting:   {record.holder or 'nobody'}, renewed {record.renewed or 'never'}"
+    if found.lease is None:
+        yield "Acting:   not known: the datastore does not show the lease of the controllers"
+    elif found.is_acting:
+        yield f"Acting:   {found.lease.holder}, renewed {found.lease.renewed}"
+    else:
+        yield f"Acting:   none; the last one was {found.lease.holder or '-'}, renewed {found.lease.renewed or 'never'}"
     for name, text in found.environment:
         yield f"Variable: {name}={text}"
-
-
-def _holder(found: ControllersOverview) -> LeaseRecord:
-    try:
-        spec: object = json.loads(found.record or "{}")
-    except ValueError:
-        spec = {}
-    return read_lease({"spec": spec} if isinstance(spec, Mapping) else None)
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------
@@ -137,7 +132,7 @@ def _cluster_report(found: ClusterOverview) -> Report:
         ("Type", found.information.cluster_type or "unknown"),
         ("Datastore", f"{found.datastore}{', locked' if found.is_locked else ''}"),
         ("Nodes", f"{len(found.nodes)}, of them {len(found.not_ready)} not ready"),
-        ("Controllers", ", ".join(running) or "none"),
+        ("Controllers", f"{', '.join(running) or 'none'}{', stopped' if found.controllers.is_acting is False else ''}"),
     )
     lines = [escape_unprintable(f"{name + ':':13}{text}") for name, text in heads]
     wrong = [escape_unprintable(f"! {each}") for each in found.wrong] or ["Nothing is wrong."]

@@ -51,7 +51,7 @@ from netplug_core.installation.daemonset import render as render_installation
 from netplug_core.installation.pools import PoolAction, PoolStep
 from netplug_core.installation.rules import find_obstacle
 from netplug_core.installation.static import STATIC_NAMESPACE, Method
-from netplug_core.operator.lease import TRUSTED_S, is_recent
+from netplug_core.reconcile.lease import TRUSTED_S, is_recent
 from netplug_core.resources.installation import OPERATOR_GROUP
 from netplug_core.settings.model import ETCD_DATASTORE
 

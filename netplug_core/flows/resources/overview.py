@@ -6,16 +6,19 @@ status`` show it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, HoldsLeases
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, ShowsLeases
+from netplug_core.errors import Unauthorized
 from netplug_core.flows.ipam.check import check_ipam
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.ipam.reporting.usage import PoolUsage
+from netplug_core.reconcile.lease import LeaseRecord, is_recent, read_lease
 from netplug_core.records import Get, List
 from netplug_core.resources.clusterinformation import ClusterInformationSpec
 from netplug_core.resources.fields import Switch
@@ -47,13 +50,15 @@ class ControllerState:
 class ControllersOverview:
     """What the controllers say of themselves. ``has_run`` is whether they ever have.
 
-    ``record`` is what is stored of who acts, empty where that is not in the datastore.
+    ``lease`` is what is stored of who acts; None: the datastore does not show it, or not to this reader. ``is_acting``
+    is whether it seems to be renewed, None: not known.
     """
 
     has_run: bool
     controllers: tuple[ControllerState, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    record: str = ""
+    lease: LeaseRecord | None = None
+    is_acting: bool | None = None
     has_automatic_endpoints: bool = False
 
     @property
@@ -62,8 +67,10 @@ class ControllersOverview:
         return tuple(each.name for each in self.controllers if each.is_running)
 
 
-def read_controllers(store: Datastore, lease: str, *, deadline: Deadline) -> ControllersOverview:
+def read_controllers(store: Datastore, lease: str, *, clock: Clock, deadline: Deadline) -> ControllersOverview:
     """What the controllers run with, and by whom; ``lease`` is the name of their lease.
+
+    What they have stored says nothing of whether they still run. That is in the lease.
 
     Raises:
         Unavailable: the store does not answer.
@@ -71,16 +78,31 @@ def read_controllers(store: Datastore, lease: str, *, deadline: Deadline) -> Con
     wanted = Get(KUBE_CONTROLLERS_CONFIGURATION_KEY)
     found = store.read([wanted], deadline=deadline.capped(CALL_TIMEOUT_S)).find(wanted)
     status = KubeControllersStatus() if found is None else found.value.status
-    record = store.read_lease(lease, deadline=deadline) if isinstance(store, HoldsLeases) else None
-    running = status.running
+    running, record = status.running, _find_lease(store, lease, deadline)
     node = None if running is None else running.controllers.node
     return ControllersOverview(
         has_run=running is not None,
         controllers=() if running is None else tuple(_states(running)),
         environment=status.environment,
-        record="" if record is None else record[0],
+        lease=record,
+        is_acting=None if record is None else bool(record.holder) and is_recent(record.renewed, clock.now_ns()),
         has_automatic_endpoints=node is not None and node.host_endpoint.auto_create is Switch.ENABLED,
     )
+
+
+def _find_lease(store: Datastore, name: str, deadline: Deadline) -> LeaseRecord | None:
+    """What is stored of who acts; one that cannot be read as it should be is free."""
+    if not isinstance(store, ShowsLeases):
+        return None
+    try:
+        found = store.read_lease(name, deadline=deadline)
+    except Unauthorized:  # who may read the records need not have the right to read leases
+        return None
+    try:
+        spec: object = None if found is None else json.loads(found[0])
+    except (ValueError, RecursionError):
+        spec = None
+    return read_lease({"spec": spec} if isinstance(spec, Mapping) else None)
 
 
 def _states(running: KubeControllersSpec) -> Iterator[ControllerState]:
@@ -142,6 +164,8 @@ class ClusterOverview:
             yield f"{self.problems} problems of addresses and blocks: netplugctl ipam check names them"
         if not self.controllers.has_run:
             yield "no controllers have run yet: leaked addresses stay"
+        elif self.controllers.is_acting is False:
+            yield "the controllers do not run: leaked addresses stay"
 
 
 def read_cluster_overview(store: Datastore, lease: str, *, clock: Clock, deadline: Deadline) -> ClusterOverview:
@@ -155,7 +179,7 @@ def read_cluster_overview(store: Datastore, lease: str, *, clock: Clock, deadlin
     return ClusterOverview(
         datastore=store.description.name,
         information=find_cluster_information(store, deadline=deadline),
-        controllers=read_controllers(store, lease, deadline=deadline),
+        controllers=read_controllers(store, lease, clock=clock, deadline=deadline),
         nodes=tuple(record.value for record in store.read([nodes], deadline=deadline).readable(nodes)),
         pools=read_utilization(store, deadline=deadline),
         problems=report.problems,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from netplug_core.decoding.tables import find_text
 from netplug_core.errors import Unavailable
 from netplug_core.installation.components import ComponentKind
 from netplug_core.operator.report import COMPONENT_REFS
-from netplug_core.operator.state import find_text
 from tests.harness.node_server import Lines
 from tests.harness.operator_cluster import MemoryCluster, MemoryPools, make_loop, settle
 

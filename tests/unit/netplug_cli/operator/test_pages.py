@@ -6,7 +6,8 @@ from netplug_cli.operator.process import CHANGES, add_values, operator_pages
 from netplug_cli.runtime.controllers import ControllerLoop, Runtime
 from netplug_cli.runtime.election import LeaderElection
 from netplug_core.errors import Unavailable
-from netplug_core.operator.lease import LEASE, RENEW_EVERY_S
+from netplug_core.operator.state import LEASE
+from netplug_core.reconcile.lease import RENEW_EVERY_S
 from netplug_core.testing.clock import ManualClock
 from tests.harness.installations import network
 from tests.harness.node_server import Lines

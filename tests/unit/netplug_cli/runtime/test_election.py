@@ -8,9 +8,10 @@ from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.runtime.controllers import ControllerLoop
 from netplug_cli.runtime.election import DatastoreLeases, LeaderElection
 from netplug_core.clock import Deadline
+from netplug_core.decoding.tables import find_text
 from netplug_core.errors import Unavailable
-from netplug_core.operator.lease import LEASE, LEASE_S, RENEW_EVERY_S, TRUSTED_S
-from netplug_core.operator.state import ObjectRef, find_text
+from netplug_core.operator.state import LEASE, ObjectRef
+from netplug_core.reconcile.lease import LEASE_S, RENEW_EVERY_S, TRUSTED_S
 from netplug_core.records import OutcomeUnknown, Revision
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import Lines

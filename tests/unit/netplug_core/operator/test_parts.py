@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from netplug_core.decoding.tables import find_text
 from netplug_core.installation.pools import PoolAction, PoolStep
 from netplug_core.operator.report import Reason, Report, conditions_of
 from netplug_core.operator.state import (
@@ -15,7 +16,6 @@ from netplug_core.operator.state import (
     ObjectRef,
     SetFinalizer,
     describe,
-    find_text,
     marked,
     needs_apply,
     platform_prefixes,

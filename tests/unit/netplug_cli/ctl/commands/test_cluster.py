@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from netplug_cli.ctl.commands.cluster import _controllers_report
 from netplug_cli.ctl.tables import ReportFormat
 from netplug_core.clock import Deadline
-from netplug_core.flows.resources.overview import ControllersOverview
-from netplug_core.operator.lease import LeaseRecord
+from netplug_core.flows.resources.overview import ControllersOverview, ControllerState
 from netplug_core.reconcile.kubecontrollers import (
     CopySource,
     default_configuration,
     find_running_controllers,
     with_status,
 )
+from netplug_core.reconcile.lease import LeaseRecord
 from netplug_core.records import Create
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION_KEY
@@ -48,29 +49,40 @@ def test_controllers_that_have_not_run(harness: ToolHarness) -> None:
 
 def test_controllers_that_run(running: ToolHarness) -> None:
     assert running.run_command("controllers", "status") == 0
-    assert running.out.splitlines()[:3] == [
+    assert running.out.splitlines()[1:4] == [
         "Variable: RECONCILER_PERIOD=1m",
-        "CONTROLLER         STATE     COMPARES EVERY",
-        "node               running   1m",
+        "CONTROLLER         STATE   COMPARES EVERY",
+        "node               on      1m",
     ]
-    assert "policy             off       -" in running.out
+    assert "policy             off     -" in running.out
     assert running.run_command("controllers", "status", "-o", "json") == 0
     found = json.loads(running.out)
-    assert found["controllers"][0] == {"name": "node", "state": "running", "reconcilerPeriod": "1m"}
+    assert found["controllers"][0] == {"name": "node", "state": "on", "reconcilerPeriod": "1m"}
     assert (found["hasRun"], found["environment"]) == (True, {"RECONCILER_PERIOD": "1m"})
 
 
 @pytest.mark.parametrize(
-    "record, line",
+    "lease, is_acting, lines",
     [
-        (json.dumps(LeaseRecord(holder="a_1", renewed="now").spec()), "Acting:   a_1, renewed now"),
-        ("no JSON", "Acting:   nobody, renewed never"),
-        ("[]", "Acting:   nobody, renewed never"),
+        (None, None, ("Acting:   not known: the datastore does not show the lease of the controllers", "node  on")),
+        (LeaseRecord(holder="a_1", renewed="now"), True, ("Acting:   a_1, renewed now", "node  running")),
+        (
+            LeaseRecord(holder="a_1", renewed="t"),
+            False,
+            ("Acting:   none; the last one was a_1, renewed t", "node  stopped"),
+        ),
+        (LeaseRecord(), False, ("Acting:   none; the last one was -, renewed never", "node  stopped")),
     ],
 )
-def test_who_acts_is_shown_where_the_datastore_says_it(record: str, line: str) -> None:
-    report = _controllers_report(ControllersOverview(has_run=True, record=record))
-    assert report.render(ReportFormat.TEXT) == line
+def test_who_acts_is_shown_where_the_datastore_says_it(
+    lease: LeaseRecord | None,
+    is_acting: bool | None,  # noqa: FBT001 - a case
+    lines: tuple[str, str],
+) -> None:
+    states = (ControllerState(name="node", is_running=True),)
+    found = ControllersOverview(has_run=True, controllers=states, lease=lease, is_acting=is_acting)
+    shown = _controllers_report(found).render(ReportFormat.TEXT).splitlines()
+    assert (shown[0], re.sub(" {2,}", "  ", shown[-1]).removesuffix("  -")) == lines
 
 
 def test_a_cluster_on_one_screen(running: ToolHarness) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Prefix
-from netplug_core.clock import Deadline
+from netplug_core.clock import Deadline, format_time
+from netplug_core.errors import Unauthorized
 from netplug_core.flows.resources.overview import (
     ClusterOverview,
+    ControllersOverview,
     ControllerState,
     read_cluster_overview,
     read_controllers,
@@ -19,6 +24,7 @@ from netplug_core.reconcile.kubecontrollers import (
     find_running_controllers,
     with_status,
 )
+from netplug_core.reconcile.lease import LEASE_S, LeaseRecord
 from netplug_core.records import Create, Key, Revision
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -37,13 +43,20 @@ LEASE = "netplug-kube-controllers"
 
 
 class LeaseDatastore(MemoryDatastore):
-    """One that keeps a lease."""
+    """One that shows a lease, as soon as there is one."""
+
+    text: str | None = None
 
     def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
-        return (f"that of {name}", Revision("1"))
+        assert name == LEASE
+        return None if self.text is None else (self.text, Revision("1"))
 
-    def write_lease(self, name: str, text: str, revision: Revision | None, *, deadline: Deadline) -> bool:
-        raise NotImplementedError
+
+class ClosedDatastore(MemoryDatastore):
+    """One that shows no lease to this reader."""
+
+    def read_lease(self, name: str, *, deadline: Deadline) -> tuple[str, Revision] | None:
+        raise Unauthorized("leases", "forbidden")
 
 
 class Scene:
@@ -52,6 +65,7 @@ class Scene:
     def __init__(self, store_type: type[MemoryDatastore] = MemoryDatastore) -> None:
         self.clock = ManualClock()
         self.store = store_type(clock=self.clock)
+        self.lease = LeaseRecord()
 
     def put(self, key: Key[object], value: object) -> None:
         self.store.commit([Create(key, value)], deadline=self.deadline())
@@ -65,27 +79,65 @@ class Scene:
         running = find_running_controllers(stored.spec, environ, CopySource.KUBERNETES)
         self.put(KUBE_CONTROLLERS_CONFIGURATION_KEY, with_status(stored, running))
 
+    def renew(self) -> None:
+        """A process acts now."""
+        assert isinstance(self.store, LeaseDatastore)
+        self.lease = LeaseRecord(holder="a_1", renewed=format_time(self.clock.now_ns()))
+        self.store.text = json.dumps(self.lease.spec())
+
+    def controllers(self) -> ControllersOverview:
+        return read_controllers(self.store, LEASE, clock=self.clock, deadline=self.deadline())
+
     def look(self) -> ClusterOverview:
         return read_cluster_overview(self.store, LEASE, clock=self.clock, deadline=self.deadline())
 
 
 def test_controllers_that_have_never_run() -> None:
     scene = Scene()
-    found = read_controllers(scene.store, LEASE, deadline=scene.deadline())
-    assert (found.has_run, found.controllers, found.running, found.record) == (False, (), (), "")
+    found = scene.controllers()
+    assert (found.has_run, found.controllers, found.running, found.lease) == (False, (), (), None)
     scene.put(KUBE_CONTROLLERS_CONFIGURATION_KEY, default_configuration(CopySource.NONE))
-    assert not read_controllers(scene.store, LEASE, deadline=scene.deadline()).has_run
+    assert not scene.controllers().has_run
 
 
 def test_controllers_that_run_and_who_acts() -> None:
     scene = Scene(LeaseDatastore)
     scene.run_controllers(ENABLED_CONTROLLERS="node,policy", AUTO_HOST_ENDPOINTS="enabled")
-    found = read_controllers(scene.store, LEASE, deadline=scene.deadline())
+    scene.renew()
+    found = scene.controllers()
     assert found.running == ("node", "policy")
     assert found.controllers[2] == ControllerState(name="namespace", is_running=False)
     assert found.controllers[1] == ControllerState(name="policy", is_running=True, period="5m")
-    assert (found.record, found.has_automatic_endpoints) == (f"that of {LEASE}", True)
+    assert (found.lease, found.is_acting, found.has_automatic_endpoints) == (scene.lease, True, True)
     assert dict(found.environment)["AUTO_HOST_ENDPOINTS"] == "enabled"
+
+
+def test_controllers_whose_lease_is_not_renewed_do_not_run() -> None:
+    """What they have stored of themselves stays when they have ended."""
+    scene = Scene(LeaseDatastore)
+    scene.run_controllers()
+    scene.renew()
+    assert scene.look().wrong == ()
+    scene.clock.sleep(LEASE_S + 1)
+    assert scene.controllers().is_acting is False
+    assert scene.look().wrong == ("the controllers do not run: leaked addresses stay",)
+
+
+@pytest.mark.parametrize("text", [None, "no JSON", "[]", "[" * 100_000, '{"holderIdentity": 1}'])
+def test_a_lease_that_is_missing_or_damaged_is_free(text: str | None) -> None:
+    scene = Scene(LeaseDatastore)
+    scene.run_controllers()
+    assert isinstance(scene.store, LeaseDatastore)
+    scene.store.text = text
+    assert (scene.controllers().lease, scene.controllers().is_acting) == (LeaseRecord(), False)
+
+
+@pytest.mark.parametrize("store_type", [MemoryDatastore, ClosedDatastore])
+def test_where_no_lease_is_shown_nothing_is_said_of_who_acts(store_type: type[MemoryDatastore]) -> None:
+    scene = Scene(store_type)
+    scene.run_controllers()
+    assert (scene.controllers().lease, scene.controllers().is_acting) == (None, None)
+    assert scene.look().wrong == ()
 
 
 def test_a_cluster_in_which_nothing_is_wrong() -> None:

@@ -1,4 +1,6 @@
-"""Which of several operators acts: the one whose name is in the Lease. Pure; the clocks of machines are not compared.
+"""Which of several processes acts: the one whose name is in the Lease.
+
+As of operators, or of controllers. Pure; the clocks of machines are not compared.
 
 A process measures with its own clock how long it has seen the same record. If that is longer than the record's
 duration, its holder has stopped renewing it, and the Lease may be taken.
@@ -7,21 +9,18 @@ duration, its holder has stopped renewing it, and the Lease may be taken.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 from attrs import evolve, frozen
 
 from netplug_core.clock import SECOND_NS, parse_time
-from netplug_core.decoding.tables import find_member
-from netplug_core.operator.state import Json, ObjectRef, find_text
+from netplug_core.decoding.tables import find_member, find_text
 
 __all__ = [
-    "LEASE", "LEASE_S", "RENEW_EVERY_S", "TRUSTED_S", "LeaseRecord", "LeaseStep", "SeenLease", "decide_lease",
+    "LEASE_S", "RENEW_EVERY_S", "TRUSTED_S", "LeaseRecord", "LeaseStep", "SeenLease", "decide_lease",
     "is_recent", "next_record", "read_lease", "released_record", "see",
 ]  # fmt: skip
-
-LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", "kube-system")
-"""One for the whole cluster, in a namespace that every cluster has."""
 
 LEASE_S: Final = 15
 """How long a record that is not renewed keeps others away."""
@@ -49,7 +48,7 @@ class LeaseRecord:
     renewed: str = ""
     transitions: int = 0
 
-    def spec(self) -> Json:
+    def spec(self) -> Mapping[str, object]:
         """The ``spec`` of the object."""
         return {
             "holderIdentity": self.holder,
@@ -68,7 +67,7 @@ class SeenLease:
     since_s: float
 
 
-def read_lease(found: Json | None) -> LeaseRecord:
+def read_lease(found: Mapping[str, object] | None) -> LeaseRecord:
     """The record in the object; one that does not exist is free."""
     transitions = find_member(found or {}, "spec", "leaseTransitions")
     return LeaseRecord(

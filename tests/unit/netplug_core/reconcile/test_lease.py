@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netplug_core.clock import SECOND_NS, parse_time
-from netplug_core.operator.lease import (
+from netplug_core.reconcile.lease import (
     LEASE_S,
     TRUSTED_S,
     LeaseRecord,
