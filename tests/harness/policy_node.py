@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,7 +135,12 @@ class PolicyNode:
         folder = Path(self.node.file("endpoint-status"))
         if not folder.is_dir():
             return {}
-        return {each.name: parse_status(each.read_text()) for each in folder.iterdir() if each.name[0] != "."}
+        found = dict[str, EndpointStatus]()
+        for each in folder.iterdir():
+            with suppress(FileNotFoundError):  # removed since it was listed
+                if each.name[0] != ".":
+                    found[each.name] = parse_status(each.read_text())
+        return found
 
     def nft(self, *arguments: str) -> str:
         """What a person does by hand."""

@@ -71,6 +71,9 @@ def _clear(server: ApiServer) -> None:
     for kind, name in product(("clusterroles", "clusterrolebindings"), accounts):
         with suppress(RequestRefused):  # it is not there
             server.request("DELETE", f"{RIGHTS}/{kind}/{name}")
+    for plural in ("rolebindings", "roles"):
+        with suppress(RequestRefused):  # it is not there
+            server.request("DELETE", f"{RIGHTS}/namespaces/kube-system/{plural}/netplug-kube-controllers")
     delete_custom_objects(server, CrdMode.V1)
     with suppress(RequestRefused):  # it is not there
         server.request("DELETE", f"{INSTALLATIONS}/default")

@@ -188,7 +188,7 @@ def host_endpoint_schema(mode: CrdMode) -> Schema:
         (f"!({_is_given('ports')}) || ({_is_given('expectedIPs')})", "ports need expectedIPs"),
     )
     _items(fields["expectedIPs"]).update(_ADDRESS)
-    return resource("An interface of a node, or all of them. No program of this release reads it.", spec)
+    return resource("An interface of a node, or all of them, for policy.", spec)
 
 
 def bgp_configuration_schema(mode: CrdMode) -> Schema:
@@ -558,7 +558,7 @@ def _kube_controllers(mode: CrdMode) -> Schema:
             "environmentVars": map_of(text(), "The variables that a setting was taken from."),
         },
     )
-    what = "The settings of the controllers. No program of this release reads them."
+    what = "The settings of the controllers."
     return resource(what, fields[""], rules=[NAME_IS_DEFAULT], status=status)
 
 
