@@ -12,6 +12,7 @@ from netplug_core.dataplane.ruleset import (
     ChangeTable,
     Concatenation,
     Counter,
+    CreateTable,
     DeleteTable,
     DestinationNAT,
     Element,
@@ -204,6 +205,10 @@ def test_intervals_are_in_their_order() -> None:
         [22, 80, {"range": [443, 445]}],
         [{"prefix": {"addr": "9.0.0.0", "len": 8}}, "10.0.0.1", {"prefix": {"addr": "10.1.0.0", "len": 16}}],
     ]
+
+
+def test_a_table_is_created_only_where_there_is_none() -> None:
+    assert list(render_change(CreateTable(PacketTable(name="t")))) == [{"create": MADE[0]["add"]}]
 
 
 def test_a_table_is_deleted() -> None:

@@ -14,8 +14,14 @@ from netplug_core.flows.ipam.affinities import delete_unused_blocks
 from netplug_core.flows.ipam.check import RepairResult, find_loss, restore_blocks
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.resources.cluster import lock, lock_for_loss, unlock_after_loss
-from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, Effect, ResourceOutdated
-from netplug_core.flows.resources.pools import held_warnings, prepare_deletion
+from netplug_core.flows.resources.outcome import (
+    BlocksLost,
+    DeletionCancelled,
+    Effect,
+    ResourceMissing,
+    ResourceOutdated,
+)
+from netplug_core.flows.resources.pools import held_warnings, prepare_deletion, read_utilization
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
@@ -394,3 +400,13 @@ def test_without_an_api_server_there_is_no_installation() -> None:
     made = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     made.create(make_pool())
     assert made.create(make_pool("fd00::/112", "six")).warnings == ()
+
+
+def test_a_pool_is_selected_by_its_name_or_cidr(harness: ResourceHarness) -> None:
+    harness.put(Create(key_of(make_pool("10.0.0.0/24", "blue")), make_pool("10.0.0.0/24", "blue")))
+    for word in ("blue", "10.0.0.0/24"):
+        (found,) = read_utilization(harness.store, (word,), deadline=harness.deadline)
+        assert found.name == "blue"
+    for word in ("green", "10.0.1.0/24"):
+        with pytest.raises(ResourceMissing, match=word):
+            read_utilization(harness.store, (word,), deadline=harness.deadline)

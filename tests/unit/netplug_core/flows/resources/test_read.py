@@ -1,7 +1,13 @@
 """Reading by key and by kind."""
 
-from netplug_core.flows.resources.read import find, list_all, list_in_pages
-from netplug_core.records import PAGE_SIZE, Create
+from collections.abc import Sequence
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.flows.resources.outcome import ResourceMissing
+from netplug_core.flows.resources.read import find, list_all, list_in_pages, with_similar_name
+from netplug_core.records import PAGE_SIZE, Create, Query, Snapshot
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import get_kind
 from netplug_core.resources.metadata import Metadata
@@ -79,3 +85,18 @@ def test_a_selector_keeps_what_has_its_labels(harness: ResourceHarness) -> None:
     selector = parse("rack != 'r1'")
     found = list_all(harness.store, get_kind("node"), selector=selector, deadline=harness.deadline)
     assert [record.key.name for record in found] == ["b", "c"]
+
+
+class SilentStore(MemoryDatastore):
+    """One that answers nothing."""
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        raise Unavailable("the store", "it is silent")
+
+
+def test_a_similar_name_is_said_where_the_stored_ones_can_be_read(harness: ResourceHarness) -> None:
+    harness.put(Create(ippool_key("blue"), make_pool("10.0.0.0/24", "blue")))
+    missing = ResourceMissing.of(ippool_key("bleu"))
+    assert "blue" in str(with_similar_name(harness.store, missing, deadline=harness.deadline))
+    silent = SilentStore(clock=harness.clock)
+    assert with_similar_name(silent, missing, deadline=harness.deadline) is missing
