@@ -365,8 +365,7 @@ def test_a_call_survives_a_process_that_dies_after_any_of_its_effects(
     _status, effects = call_through(0)
     assert {"NetlinkSocket.send", "SqliteDatastore._commit_transaction", "serve_call"} <= set(effects)
     statuses = [call_through(number)[0] for number in _chosen(effects)]
-    # Some come after the reply, and those of the packet filter's start before or after it.
-    assert statuses.count(-signal.SIGKILL) >= len(statuses) // 2, statuses
+    assert statuses.count(-signal.SIGKILL) >= len(statuses) - 2, "the last effects may come after the reply"
     assert node.leftovers() == before
 
 

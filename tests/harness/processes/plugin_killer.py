@@ -33,14 +33,36 @@ EFFECTS = {
     "unlink": {"remove_file", "Folder.remove", "_unlink"},
     "write": {"write_sysctl", "_write_to_stderr", "LogFile._write", "serve", "_Pipes._write"},
 }
+# What sends a netlink message to read. The controller of the packet filter does so now and then, beside any call.
+NETLINK_READER = "find_generation"
 # What speaks to a server, and has had an effect unless it was to GET something.
 SERVER_CALLS = {"EtcdClient.write", "ApiConnection.send", "ApiClient.send"}
+
+
+def is_read(frame: FrameType) -> bool:
+    """Whether the sender of a netlink message only asks for something."""
+    caller: FrameType | None = frame
+    for _ in range(4):
+        caller = None if caller is None else caller.f_back
+        if caller is not None and caller.f_code.co_name == NETLINK_READER:
+            return True
+    return False
 
 
 def request_method(frame: FrameType) -> object:
     """The method of a request."""
     method: object = getattr(frame.f_locals.get("request"), "method", None)
     return method or frame.f_locals.get("method")
+
+
+def is_effect(frame: FrameType, event: str, function: object) -> bool:
+    """Whether what has just returned changes something outside the process."""
+    name = frame.f_code.co_qualname
+    if event == "return":
+        return name in SERVER_CALLS and request_method(frame) != "GET"
+    if event != "c_return" or name not in EFFECTS.get(getattr(function, "__name__", ""), ()):
+        return False
+    return name != "NetlinkSocket.send" or not is_read(frame)
 
 
 def main() -> None:
@@ -53,12 +75,9 @@ def main() -> None:
 
     def count(frame: FrameType, event: str, function: object) -> None:
         nonlocal seen
-        name = frame.f_code.co_qualname
-        if event == "return":
-            if name not in SERVER_CALLS or request_method(frame) == "GET":
-                return
-        elif event != "c_return" or name not in EFFECTS.get(getattr(function, "__name__", ""), ()):
+        if not is_effect(frame, event, function):
             return
+        name = frame.f_code.co_qualname
         seen += 1
         sys.setprofile(None)
         os.write(listed, f"{name}\n".encode())
