@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
-from threading import Event, Lock
+from threading import Lock
 from typing import Final, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
 from netplug_cli.node.tasks import NODE_REGISTERED
 from netplug_cli.node_status import DifferenceStatus, PolicyStatus
-from netplug_cli.runtime.feed import as_observed, do_none
+from netplug_cli.runtime.feed import notifications_controller
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, FilterRenderer, Overlay, guard_table
@@ -102,7 +102,6 @@ _CLOSED: Final = "the kernel refuses a part of policy: it lets nothing pass"
 _LOOPBACK: Final = "lo"
 _UNKNOWN: Final = "unknown"
 _MAX_PROGRAMS: Final = 20  # whose names are values of a label
-_WAIT_S: Final = 300.0  # for notifications of the kernel, in one pass
 _GUARD: Final = guard_table()
 _GUARD_HOOKS: Final = frozenset(each.name for each in _GUARD.chains if each.base is not None)
 
@@ -613,24 +612,16 @@ def table_events_controller(
     events: RulesetEvents, note: Callable[[ForeignChanges], None], *, clock: Clock
 ) -> Controller[Plan[None], None]:
     """What waits for changes of other programs, and calls ``note`` with them."""
-    stopping = Event()
 
-    def observe(_deadline: Deadline) -> Plan[None]:
-        changes = events.wait(deadline=Deadline.after(clock, _WAIT_S))
+    def wait(deadline: Deadline) -> None:
+        changes = events.wait(deadline=deadline)
         if changes is not None:
             note(changes)
-        return Plan(look_again_s=None if stopping.is_set() else 0.0)
 
-    def interrupt() -> None:
-        stopping.set()
-        events.close()
-
-    return Controller(
+    return notifications_controller(
         name="policy table",
-        observe=observe,
-        plan=as_observed,
-        act=do_none,
         failure=f"the kernel does not say what others do to the packet filter; it is read every {READ_EVERY_S:g} s",
-        timing=Timing(step_s=_WAIT_S, stuck_s=2 * _WAIT_S, jitter=0.0),
-        interrupt=interrupt,
+        wait=wait,
+        close=events.close,
+        clock=clock,
     )

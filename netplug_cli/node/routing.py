@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from threading import Event, Lock
+from threading import Lock
 
 from attrs import define, field, frozen
 
 from netplug_cli.node.bgp import BGP_USE_CHANGED
 from netplug_cli.node.tasks import ENDPOINTS_CHANGED, NODE_REGISTERED
 from netplug_cli.node_status import NetworkStatus, RouteStatus
-from netplug_cli.runtime.feed import StoreFeed, as_observed, do_none
+from netplug_cli.runtime.feed import StoreFeed, notifications_controller
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.dataplane.bgp import NO_BGP, BgpUse
@@ -78,7 +78,6 @@ CHECK_ADDRESSES_EVERY_S = 600.0
 """It is looked so often whether the addresses of the tunnels are still held by this node."""
 
 _SETTLE_S = 30.0
-_WAIT_S = 300.0  # for notifications of the kernel, in one pass
 
 
 # --- addresses of tunnels ---------------------------------------------------------------------------------------------
@@ -339,23 +338,15 @@ def kernel_events_controller(
     events: KernelEvents, note: Callable[[], None], *, clock: Clock
 ) -> Controller[Plan[None], None]:
     """What waits for notifications of the kernel, and calls ``note`` after each."""
-    stopping = Event()
 
-    def observe(_deadline: Deadline) -> Plan[None]:
-        if events.wait(deadline=Deadline.after(clock, _WAIT_S)):
+    def wait(deadline: Deadline) -> None:
+        if events.wait(deadline=deadline):
             note()
-        return Plan(look_again_s=None if stopping.is_set() else 0.0)
 
-    def interrupt() -> None:
-        stopping.set()
-        events.close()
-
-    return Controller(
+    return notifications_controller(
         name="kernel events",
-        observe=observe,
-        plan=as_observed,
-        act=do_none,
         failure=f"the kernel notifies of no change; routes are compared every {RESYNC_EVERY_S:g} s",
-        timing=Timing(step_s=_WAIT_S, stuck_s=2 * _WAIT_S, jitter=0.0),
-        interrupt=interrupt,
+        wait=wait,
+        close=events.close,
+        clock=clock,
     )

@@ -1,4 +1,4 @@
-"""Keeps a view of a datastore true, for the controllers of a process.
+"""Keeps a view of a datastore true, and waits for notifications, for the controllers of a process.
 
 A store that sends changes is followed by one watch after the other; each goes on where the last one ended.
 """
@@ -26,6 +26,7 @@ from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
     "FOLLOW_S", "LIVE_FOLLOW_S", "OpenDatastore", "OpenedOnce", "StoppableClock", "StoreFeed", "as_observed", "do_none",
+    "notifications_controller",
 ]  # fmt: skip
 
 OpenDatastore: TypeAlias = Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
@@ -41,6 +42,7 @@ LOOK_EVERY_S = 60.0
 """The pause between two looks for a datastore while none is configured."""
 
 _ALLOCATOR_KINDS = frozenset[Kind[object]]((AFFINITY, BLOCK, HANDLE, IPAM_CONFIGURATION))
+_NOTIFICATIONS_S = 300.0  # how long one wait lasts
 _DAMAGED_EVERY_S = 5.0  # kinds with a record that cannot be read are listed again so often
 
 
@@ -207,3 +209,34 @@ class StoreFeed:
         watch = self.view.watch
         if watch is not None:
             watch.close()
+
+
+# --- notifications ----------------------------------------------------------------------------------------------------
+
+
+def notifications_controller(
+    *, name: str, failure: str, wait: Callable[[Deadline], None], close: Callable[[], None], clock: Clock
+) -> Controller[Plan[None], None]:
+    """What waits for notifications, as those of the kernel, one wait after the other.
+
+    ``wait`` returns when it has passed on what came, at its deadline, or when ``close`` was called.
+    """
+    stopping = Event()
+
+    def observe(_deadline: Deadline) -> Plan[None]:
+        wait(Deadline.after(clock, _NOTIFICATIONS_S))
+        return Plan(look_again_s=None if stopping.is_set() else 0.0)
+
+    def interrupt() -> None:
+        stopping.set()
+        close()
+
+    return Controller(
+        name=name,
+        observe=observe,
+        plan=as_observed,
+        act=do_none,
+        failure=failure,
+        timing=Timing(step_s=_NOTIFICATIONS_S, stuck_s=2 * _NOTIFICATIONS_S, jitter=0.0),
+        interrupt=interrupt,
+    )
