@@ -95,6 +95,7 @@ RETRY_CLOSED_S: Final = 60.0
 """A part that the kernel has refused is tried again after so long: it may have lacked memory."""
 
 _NOT_PROGRAMMED: Final = "policy is not programmed: what was enforced before stays in force"
+_NOT_LISTED: Final = "policy is not programmed yet: not all of its objects have been listed"
 _NOT_ENFORCED: Final = "a part of a policy is not enforced as it stands"
 _LACKING: Final = "the kernel of this node lacks what policy needs: what needs it lets nothing pass"
 _DROPPING: Final = "another program may drop packets that policy allows"
@@ -321,9 +322,9 @@ class NodePolicy:
         return self.clock.monotonic() - oldest
 
     def _obstacle(self) -> str:
-        if self._applied is None:
-            return "policy is not programmed yet: not all of its objects have been listed"
-        return "policy is not programmed: the kernel refuses all of it" if self._refusals >= ATTEMPTS else ""
+        if self._refusals >= ATTEMPTS:
+            return "policy is not programmed: the kernel refuses all of it"
+        return "" if self._applied is not None else _NOT_LISTED
 
     # --- what is known ------------------------------------------------------------------------------------------------
 

@@ -623,6 +623,17 @@ def test_a_policy_that_is_changed_is_tried_at_once(enforcing: PolicyHarness) -> 
     assert enforcing.policy.status().closed == ()
 
 
+def test_where_everything_is_refused_from_the_start_that_is_what_is_said() -> None:
+    harness = PolicyHarness()
+    harness.ruleset.refuses = lambda _change: True
+    harness.interfaces += [interface("netpa")]  # so that no guard is made
+    harness.put(OPEN, POD_A)
+    harness.follow()
+    for _ in range(ATTEMPTS):
+        assert harness.reconcile().is_failed
+    assert harness.policy.status().obstacle == "policy is not programmed: the kernel refuses all of it"
+
+
 def test_where_everything_is_refused_the_process_is_not_ready_and_tries_on(enforcing: PolicyHarness) -> None:
     before = enforcing.table
     enforcing.ruleset.refuses = lambda _change: True
