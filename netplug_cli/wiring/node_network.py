@@ -17,9 +17,9 @@ from attrs import evolve, frozen
 from netplug_backends.host.atomic_files import remove_file
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.host.placing import RunInContainer
-from netplug_backends.linux.addresses import find_interfaces
 from netplug_backends.linux.conntrack import LinuxConnections
 from netplug_backends.linux.nftables import KeptNftables, NftablesRuleset, find_problem
+from netplug_backends.linux.policy_guard import LinuxPolicyGuard
 from netplug_backends.linux.routing import LinuxKernelEvents, LinuxRouting
 from netplug_cli.node.bgp import BGP_USE_CHANGED, NodeBgp
 from netplug_cli.node.packet_filter import NAT_KINDS, LocalEndpoints, NodeFacts, PacketFilter
@@ -47,7 +47,7 @@ from netplug_core.flows.cni.call import machine_file
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
-from netplug_core.names import HOST_INTERFACE_PREFIX, POLICY_TABLE
+from netplug_core.names import POLICY_TABLE
 from netplug_core.netconf.model import BLOCK_IPAM, NetConf
 from netplug_core.reconcile.controller import Problem, Source
 from netplug_core.reconcile.mtus import MTUSettings
@@ -281,15 +281,11 @@ def _remove_packet_filter(report: Callable[[str], None]) -> None:
             continue
         if observed is None:
             continue
-        if table == POLICY_TABLE and not has_former_rule(observed) and _has_workloads():
+        if table == POLICY_TABLE and not has_former_rule(observed) and LinuxPolicyGuard().has_workload_links():
             report(f"the table inet {table} of {what} stays while pods are attached: nft delete table inet {table}")
             continue
         ruleset.apply(DeleteTable(table))
         report(f"removed: the table inet {table} of {what}")
-
-
-def _has_workloads() -> bool:
-    return any(each.name.startswith(HOST_INTERFACE_PREFIX) for each in find_interfaces())
 
 
 def _follow_bgp_use(bgp: NodeBgp, events: KernelEvents, runtimes: Iterable[Runtime]) -> None:
