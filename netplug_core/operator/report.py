@@ -183,7 +183,7 @@ def rollout_of(daemonset: Json | None, pods: Iterable[Json]) -> Rollout:
 def controllers_rollout_of(deployment: Json | None, pods: Iterable[Json]) -> Rollout:
     """The state of the Deployment of the controllers and of its pods; the nodes do not wait for its first status."""
     missing = 0 if deployment is None else _count(deployment, "status", "unavailableReplicas")
-    progress = f"{missing} pods of {CONTROLLERS_NAME} are not available" if missing else ""
+    progress = f"{CONTROLLERS_NAME} does not run: pods that are not available: {missing}" if missing else ""
     return Rollout(progress=progress, failures=_some_failures(pods))
 
 

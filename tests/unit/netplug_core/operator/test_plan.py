@@ -330,7 +330,7 @@ def test_controllers_that_do_not_run_are_seen(scene: Scene) -> None:
     scene.cluster.objects[CONTROLLERS_REF]["status"] = {"replicas": 1, "unavailableReplicas": 1}
     scene.settle()
     assert scene.condition("Ready")[0] == "False"
-    awaited = "1 pods of netplug-kube-controllers are not available"
+    awaited = "netplug-kube-controllers does not run: pods that are not available: 1"
     assert scene.condition("Progressing") == ("True", "ResourceNotReady", awaited)
     container = {"name": "netplug-kube-controllers", "state": {"waiting": {"reason": "RunContainerError"}}}
     pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"containerStatuses": [container]}}
