@@ -100,6 +100,10 @@ class CopyRules(Protocol):
         """The copies that follow from an object, whether they exist or not."""
         ...
 
+    def find_problem(self, source: Key[object]) -> Problem | None:
+        """Why an object cannot be copied, whatever is in it; None: it can, or there is nothing to copy it to."""
+        ...
+
     def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
         """The object that a record is a copy of; None: it is none."""
         ...
@@ -135,6 +139,13 @@ class NamedCopies:
         """The one copy; none if it would have no valid name."""
         found = self.find_target(source)
         return () if found is None else (found,)
+
+    def find_problem(self, source: Key[object]) -> Problem | None:
+        """Its copy would have a name that is too long. A policy that is not copied isolates no pod."""
+        if self.find_target(source) is not None:
+            return None
+        cause = f"the name of the copy would have more than {MAX_NAME_LENGTH} characters; give it a shorter one"
+        return Problem(message=f"{source} is not copied, so nodes do not know it", cause=cause)
 
     def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
         """The object of that name."""
@@ -284,6 +295,11 @@ class EndpointCopies:
         """The endpoints of a pod."""
         return tuple(self._endpoints.get(source, ()))
 
+    def find_problem(self, source: Key[object]) -> Problem | None:
+        """Endpoints are there already."""
+        del source
+        return None
+
     def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
         """The pod of an endpoint; None: it is that of a container without a pod, or it is gone."""
         if stored is None:
@@ -363,12 +379,21 @@ class CopyWork:
             self.rules.note(key, stored)
             if self.rules.find_source(key, stored) is not None:
                 self._waiting.setdefault(key)
+        if changed is None:
+            self._problems = {key: found for key, found in self._problems.items() if key.kind != self.rules.source}
         for key in self._keys_of(self.rules.source, sources, changed):
-            for target in self.rules.targets_of(key):
-                self._waiting.setdefault(target)
+            self._note_source(key, sources)
         self._source_mark, self._copy_mark = source_mark, copy_mark
         self._is_behind = len(self._waiting) > MOST_A_PASS
         return tuple(self._take(sources, copies))
+
+    def _note_source(self, key: Key[object], sources: View) -> None:
+        problem = self.rules.find_problem(key) if sources.find(key) is not None else None
+        self._problems.pop(key, None)
+        if problem is not None:
+            self._problems[key] = (problem,)
+        for target in self.rules.targets_of(key):
+            self._waiting.setdefault(target)
 
     def done(self, key: Key[object]) -> None:
         """A change is made; what others do meanwhile is seen by the next look."""

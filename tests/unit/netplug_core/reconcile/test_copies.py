@@ -8,7 +8,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
 from netplug_core.datastore.feed import follow
-from netplug_core.datastore.view import View
+from netplug_core.datastore.view import START, View
 from netplug_core.names import endpoint_labels
 from netplug_core.orchestrator.model import (
     NAMESPACE,
@@ -302,9 +302,9 @@ def test_what_cannot_be_copied_is_named_until_it_can() -> None:
     sight = Sight(policy_copies())
     sight.put(policy("bad", NOBODY), policy("good"))
     assert sight.settle() == ["Create NetworkPolicy(x/knp.default.good)"]
-    assert len(sight.work.problems) == 1
+    assert len(list(sight.work.problems)) == 1
     assert sight.settle() == []
-    assert len(sight.work.problems) == 1
+    assert len(list(sight.work.problems)) == 1
     sight.delete(sight.cluster, KUBERNETES_NETWORK_POLICY.key("x", "bad"))
     assert sight.settle() == []
     assert not sight.work.problems
@@ -329,3 +329,30 @@ def test_everything_is_looked_at_anew() -> None:
     assert sight.settle() == ["Update WorkloadEndpoint(x/e1)"]
     sight.work.look_at_everything()
     assert sight.settle() == []
+
+
+def test_what_cannot_be_copied_is_named_as_long_as_it_is_there() -> None:
+    sight, long = Sight(policy_copies()), policy("a" * 253)
+    sight.put(long, policy("b"))
+    sight.make(sight.look())
+    problem = sight.work.problems[0]
+    assert problem.message == f"{long.key} is not copied, so nodes do not know it"
+    assert "more than 253 characters" in problem.cause
+    sight.work.look_at_everything()
+    sight.look()
+    assert list(sight.work.problems) == [problem]
+    sight.delete(sight.cluster, long.key)
+    sight.look()
+    assert not list(sight.work.problems)
+
+
+def test_what_is_gone_when_all_is_listed_again_is_named_no_more() -> None:
+    sight, long = Sight(policy_copies()), policy("a" * 253)
+    sight.put(long)
+    sight.look()
+    assert len(list(sight.work.problems)) == 1
+    sight.delete(sight.cluster, long.key)
+    follow(sight.cluster, sight.sources, (NAMESPACE,), deadline=Deadline.after(sight.clock, 0.1))
+    assert sight.sources.changes_since(START)[1] is None, "everything is looked at"
+    sight.look()
+    assert not list(sight.work.problems)
