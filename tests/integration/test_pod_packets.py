@@ -182,7 +182,7 @@ def test_an_address_of_nobody_is_no_source(node: NetnsNode, attacker: Pod) -> No
         assert next_line(receiver) == "own"
 
 
-@pytest.mark.xfail(strict=True, reason="IPv6 has no reverse path filter: rules of the policy work will drop it")
+@pytest.mark.xfail(strict=True, reason="IPv6 has no reverse path filter: policy drops it, and is off here")
 def test_another_pods_ipv6_address_is_no_source(node: NetnsNode, victim: Pod, attacker: Pod) -> None:
     receiver = receive(node, GATEWAY_IPV6, inside=PEER_NAMESPACE)
     own = attacker.udp(attacker.ipv6, GATEWAY_IPV6, "own")
