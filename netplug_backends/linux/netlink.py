@@ -32,8 +32,8 @@ from netplug_core.dataplane.protocol import (
 )
 
 __all__ = [
-    "MAIN_TABLE", "BatchError", "KernelLink", "KernelRoute", "NetlinkMessage", "NetlinkNotifications", "NetlinkOutcome",
-    "NetlinkProtocol", "NetlinkSocket", "RouteInsertion", "add_address", "add_neighbour", "add_route",
+    "MAIN_TABLE", "NO_NFTABLES", "BatchError", "KernelLink", "KernelRoute", "NetlinkMessage", "NetlinkNotifications",
+    "NetlinkOutcome", "NetlinkProtocol", "NetlinkSocket", "RouteInsertion", "add_address", "add_neighbour", "add_route",
     "add_source_rule", "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id", "decode_route",
     "delete_link", "delete_route", "delete_rule_to_table", "encode_attribute", "encode_nested", "encode_text",
     "has_mac", "interface_table", "iterate_attributes", "query_link", "query_link_by_index", "query_namespace_id",
@@ -424,6 +424,9 @@ _NOTIFICATION_BYTES = 1 << 16
 
 BatchError: TypeAlias = tuple[int, str]
 """Why the kernel refused a message: an error number and the kernel's text, often empty."""
+
+NO_NFTABLES = "the kernel has no nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)"
+"""What it means if the kernel does not know a message of nftables."""
 
 
 class NetlinkProtocol(enum.IntEnum):

@@ -25,6 +25,7 @@ from typing import Final, Self, TypeAlias
 from attrs import define, field
 
 from netplug_backends.linux.netlink import (
+    NO_NFTABLES,
     NetlinkMessage,
     NetlinkNotifications,
     NetlinkProtocol,
@@ -75,7 +76,7 @@ class GenerationCounter:
         message = NetlinkMessage(_GET_GENERATION, _REQUEST, _NFGENMSG.pack(0, 0, 0), lambda: operation)
         outcome = self._kernel.send_one(message)
         if outcome.error == errno.EINVAL:
-            raise KernelError(operation, "the kernel has no nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
+            raise KernelError(operation, NO_NFTABLES)
         attributes = decode_attributes(outcome.require_success().reply, _NFGENMSG.size)
         return int.from_bytes(attributes[_GENERATION], "big")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from netplug_backends.linux.netlink import NetlinkMessage, NetlinkProtocol, NetlinkSocket, encode_text
+from netplug_backends.linux.netlink import NO_NFTABLES, NetlinkMessage, NetlinkProtocol, NetlinkSocket, encode_text
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.names import HOST_INTERFACE_PREFIX, POLICY_TABLE
 
@@ -43,7 +43,7 @@ class LinuxPolicyGuard:
         with NetlinkSocket.open(NetlinkProtocol.NETFILTER) as kernel:
             outcome = kernel.send_one(NetlinkMessage(_GET_TABLE, _REQUEST, body, lambda: _LOOKING))
         if outcome.error == errno.EINVAL:
-            raise KernelError(_LOOKING, "the kernel has no nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
+            raise KernelError(_LOOKING, NO_NFTABLES)
         return outcome.require_success(errno.ENOENT).error == 0
 
     def has_workload_links(self) -> bool:
