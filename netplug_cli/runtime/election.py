@@ -1,6 +1,6 @@
 """Leader election: which of several processes acts. A controller holds a Lease for this one.
 
-It is an object of the API server, or without an orchestrator a text in the datastore. ``netplug_core.operator.lease``
+It is an object of the API server, or without an orchestrator a text in the datastore. ``netplug_core.reconcile.lease``
 has the rules.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from attrs import define, field, frozen
 
@@ -28,6 +28,7 @@ from netplug_core.reconcile.lease import (
     decide_lease,
     next_record,
     read_lease,
+    read_lease_text,
     released_record,
     see,
 )
@@ -63,7 +64,7 @@ class DatastoreLeases:
         if found is None:
             return None
         text, revision = found
-        return {"metadata": {"resourceVersion": revision}, "spec": _read_object(text)}
+        return {"metadata": {"resourceVersion": revision}, "spec": read_lease_text(text)}
 
     def replace(self, wanted: Json, *, deadline: Deadline) -> Json | None:
         """Store it if no other process has since it was read."""
@@ -78,14 +79,6 @@ class DatastoreLeases:
         if found is None or not isinstance(found, HoldsLeases):
             raise Unavailable("the datastore", "it is not open")
         return found
-
-
-def _read_object(text: str) -> Json:
-    try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("Json", found) if isinstance(found, dict) else {}
 
 
 @define(kw_only=True)

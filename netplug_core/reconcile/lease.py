@@ -9,6 +9,7 @@ duration, its holder has stopped renewing it, and the Lease may be taken.
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,7 +20,7 @@ from netplug_core.decoding.tables import find_member, find_text
 
 __all__ = [
     "LEASE_S", "RENEW_EVERY_S", "TRUSTED_S", "LeaseRecord", "LeaseStep", "SeenLease", "decide_lease",
-    "is_recent", "next_record", "read_lease", "released_record", "see",
+    "is_recent", "next_record", "read_lease", "read_lease_text", "released_record", "see",
 ]  # fmt: skip
 
 LEASE_S: Final = 15
@@ -65,6 +66,15 @@ class SeenLease:
 
     record: LeaseRecord
     since_s: float
+
+
+def read_lease_text(text: str) -> Mapping[str, object]:
+    """The object in the text of a lease that a datastore holds; what is no JSON object is empty, which is free."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def read_lease(found: Mapping[str, object] | None) -> LeaseRecord:

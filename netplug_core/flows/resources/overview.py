@@ -6,8 +6,7 @@ status`` show it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from attrs import frozen
 
@@ -18,7 +17,7 @@ from netplug_core.flows.ipam.check import check_ipam
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.ipam.reporting.usage import PoolUsage
-from netplug_core.reconcile.lease import LeaseRecord, is_recent, read_lease
+from netplug_core.reconcile.lease import LeaseRecord, is_recent, read_lease, read_lease_text
 from netplug_core.records import Get, List
 from netplug_core.resources.clusterinformation import ClusterInformationSpec
 from netplug_core.resources.fields import Switch
@@ -98,11 +97,7 @@ def _find_lease(store: Datastore, name: str, deadline: Deadline) -> LeaseRecord 
         found = store.read_lease(name, deadline=deadline)
     except Unauthorized:  # who may read the records need not have the right to read leases
         return None
-    try:
-        spec: object = None if found is None else json.loads(found[0])
-    except (ValueError, RecursionError):
-        spec = None
-    return read_lease({"spec": spec} if isinstance(spec, Mapping) else None)
+    return read_lease(None if found is None else {"spec": read_lease_text(found[0])})
 
 
 def _states(running: KubeControllersSpec) -> Iterator[ControllerState]:
