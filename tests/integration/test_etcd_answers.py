@@ -406,7 +406,7 @@ def test_closing_a_store_ends_its_watches_and_connects_to_nobody_again(other: Et
         assert is_eventually(lambda: len(stub.metadata) == 1)
         CLOCK.sleep(0.6)  # a look at a channel delays its end
         store.close()
-        thread.join(2)
+        thread.join(MARGIN_S)
         assert (thread.is_alive(), len(told)) == (False, 1), "it ends as at its deadline, with what it has told"
         assert (len(stub.metadata), other.metadata) == (1, [])
         read(store)
@@ -432,7 +432,7 @@ def test_closing_a_store_ends_a_call_that_waits_and_asks_nobody_else(other: Etcd
                 CLOCK.sleep(0.01)
             CLOCK.sleep(0.6)
             store.close()
-            thread.join(2)
+            thread.join(MARGIN_S)
             assert ([type(each) for each in raised], other.txns) == ([failure], [])
 
 
@@ -450,7 +450,7 @@ def test_closing_a_store_ends_a_watch_that_outlived_a_rotation(other: EtcdStub, 
     read(store)
     assert thread.is_alive()
     store.close()
-    thread.join(2)
+    thread.join(MARGIN_S)
     assert not thread.is_alive()
     assert len(other.metadata) == 4, "one watch and three reads"
 

@@ -80,7 +80,7 @@ def store(etcd: EtcdCluster) -> Iterator[EtcdDatastore]:
 
 
 def soon() -> Deadline:
-    return Deadline.after(CLOCK, 5.0)
+    return Deadline.after(CLOCK, 60.0)
 
 
 def pools(count: int) -> list[Key[object]]:

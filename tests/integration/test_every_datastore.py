@@ -276,7 +276,7 @@ def test_resources_of_namespaces_are_listed_by_namespace(store: Datastore) -> No
         assert (found.key, found.value.spec) == (key_of(policy), policy.spec)
     listed = store.read([List(NETWORK_POLICY)], deadline=deadline_in()).list(List(NETWORK_POLICY))
     assert [record.key.path for record in listed] == [(space, "web") for space in spaces]
-    events = store.watch(before.revisions, deadline=deadline_in(2))
+    events = store.watch(before.revisions, deadline=deadline_in())
     assert {next(events).key.path for _ in spaces} == {(space, "web") for space in spaces}
     for record in listed:
         commit(store, Delete(record.key, record.revision))

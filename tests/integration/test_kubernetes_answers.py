@@ -69,7 +69,7 @@ _ENDPOINT = WorkloadEndpoint(
 _NODE = Node(metadata=Metadata(name="n"))
 
 
-def soon(seconds: float = 5.0) -> Deadline:
+def soon(seconds: float = 60.0) -> Deadline:
     return Deadline.after(_CLOCK, seconds)
 
 

@@ -276,7 +276,7 @@ def test_a_watch_without_the_right_names_it(server: ApiServer) -> None:
     kubeconfig = server.write_kubeconfig(install_role(server), name="plugin")
     with open_store(server, CrdMode.V1, kubeconfig=kubeconfig) as store:
         with pytest.raises(Unauthorized, match='cannot watch resource "ipamhandles"'):
-            list(store.watch({HANDLE: Revision("1")}, deadline=deadline_in(2)))
+            list(store.watch({HANDLE: Revision("1")}, deadline=deadline_in()))
         assert store.read([Get(handle_key("h"))], deadline=deadline_in()).find(handle_key("h")) is None
 
 
@@ -315,7 +315,7 @@ def test_a_watch_from_a_forgotten_revision_says_so(server: ApiServer) -> None:
     with open_store(server, CrdMode.V1) as store:
         for revision in (Revision("1"), Revision("")):
             with pytest.raises(WatchExpired) as refusal:
-                list(store.watch({HANDLE: revision}, deadline=deadline_in(5)))
+                list(store.watch({HANDLE: revision}, deadline=deadline_in()))
             assert refusal.value.revision == revision
 
 

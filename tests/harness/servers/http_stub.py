@@ -85,12 +85,13 @@ StubScript: TypeAlias = Callable[[ReceivedRequest], StubAction]
 
 @define
 class HTTPStubServer:
-    """The server, the requests that it received and their connections, and its script."""
+    """The server, the requests that it received, their connections and how many it has closed, and its script."""
 
     url: str
     script: StubScript
     requests: list[ReceivedRequest] = field(factory=list)
     client_addresses: list[object] = field(factory=list)
+    closed: int = 0
     stopping: threading.Event = field(factory=threading.Event)
 
     @property
@@ -171,7 +172,16 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-class _Server6(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    stub: HTTPStubServer
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        super().shutdown_request(request)
+        self.stub.closed += 1
+
+
+class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
@@ -179,10 +189,9 @@ class _Server6(ThreadingHTTPServer):
 def open_http_stub(script: StubScript, host: str = "127.0.0.1") -> Iterator[HTTPStubServer]:
     """A server that follows a script."""
     handler: type[_Handler] = type("Handler", (_Handler,), {})
-    server = (_Server6 if ":" in host else ThreadingHTTPServer)((host, 0), handler)
-    server.daemon_threads = True
+    server = (_Server6 if ":" in host else _Server)((host, 0), handler)
     name = f"[{host}]" if ":" in host else host
-    stub = handler.stub = HTTPStubServer(f"http://{name}:{server.server_port}", script)
+    stub = server.stub = handler.stub = HTTPStubServer(f"http://{name}:{server.server_port}", script)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
