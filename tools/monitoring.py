@@ -113,6 +113,12 @@ _NODE_ALERTS: Final = (
         "6h",
         "Nodes have run {{ $value }} releases of netplug for six hours.",
     ),
+    _warning(
+        "NetplugForeignSources",
+        "sum by (instance) (rate(netplug_policy_source_guard_drops_total[10m])) > 1",
+        "10m",
+        "Pods on {{ $labels.instance }} send {{ $value | humanize }} packets a second from addresses of others.",
+    ),
 )
 
 _ADDRESS_ALERTS: Final = (

@@ -66,6 +66,7 @@ __all__ = [
     "load_library",
     "read_dropping_chains",
     "read_listing",
+    "read_packets",
     "run_library",
     "run_program",
 ]
@@ -267,6 +268,19 @@ class NftablesRuleset:
         if answer.error:
             raise KernelError(_PROGRAMMING, answer.error)
 
+    def count_packets(self, table: str, chain: str) -> int:
+        """Add up the counters of a chain."""
+        self.count(_READING)
+        answer = _Answer("")
+        for _ in range(_ATTEMPTS):
+            answer = self._run(({"list": {"chain": {"family": "inet", "table": table, "name": chain}}},), _READING)
+            if not answer.error:
+                return read_packets(answer.output)
+            chains = self._run(({"list": {"chains": {"family": "inet"}}},), _READING)
+            if not chains.error and (table, chain) not in _chain_names(chains.output):
+                return 0
+        raise KernelError(_READING, answer.error)
+
     def open_events(self) -> NftablesEvents:
         """Notifications of what others do, from now on: whatever this one has not done.
 
@@ -341,6 +355,10 @@ class KeptNftables:
         """Make a change."""
         self._thread.submit(self._ruleset.apply, change).result()
 
+    def count_packets(self, table: str, chain: str) -> int:
+        """Add up the counters of a chain."""
+        return self._thread.submit(self._ruleset.count_packets, table, chain).result()
+
     def open_events(self) -> NftablesEvents:
         """Notifications of what others do, from now on: whatever this one has not done.
 
@@ -408,6 +426,23 @@ def read_dropping_chains(output: str) -> tuple[DroppingChain, ...]:
         for each in chains
         if _text(each, "policy") == Policy.DROP.value and _text(each, "hook") in _JUDGING
     )
+
+
+def read_packets(output: str) -> int:
+    """How many packets the counters of the listed rules have seen."""
+    rules = (each["rule"] for each in _listed(output) if "rule" in each)
+    statements = (_member(rule, "expr") for rule in rules)
+    counts = (
+        _member(_member(one, "counter"), "packets")
+        for found in statements
+        for one in (found if isinstance(found, list) else ())
+    )
+    return sum(count for count in counts if isinstance(count, int))
+
+
+def _chain_names(output: str) -> frozenset[tuple[str, str]]:
+    chains = (each["chain"] for each in _listed(output) if "chain" in each)
+    return frozenset((_text(each, "table"), _text(each, "name")) for each in chains)
 
 
 def _read_base(members: object) -> BaseChain | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from attrs import frozen
 
@@ -15,6 +15,7 @@ from netplug_core.dataplane.ruleset import (
     BaseChain,
     ChainType,
     Concatenation,
+    Counter,
     Element,
     Expression,
     Fib,
@@ -85,18 +86,25 @@ class HeldTable:
     chains: Mapping[str, HeldChain]
 
 
-def walk(table: HeldTable | None, packet: Packet) -> Fate:
-    """What the table does to a packet, at all hooks that it passes."""
+def _count_nothing(_chain: str) -> None:
+    """Nobody asks how many packets a chain has counted."""
+
+
+def walk(table: HeldTable | None, packet: Packet, count: Callable[[str], None] = _count_nothing) -> Fate:
+    """What the table does to a packet, at all hooks that it passes.
+
+    ``count`` is called with the name of the chain for each counter that sees it.
+    """
     if table is None:
         return Fate.PASSED
     for hook in _hooks(packet):
         chains = (
-            chain
-            for chain in table.chains.values()
+            (chain.base.priority, name)
+            for name, chain in table.chains.items()
             if chain.base is not None and chain.base.hook is hook and chain.base.type is ChainType.FILTER
         )
-        for chain in sorted(chains, key=lambda each: each.base.priority if each.base is not None else 0):
-            fate = _Walk(table, packet).run(chain.rules, _MAX_JUMPS)
+        for _priority, name in sorted(chains):
+            fate = _Walk(table, packet, count).run(name, _MAX_JUMPS)
             if fate not in (None, Fate.PASSED):
                 return fate
     return Fate.PASSED
@@ -116,22 +124,25 @@ class _Walk:
 
     table: HeldTable
     packet: Packet
+    count: Callable[[str], None]
 
-    def run(self, rules: Iterable[HeldRule], jumps_left: int) -> Fate | None:
+    def run(self, chain: str, jumps_left: int) -> Fate | None:
         """What becomes of the packet in a chain; None: it comes to its end."""
         if not jumps_left:
             raise ValueError("chains jump too deep")
-        for rule in rules:
-            fate, is_done = self._run_rule(rule, jumps_left)
+        for rule in self.table.chains[chain].rules:
+            fate, is_done = self._run_rule(chain, rule, jumps_left)
             if is_done:
                 return fate
         return None
 
-    def _run_rule(self, rule: HeldRule, jumps_left: int) -> tuple[Fate | None, bool]:
+    def _run_rule(self, chain: str, rule: HeldRule, jumps_left: int) -> tuple[Fate | None, bool]:
         """What becomes of the packet by a rule, and whether the chain ends with it."""
         for statement in rule.statements:
             if isinstance(statement, Match) and not self._holds(statement):
                 break
+            if isinstance(statement, Counter):
+                self.count(chain)
             if isinstance(statement, Verdict | Reject) and statement in _FATES:
                 return _FATES[statement], True
             fate = self._follow(statement, jumps_left)
@@ -149,7 +160,7 @@ class _Walk:
                 return None
 
     def _enter(self, chain: str, jumps_left: int) -> Fate | None:
-        return self.run(self.table.chains[chain].rules, jumps_left - 1)
+        return self.run(chain, jumps_left - 1)
 
     def _look_up(self, key: Meta, name: str, jumps_left: int) -> Fate | None:
         wanted = self._value(key)

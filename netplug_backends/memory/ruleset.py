@@ -6,6 +6,7 @@ chains do to a packet can be asked at each step. A test changes tables by hand, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Condition, Lock
 
@@ -123,6 +124,7 @@ class MemoryRuleset:
     events: MemoryRulesetEvents = field(factory=MemoryRulesetEvents, init=False)
     _tables: dict[str, HeldTable] = field(factory=dict, init=False)
     _unreadable: dict[str, tuple[UnreadableObject, ...]] = field(factory=dict, init=False)
+    _packets: Counter[tuple[str, str]] = field(factory=Counter, init=False)
     _lock: Lock = field(factory=Lock, init=False)
 
     def read(self, name: str) -> ObservedTable | None:
@@ -152,6 +154,7 @@ class MemoryRuleset:
                 case ReplaceTable(table=table):
                     self._tables[table.name] = _make_table(table)
                     self._unreadable.pop(table.name, None)
+                    self._forget_packets(table.name)
                 case ChangeElements(table=table):
                     held = self._find(table.name)
                     sets = _change_elements(held.sets, change.deleted, change.added)
@@ -161,12 +164,17 @@ class MemoryRuleset:
                 case DeleteTable(name=name):
                     self._find(name)
                     del self._tables[name]
+                    self._forget_packets(name)
             self.changes.append(change)
         self.on_step()
 
     def pass_packet(self, name: str, packet: Packet) -> Fate:
         """What becomes of a packet by a table, as it is now."""
-        return walk(self._tables.get(name), packet)
+        return walk(self._tables.get(name), packet, lambda chain: self._packets.update(((name, chain),)))
+
+    def count_packets(self, table: str, chain: str) -> int:
+        """What has been counted since the rules of the chain were made."""
+        return self._packets[table, chain]
 
     def _change_in_place(self, change: ChangeTable) -> None:
         unreadable = self._unreadable.get(change.table, ())
@@ -178,10 +186,16 @@ class MemoryRuleset:
         for chain in (*change.new_chains, *change.filled_chains):
             held = evolve(held, chains={**held.chains, chain.name: after.chains[chain.name]})
             self._tables[change.table] = held
+            self._packets.pop((change.table, chain.name), None)
             self.on_step()
         self._tables[change.table] = after
         left = tuple(each for each in unreadable if each not in change.deleted_objects)
         self._unreadable[change.table] = left
+
+    def _forget_packets(self, name: str) -> None:
+        for table, chain in tuple(self._packets):
+            if table == name:
+                del self._packets[table, chain]
 
     def _find(self, name: str) -> HeldTable:
         if name not in self._tables:
@@ -195,6 +209,7 @@ class MemoryRuleset:
         names = tuple(self._tables)
         self._tables.clear()
         self._unreadable.clear()
+        self._packets.clear()
         self.events.notify(_BY_HAND, *names)
 
     def add_rule(self, name: str, chain: str, *, is_first: bool = False) -> None:

@@ -147,6 +147,9 @@ class NodeMetrics:
         add("netplug_policy_unconvertible_rules", text, lambda: policy.count_problems().unconvertible)
         text = "Addresses that several workloads have: what a policy allows one of them, all can do."
         add("netplug_policy_shared_addresses", text, lambda: policy.count_problems().shared_addresses)
+        text = "Packets that workloads sent from addresses that are not their own, or before policy was programmed."
+        drops: ReadValues = policy.count_source_drops
+        self._add_counter("netplug_policy_source_guard_drops", text, (), drops)
         text = "How long ago the objects of policy were last known to be as they are."
         add("netplug_policy_snapshot_age_seconds", text, policy.find_age_s)
 

@@ -11,7 +11,7 @@ the last state does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from math import inf
 from threading import Lock
@@ -24,7 +24,7 @@ from netplug_cli.node_status import DifferenceStatus, PolicyStatus
 from netplug_cli.runtime.feed import notifications_controller
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline
-from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, FilterRenderer, Overlay, guard_table
+from netplug_core.dataplane.filter import NO_OVERLAY, POLICY_TABLE, SOURCE_GUARD, FilterRenderer, Overlay, guard_table
 from netplug_core.dataplane.packetfilter import (
     Connections,
     DroppingChain,
@@ -314,6 +314,13 @@ class NodePolicy:
     def count_problems(self) -> ProblemCounts:
         """What is not enforced as it stands, by sort."""
         return count_problems(self._state.problems)
+
+    def count_source_drops(self) -> Mapping[tuple[str, ...], float]:
+        """What the guard of sources has dropped since its rules were made; nothing if the kernel does not say."""
+        try:
+            return {(): self.ruleset.count_packets(POLICY_TABLE, SOURCE_GUARD)}
+        except KernelError:
+            return {}
 
     def find_age_s(self) -> float:
         """How long ago the objects were last known to be as they are; infinite as long as they never were."""

@@ -226,11 +226,13 @@ def node_files(environ: Mapping[str, str]) -> NetConf:
     """The configured name of the node, and the paths of its files: keys of a network configuration, in upper case."""
     usual = NetConf()
     nodename_file = _variable(environ, "NODENAME_FILE") or usual.nodename_file
+    prefix = _variable(environ, "ENDPOINT_STATUS_PATH_PREFIX")
+    status_folder = f"{prefix.rstrip('/')}/endpoint-status" if prefix else usual.endpoint_status_dir
     return NetConf(
         nodename=_variable(environ, "NODENAME"),
         nodename_file=nodename_file,
         mtu_file=_variable(environ, "MTU_FILE") or f"{nodename_file.rpartition('/')[0]}/mtu",
-        endpoint_status_dir=_variable(environ, "ENDPOINT_STATUS_DIR") or usual.endpoint_status_dir,
+        endpoint_status_dir=_variable(environ, "ENDPOINT_STATUS_DIR") or status_folder,
     )
 
 

@@ -70,6 +70,14 @@ class RulesetDataplane(Protocol):
         """
         ...
 
+    def count_packets(self, table: str, chain: str) -> int:
+        """The packets that the counters of a chain have seen since its rules were made; 0 if there is no such chain.
+
+        Raises:
+            KernelError: as from ``read``.
+        """
+        ...
+
 
 # --- what others do ---------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,15 @@ from netplug_core.lint.documents import (
     find_sort,
     read_kubernetes_object,
 )
+from netplug_core.lint.policies import (
+    PolicyScene,
+    check_policies,
+    labels_of_profile,
+    namespace_profile,
+    read_policy,
+    read_target,
+    target_of,
+)
 from netplug_core.lint.resources import (
     AnnotatedObject,
     check_components,
@@ -29,12 +38,16 @@ from netplug_core.lint.resources import (
     read_resource,
 )
 from netplug_core.lint.rules import Finding, Rule
+from netplug_core.orchestrator.networkpolicy import KubernetesNetworkPolicy
+from netplug_core.policy.resolve import StoredPolicy
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, key_of
+from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
 from netplug_core.resources.node import Node
-from netplug_core.resources.profile import Profile
+from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, Profile
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["STORED", "LintResult", "check", "unreadable"]
@@ -42,7 +55,20 @@ __all__ = ["STORED", "LintResult", "check", "unreadable"]
 STORED = "datastore"
 """The source of what is stored."""
 
-R = TypeVar("R", IPPool, IPReservation, Node, Profile, HostEndpoint)
+R = TypeVar(
+    "R",
+    IPPool,
+    IPReservation,
+    Node,
+    Profile,
+    HostEndpoint,
+    WorkloadEndpoint,
+    NetworkPolicy,
+    GlobalNetworkPolicy,
+)
+
+PolicyName = tuple[str, str]
+"""The namespace and the name of a policy of Kubernetes."""
 
 
 @frozen(kw_only=True)
@@ -70,8 +96,13 @@ def unreadable(source: str, reason: str) -> Finding:
     return Finding(rule=Rule.UNREADABLE, source=source, subject="file", field="-", value=None, accepted=reason)
 
 
-def check(documents: Sequence[Document], surroundings: Surroundings, stored: Sequence[Resource] = ()) -> LintResult:
-    """What documents break, alone, together, and together with ``stored`` resources.
+def check(
+    documents: Sequence[Document],
+    surroundings: Surroundings,
+    stored: Sequence[Resource] = (),
+    stored_policies: Sequence[KubernetesNetworkPolicy] = (),
+) -> LintResult:
+    """What documents break, alone, together, and together with ``stored`` resources, and policies of Kubernetes.
 
     A document takes the place of the stored resource with its name.
     """
@@ -79,18 +110,21 @@ def check(documents: Sequence[Document], surroundings: Surroundings, stored: Seq
     for document in documents:
         by_sort.setdefault(find_sort(document), []).append(document)
     read = _Documents(by_sort)
-    cluster = _read_cluster(read, stored)
+    resources = _read_resources(read, stored)
+    cluster = _read_cluster(read, resources, stored)
     read.found.extend(find_file_order(read.of(DocumentSort.CONFIGURATION)))
     read.found.extend(check_cluster(cluster))
     read.found.extend(check_ranges(cluster, surroundings))
+    scene = _read_scene(cluster, resources, surroundings)
+    read.found.extend(check_policies(_read_policies(read, resources, stored_policies), scene))
     order = {document.source: number for number, document in enumerate(documents)}
     found = sorted(read.found, key=lambda one: (order.get(one.source, len(order)), one.rule.number, one.field))
     skipped = tuple(document.source for document in by_sort.get(None, []))
-    return LintResult(found=tuple(found), count=len(documents) - len(skipped) + len(stored), skipped=skipped)
+    count = len(documents) - len(skipped) + len(stored) + len(stored_policies)
+    return LintResult(found=tuple(found), count=count, skipped=skipped)
 
 
-def _read_cluster(read: _Documents, stored: Sequence[Resource]) -> Cluster:
-    resources = _read_resources(read, stored)
+def _read_cluster(read: _Documents, resources: Sequence[Sourced[Resource]], stored: Sequence[Resource]) -> Cluster:
     configurations = list[Configuration]()
     for document in read.of(DocumentSort.CONFIGURATION):
         ours, found = read_configurations(document)
@@ -115,6 +149,47 @@ def _read_cluster(read: _Documents, stored: Sequence[Resource]) -> Cluster:
     )
 
 
+def _read_scene(cluster: Cluster, resources: Sequence[Sourced[Resource]], surroundings: Surroundings) -> PolicyScene:
+    """What policies are judged beside: every pod and host endpoint, and the labels that they inherit."""
+    endpoints = _of_type(resources, WorkloadEndpoint)
+    targets = [target_of(one.value) for one in (*endpoints, *cluster.host_endpoints)]
+    for one in cluster.workloads:
+        target = read_target(one.document, one.found)
+        targets.extend(() if target is None else (target,))
+    inherited = (
+        *map(namespace_profile, cluster.namespaces),
+        *(labels_of_profile(one.value) for one in cluster.profiles),
+    )
+    default = labels_of_profile(DEFAULT_ALLOW_PROFILE.value)
+    return PolicyScene(
+        targets=tuple(targets),
+        profiles={name: dict(labels) for name, labels in (default, *inherited)},
+        services=surroundings.services,
+        is_whole=any(one.source == STORED for one in endpoints),
+    )
+
+
+def _read_policies(
+    read: _Documents, resources: Sequence[Sourced[Resource]], stored: Sequence[KubernetesNetworkPolicy]
+) -> tuple[Sourced[StoredPolicy], ...]:
+    """The policies of both sorts. A document takes the place of the stored one of its name."""
+    found: dict[PolicyName, Sourced[StoredPolicy]] = {}
+    for document in read.of(DocumentSort.POLICY):
+        named = read_kubernetes_object(document)
+        policy = named if isinstance(named, Finding) else read_policy(document, named)
+        if isinstance(policy, Finding):
+            read.found.append(policy)
+            continue
+        name = policy.namespace, policy.name
+        if name in found:
+            read.found.append(_duplicate(document, f"NetworkPolicy({'/'.join(name)})", found[name].source))
+        found[name] = Sourced(policy, document.source)
+    for policy in stored:
+        found.setdefault((policy.namespace, policy.name), Sourced(policy, STORED))
+    own = (*_of_type(resources, NetworkPolicy), *_of_type(resources, GlobalNetworkPolicy))
+    return (*(Sourced(one.value, one.source) for one in own), *found.values())
+
+
 def _read_resources(read: _Documents, stored: Sequence[Resource]) -> tuple[Sourced[Resource], ...]:
     """The resources of documents, then the stored ones that no document replaces."""
     found: dict[str, Sourced[Resource]] = {}
@@ -130,7 +205,7 @@ def _read_resources(read: _Documents, stored: Sequence[Resource]) -> tuple[Sourc
         found[key] = Sourced(resource, document.source)
     for resource in stored:
         if str(key_of(resource)) not in found:
-            if not isinstance(resource, Profile):  # most of them were not written by people
+            if not isinstance(resource, Profile | WorkloadEndpoint):  # most of them were not written by people
                 read.found.extend(check_resource(resource, STORED))
             found[str(key_of(resource))] = Sourced(resource, STORED)
     return tuple(found.values())

@@ -57,6 +57,7 @@ class DocumentSort(enum.Enum):
     WORKLOAD = "a pod, or what makes pods of a template"
     NAMESPACE = "a namespace"
     NODE = "a node of Kubernetes"
+    POLICY = "a network policy of Kubernetes"
 
 
 _TEMPLATES: Final = ("spec", "template", "metadata", "annotations")
@@ -68,6 +69,7 @@ _WITH_TEMPLATE: Final = {
     ),
 }
 _CORE_KINDS: Final = {"Namespace": DocumentSort.NAMESPACE, "Node": DocumentSort.NODE, "Pod": DocumentSort.WORKLOAD}
+_NETWORK_POLICY: Final = ("NetworkPolicy", "networking.k8s.io/v1")
 _OWN_ANNOTATIONS: Final = ("metadata", "annotations")
 
 
@@ -85,9 +87,14 @@ def find_sort(document: Document) -> DocumentSort | None:
         return DocumentSort.COMPONENT
     if is_netplugs or (api_version is None and isinstance(kind, str) and find_kind(kind) is not None):
         return DocumentSort.RESOURCE
-    if not isinstance(kind, str):
-        return None
-    return DocumentSort.WORKLOAD if _find_template(document.mapping) else _CORE_KINDS.get(kind)
+    return _find_core_sort(document.mapping, kind, api_version) if isinstance(kind, str) else None
+
+
+def _find_core_sort(mapping: Mapping[str, object], kind: str, api_version: object) -> DocumentSort | None:
+    """The same of what Kubernetes itself defines, or makes pods."""
+    if _find_template(mapping):
+        return DocumentSort.WORKLOAD
+    return DocumentSort.POLICY if (kind, api_version) == _NETWORK_POLICY else _CORE_KINDS.get(kind)
 
 
 def _find_template(mapping: Mapping[str, object]) -> Path:

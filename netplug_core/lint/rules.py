@@ -33,6 +33,7 @@ class Group(enum.Enum):
     NODES = (4, "Nodes")
     RANGES = (5, "Ranges beside those of services and hosts")
     INSTALLATIONS = (6, "Installations")
+    POLICIES = (7, "Network policies")
 
     def __init__(self, digit: int, heading: str) -> None:
         self.digit = digit
@@ -187,6 +188,15 @@ class Rule(enum.Enum):
     INSTALLATION_DUPLICATE = (606, "installation-duplicate", _E, "a value is there twice", "leave one out")
     INSTALLATION_CONFLICT = (607, "installation-conflict", _E, "two fields contradict each other", "leave one out")
     INSTALLATION_WARNING = (608, "installation-warning", _W, "a setting is seldom meant as it is", "see the text")
+
+    POLICY_SELECTS_NOTHING = (701, "policy-selects-nothing", _W,
+        "a policy selects no pod and no host endpoint that is known", "correct the selector, or remove the policy")
+    POLICY_OF_SERVICES = (702, "policy-of-services", _W,
+        "a rule of a policy has addresses of services: it is never met, since policy sees the pod behind a service",
+        "select the pods that the service leads to")
+    POLICY_PORT_UNKNOWN = (703, "policy-port-unknown", _W,
+        "a rule of a policy names a port that none of the pods has that it is for",
+        "name a port of these pods, or write its number")
     # fmt: on
 
     def __init__(self, number: int, word: str, severity: Severity, meaning: str, next_step: str) -> None:

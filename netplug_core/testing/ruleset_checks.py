@@ -293,6 +293,14 @@ def a_table_is_read_as_it_was_made(harness: RulesetHarness) -> None:
         expect_same(observed.unreadable, (), "what cannot be read")
 
 
+def packets_are_counted_by_chain(harness: RulesetHarness) -> None:
+    """None of a table or a chain that does not exist, and none before a packet came."""
+    expect_same(harness.ruleset.count_packets(TABLE, "forward"), 0, "the packets of a missing table")
+    harness.ruleset.apply(ReplaceTable(policy_table("netp1")))
+    for chain in ("forward", "missing"):
+        expect_same(harness.ruleset.count_packets(TABLE, chain), 0, f"the packets of the chain {chain}")
+
+
 def a_table_is_created_once(harness: RulesetHarness) -> None:
     """One that exists stays as it is."""
     first = sample_table()
@@ -568,6 +576,7 @@ def _expect_notified(harness: RulesetHarness, events: RulesetEvents, *tables: tu
 RULESET_CHECKS: tuple[RulesetCheck, ...] = (
     a_missing_table_is_none,
     a_table_is_read_as_it_was_made,
+    packets_are_counted_by_chain,
     a_table_is_created_once,
     a_table_is_replaced_as_a_whole,
     elements_are_changed_in_place,

@@ -6,10 +6,12 @@ import socket
 
 from attrs import frozen
 
+from netplug_backends.memory.ruleset import MemoryConnections, MemoryRuleset
 from netplug_cli.controllers.collection import CollectionCounts
 from netplug_cli.controllers.metrics import ControllersMetrics
 from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.metrics import NodeMetrics
+from netplug_cli.node.policy import NodePolicy
 from netplug_cli.node.process import NodeIdentity, NodeOperations, NodeParts, ServiceManager
 from netplug_cli.node.server import Server, Workers
 from netplug_cli.node.stores import OpenDatastores
@@ -17,8 +19,10 @@ from netplug_cli.operator.process import add_values
 from netplug_cli.runtime.controllers import Runtime
 from netplug_cli.runtime.election import LeaderElection
 from netplug_core.clock import SECOND_NS, Clock
+from netplug_core.datastore.view import View
 from netplug_core.flows.world import RecordCounts
 from netplug_core.operator.state import LEASE
+from netplug_core.policy.index import POLICY_KINDS
 from netplug_core.reconcile.controller import Controller, Plan
 from netplug_core.testing.clock import ManualClock
 from tests.harness.node_server import REPLY, Lines, busy_reply
@@ -57,12 +61,28 @@ def node_operations(metrics: NodeMetrics, datastores: OpenDatastores, clock: Clo
 def published_by_node() -> bytes:
     """The metrics of a node process that has served nothing yet; those without values have their heads."""
     metrics, clock = NodeMetrics("1.2.3"), ManualClock()
+    metrics.add_policy(_idle_policy(clock))
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
     with (
         socket.socket(socket.AF_UNIX) as unused,
         node_operations(metrics, datastores, clock).running(node_parts(unused)),
     ):
         return metrics.render()
+
+
+def _idle_policy(clock: Clock) -> NodePolicy:
+    """What enforces policy on a node, before it has looked."""
+    return NodePolicy(
+        view=View(clock=clock, uncached_kinds=frozenset()),
+        find_kinds=lambda: POLICY_KINDS,
+        find_name=lambda: None,
+        find_overlay=lambda: None,
+        find_interfaces=lambda: (),
+        ruleset=MemoryRuleset(),
+        connections=MemoryConnections(),
+        clock=clock,
+        log=Lines(),
+    )
 
 
 def published_by_operator() -> bytes:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve
 
+from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.filter import POLICY_TABLE, SOURCE_GUARD
 from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.policyrule import EntityRule
 from tests.harness.nat_scene import ADDRESSES
@@ -49,6 +51,12 @@ def table(node: PolicyNode) -> list[str]:
 def handles(node: PolicyNode) -> list[str]:
     """The numbers that the kernel gave to chains and rules when they were made."""
     return re.findall(r"# handle [0-9]+", node.nft("-a", "list", "table", "inet", "netplug"))
+
+
+def source_drops(node: PolicyNode) -> int:
+    """How many packets the guard of sources has dropped."""
+    with node.scene.nat.inside():
+        return NftablesRuleset().count_packets(POLICY_TABLE, SOURCE_GUARD)
 
 
 def nodad(node: PolicyNode) -> tuple[str, ...]:
@@ -96,7 +104,9 @@ def test_a_workload_sends_from_its_own_addresses_alone(enforcing: PolicyNode) ->
     width = 32 if scene.nat.family is Family.IPV4 else 128
     enforcing.wait_for()
     enforcing.node.run("ip", "-n", client, "addr", "add", f"{at.floating}/{width}", "dev", "eth0", *nodad(enforcing))
+    before = source_drops(enforcing)
     assert not scene.passes(client, at.outside, "world", source=at.floating)
+    assert source_drops(enforcing) > before
     assert scene.passes(client, at.outside, "world", source=at.client)
 
 

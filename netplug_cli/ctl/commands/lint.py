@@ -28,12 +28,15 @@ from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import TABLE_OUTPUT, Cell, Column, Report, print_report, text_cell
 from netplug_cli.formatting import format_columns, paint_diff, print_error
 from netplug_core.addressing import Prefix
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.read import list_all
 from netplug_core.lint.check import LintResult, check, unreadable
 from netplug_core.lint.clusters import HostRoute, Surroundings, read_routes
 from netplug_core.lint.documents import Document as LintDocument
 from netplug_core.lint.rules import Finding, Repair, Severity
+from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, KubernetesNetworkPolicy
+from netplug_core.records import NotSupported
 from netplug_core.resources.kinds import Resource, get_kind
 
 __all__ = [
@@ -185,7 +188,18 @@ def _plan(file: str, repairs: Sequence[tuple[Document, str, Repair]]) -> FileRep
 
 _FOUND = 3
 _SUFFIXES = (*MANIFEST_SUFFIXES, *NETWORK_SUFFIXES)
-_STORED_KINDS = ("IPPool", "IPReservation", "IPAMConfiguration", "Node", "Profile", "HostEndpoint")
+_STORED_KINDS = (
+    "IPPool", "IPReservation", "IPAMConfiguration", "Node", "Profile", "HostEndpoint", "WorkloadEndpoint",
+    "NetworkPolicy", "GlobalNetworkPolicy",
+)  # fmt: skip
+
+
+@frozen
+class _Stored:
+    """What is judged of a datastore."""
+
+    resources: tuple[Resource, ...] = ()
+    policies: tuple[KubernetesNetworkPolicy, ...] = ()
 
 
 class _LintOptions(TypedDict):
@@ -232,7 +246,7 @@ def lint(context: click.Context, files: tuple[str, ...], **options: Unpack[_Lint
     surroundings = Surroundings(
         services=options["service_cidrs"], hosts=options["host_cidrs"], routes=_read_routes(options["routes"])
     )
-    stored = _read_stored(session_of(context)) if options["reads_datastore"] else ()
+    stored = _read_stored(session_of(context)) if options["reads_datastore"] else _Stored()
     files = _distinct(files)
     result, documents = _lint(files, surroundings, stored)
     if options["is_fixed"]:
@@ -248,9 +262,7 @@ def lint(context: click.Context, files: tuple[str, ...], **options: Unpack[_Lint
     return _FOUND if any(count_of(result.found, severity) for severity in worst) else 0
 
 
-def _lint(
-    files: Sequence[str], surroundings: Surroundings, stored: Sequence[Resource]
-) -> tuple[LintResult, tuple[Document, ...]]:
+def _lint(files: Sequence[str], surroundings: Surroundings, stored: _Stored) -> tuple[LintResult, tuple[Document, ...]]:
     """What the files break, and their documents."""
     documents, failed = list[Document](), list[Finding]()
     for file in files:
@@ -262,7 +274,7 @@ def _lint(
         LintDocument(source=one.source, mapping=one.mapping, file="" if one.file == STDIN else one.file)
         for one in documents
     ]
-    result = check(judged, surroundings, stored)
+    result = check(judged, surroundings, stored.resources, stored.policies)
     whole = LintResult(found=(*failed, *result.found), count=result.count + len(failed), skipped=result.skipped)
     return whole, tuple(documents)
 
@@ -284,13 +296,17 @@ def _read_routes(file: str) -> tuple[HostRoute, ...]:
     return read_routes(values[0], source=file)
 
 
-def _read_stored(session: Session) -> tuple[Resource, ...]:
+def _read_stored(session: Session) -> _Stored:
     with session.open_datastore() as store:
-        return tuple(
-            record.value
-            for name in _STORED_KINDS
-            for record in list_all(store, get_kind(name), deadline=session.deadline())
+        deadline = session.deadline()
+        found = tuple(
+            record.value for name in _STORED_KINDS for record in list_all(store, get_kind(name), deadline=deadline)
         )
+        try:
+            listed = read_pages(store, KUBERNETES_NETWORK_POLICY, (), deadline=deadline)
+            return _Stored(found, tuple(record.value for record in listed))
+        except NotSupported:
+            return _Stored(found)  # a controller copies them: they are among the resources
 
 
 def _print_repairs(repairs: Sequence[FileRepair], *, is_error: bool) -> None:

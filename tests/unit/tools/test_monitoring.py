@@ -38,7 +38,9 @@ def tables(page: str) -> dict[str, frozenset[str]]:
     """The metrics that the tables of a page list, with their labels."""
     found, labels = dict[str, frozenset[str]](), frozenset[str]()
     for names, with_labels in re.findall(
-        r"^\| (`netplug_(?:node|operator|controllers)_[^|]+?) \|([^|]*)\|", (DOCS / page).read_text(), re.MULTILINE
+        r"^\| (`netplug_(?:node|operator|controllers|policy)_[^|]+?) \|([^|]*)\|",
+        (DOCS / page).read_text(),
+        re.MULTILINE,
     ):
         if with_labels.strip() != "the same":
             labels = frozenset(re.findall(r"`(\w+)`", with_labels))

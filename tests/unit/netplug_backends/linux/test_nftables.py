@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from netplug_backends.linux.nftables import read_listing
+from netplug_backends.linux.nftables import read_listing, read_packets
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.ruleset import (
     BaseChain,
@@ -29,6 +29,18 @@ def listed(*objects: dict[str, dict[str, object]]) -> ObservedTable:
 
 def a_set(kind: str = "set", **members: object) -> dict[str, dict[str, object]]:
     return {kind: {**IN_TABLE, "name": "s", "handle": 1, "type": "ipv4_addr", **members}}
+
+
+def test_packets_of_all_counters_are_added_up() -> None:
+    rules = (
+        [{"counter": {"packets": 3, "bytes": 252}}, {"drop": None}],
+        [{"accept": None}],
+        [{"match": {}}, {"counter": {"packets": 4, "bytes": 300}}],
+        [{"counter": None}],
+    )
+    found = [{"rule": {**IN_TABLE, "chain": "guard", "handle": at, "expr": rule}} for at, rule in enumerate(rules)]
+    assert read_packets(json.dumps({"nftables": [{"chain": {**IN_TABLE, "name": "guard"}}, *found]})) == 7
+    assert read_packets(json.dumps({"nftables": []})) == 0
 
 
 def test_an_empty_table_has_nothing() -> None:

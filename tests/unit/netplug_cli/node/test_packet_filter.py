@@ -72,6 +72,9 @@ class ScriptedRuleset:
             one.do(self.ruleset)
         return self.ruleset.read(name)
 
+    def count_packets(self, table: str, chain: str) -> int:
+        return self.ruleset.count_packets(table, chain)
+
     def apply(self, change: TableChange) -> None:
         error = next(self.refused, None)
         if error is not None:

@@ -82,6 +82,9 @@ class UnreadableRuleset(MemoryRuleset):
     def read(self, name: str) -> ObservedTable | None:
         raise REFUSED
 
+    def count_packets(self, table: str, chain: str) -> int:
+        raise REFUSED
+
 
 @define
 class PolicyHarness:
@@ -770,9 +773,19 @@ def test_metrics_are_read_from_what_is_enforced(enforcing: PolicyHarness) -> Non
     assert value_of(text, 'netplug_policy_endpoints{state="other"}') == 0
     assert value_of(text, 'netplug_policy_foreign_changes_total{program="nft"}') == 1
     assert value_of(text, 'netplug_policy_transactions_total{phase="create",result="applied"}') == 1
+    assert value_of(text, "netplug_policy_source_guard_drops_total") == 0
+    assert not enforcing.passes(NODE, B, interfaces=("netpa", "netpb"))
+    assert value_of(metrics.render(), "netplug_policy_source_guard_drops_total") == 1
     for name in ("sets", "members", "closed_parts", "unconvertible_rules", "shared_addresses"):
         assert value_of(text, f"netplug_policy_{name}") == 0
     assert value_of(text, "netplug_policy_snapshot_age_seconds") == enforcing.policy.find_age_s()
+
+
+def test_packets_that_the_kernel_does_not_count_have_no_value(enforcing: PolicyHarness) -> None:
+    metrics = NodeMetrics("1.0.0")
+    metrics.add_policy(enforcing.policy)
+    enforcing.policy.ruleset = UnreadableRuleset()
+    assert value_of(metrics.render(), "netplug_policy_source_guard_drops_total") is None
 
 
 def test_what_is_enforced_is_counted(enforcing: PolicyHarness) -> None:

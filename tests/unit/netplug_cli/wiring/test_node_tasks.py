@@ -76,6 +76,10 @@ def test_names_and_paths_are_keys_in_upper_case() -> None:
     assert (found.nodename, found.nodename_file, found.endpoint_status_dir) == ("b", "/n", "/s")
     assert node_files({"NODENAME_FILE": "/a/n"}).mtu_file == "/a/mtu"
     assert node_files({"NETPLUG_MTU_FILE": "/m"}).mtu_file == "/m"
+    prefix = {"NETPLUG_ENDPOINT_STATUS_PATH_PREFIX": "/run/other/"}
+    assert node_files(prefix).endpoint_status_dir == "/run/other/endpoint-status"
+    assert node_files({"ENDPOINT_STATUS_PATH_PREFIX": "/"}).endpoint_status_dir == "/endpoint-status"
+    assert node_files(prefix | {"ENDPOINT_STATUS_DIR": "/s"}).endpoint_status_dir == "/s"
 
 
 def test_a_pause_that_cannot_be_used_is_a_line() -> None:
