@@ -1,7 +1,6 @@
 """Policies beside pods and services: what is found, and what is not judged because it is not known."""
 
 from collections.abc import Mapping
-from typing import cast
 
 import pytest
 from attrs import evolve
@@ -47,8 +46,8 @@ def lint(
     return check(documents, around, stored, policies)
 
 
-def rules(*mappings: Mappings, **more: tuple[Resource, ...]) -> list[Rule]:
-    return [one.rule for one in lint(*mappings, **more).found]
+def rules(*mappings: Mappings, stored: tuple[Resource, ...] = ()) -> list[Rule]:
+    return [one.rule for one in lint(*mappings, stored=stored).found]
 
 
 # --- policies that select nothing -------------------------------------------------------------------------------------
@@ -145,8 +144,12 @@ def test_two_policies_of_one_name_and_a_stored_one() -> None:
 @pytest.mark.parametrize("cidr, count", [("10.96.0.10/32", 1), ("10.0.0.0/8", 0), ("fd00::/64", 0)])
 def test_a_rule_about_services_is_never_met(cidr: str, count: int) -> None:
     block = [{"ipBlock": {"cidr": cidr}}]
-    for spec in ({"egress": [{}, {"to": block}], "policyTypes": ["Egress"]}, {"ingress": [{}, {"from": block}]}):
-        found = lint(selecting(**cast("dict[str, object]", spec))).found
+    specs: tuple[dict[str, object], ...] = (
+        {"egress": [{}, {"to": block}], "policyTypes": ["Egress"]},
+        {"ingress": [{}, {"from": block}]},
+    )
+    for spec in specs:
+        found = lint(policy({"podSelector": {}, **spec})).found
         assert [(one.rule, one.value) for one in found] == [(Rule.POLICY_OF_SERVICES, cidr)][:count]
         assert all(one.field in {"spec.egress[1]", "spec.ingress[1]"} for one in found)
 
