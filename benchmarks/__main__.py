@@ -19,6 +19,7 @@ BENCHMARKS = {
     "served": "ADD and DEL that a node process serves beside the well-known plugins",
     "restart": "the first answer of a node process that starts again beside an import of its libraries",
     "bgp": "a new block at another node, the start of nodes and memory of BIRD beside FRR",
+    "controllers": "the controllers of a cluster of 5,000 nodes and 250,000 pods: first sync, memory, CPU, a change",
     "documents": "a document in a file of 5,000 pools beside one in a file of 100",
     "view": "an event of 100,000 records beside a plain dict, and 1,000 wake-ups a second",
     "nat": "the packet filter with 10,000 prefixes and floating addresses beside one",

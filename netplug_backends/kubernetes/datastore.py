@@ -100,6 +100,7 @@ class KubernetesDatastore:
             atomicity=Atomicity.ORDERED,
             location=self._client.location,
             endpoints=EndpointStorage.PODS,
+            lists_whole=True,
         )
 
     def credentials_in_use(self) -> CredentialsInUse | None:

@@ -9,7 +9,8 @@ import enum
 from collections.abc import Sequence
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore, LiveWatch, ShowsNodeEndpoints
+from netplug_core.datastore.protocol import LIST_TIMEOUT_S, Datastore, LiveWatch, ShowsNodeEndpoints
+from netplug_core.datastore.transaction import read_lists
 from netplug_core.datastore.view import View
 from netplug_core.records import Kind, List, Malformed, ReadResult, Record, Revision, Snapshot
 
@@ -97,7 +98,9 @@ def _list_unknown(
     if not unknown:
         return None
     listed_s = view.clock.monotonic()
-    listed = store.read(unknown, deadline=deadline.capped(CALL_TIMEOUT_S))
+    # The deadline is that of the watch, which a long list may outlast; the next call of ``follow`` then begins it.
+    reading = Deadline.after(deadline.clock, LIST_TIMEOUT_S)
+    listed = read_lists(store, [query.kind for query in unknown], deadline=reading)
     results = {query: result for query, result in listed.results.items() if not result.malformed}
     sound = Snapshot(results, {query.kind: listed.revision(query.kind) for query in results})
     view.follow_lists(sound, now_s=listed_s)

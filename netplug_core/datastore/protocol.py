@@ -33,10 +33,10 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "CALL_TIMEOUT_S", "FRESH_S", "NOTHING_LASTS", "Atomicity", "CachePolicy", "CommitCall", "CredentialsInUse",
-    "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials", "HasIdentity",
-    "HoldsLeases", "KeepsHistory", "Lasting", "LiveWatch", "ObservedDatastore", "ReadCall", "RefusesWrites",
-    "ShowsLeases", "ShowsNodeEndpoints",
+    "CALL_TIMEOUT_S", "FRESH_S", "LIST_TIMEOUT_S", "NOTHING_LASTS", "Atomicity", "CachePolicy", "CommitCall",
+    "CredentialsInUse", "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials",
+    "HasIdentity", "HoldsLeases", "KeepsHistory", "Lasting", "LiveWatch", "ObservedDatastore", "ReadCall",
+    "RefusesWrites", "ShowsLeases", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -45,6 +45,9 @@ __all__ = [
 
 CALL_TIMEOUT_S = 5.0
 """The longest time that one call to a store may take."""
+
+LIST_TIMEOUT_S = 600.0
+"""The longest time in which all records of a kind are read: a large cluster has some 100,000 of one."""
 
 FRESH_S = 5.0
 """How long what is known of an ordered store counts: from the moment when it was asked for, or its watch last spoke."""
@@ -75,12 +78,16 @@ class EndpointStorage(enum.Enum):
 
 @frozen(kw_only=True)
 class DatastoreDescription:
-    """A store's registered name, how its commits fail, and where it keeps its records (a text for users)."""
+    """A store's registered name, how its commits fail, and where it keeps its records (a text for users).
+
+    ``lists_whole``: it answers a list whole, whatever the limit, by many requests each of which has its own time limit.
+    """
 
     name: str
     atomicity: Atomicity
     location: str
     endpoints: EndpointStorage = EndpointStorage.RECORDS
+    lists_whole: bool = False
 
 
 @frozen(kw_only=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.protocol import CALL_TIMEOUT_S, FRESH_S, Atomicity, Datastore
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, FRESH_S, LIST_TIMEOUT_S, Atomicity, Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
 from netplug_core.locks import no_lock
 from netplug_core.records import (
@@ -31,6 +31,7 @@ from netplug_core.records import (
     NeedMore,
     OutcomeUnknown,
     Query,
+    ReadResult,
     Record,
     Revision,
     Snapshot,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LATEST_COMMIT_S", "CommitObserver", "Transaction", "Transactor", "decide_behind", "is_too_old",
-    "read_pages",
+    "read_lists", "read_pages",
 ]  # fmt: skip
 
 
@@ -351,7 +352,7 @@ def read_pages(
     after, limit = "", PAGE_SIZE
     while True:
         page = List(kind, within, limit=limit, after=after)
-        snapshot = store.read((page,), deadline=deadline.capped(CALL_TIMEOUT_S))
+        snapshot = store.read((page,), deadline=deadline.capped(_page_timeout_s(store)))
         if malformed is None:
             yield from snapshot.list(page)
         else:
@@ -360,5 +361,40 @@ def read_pages(
         after = snapshot.after(page)
         if not after:
             return
-        if not kind.is_large:
-            limit = min(2 * limit, _MAX_PAGE_SIZE)
+        limit = _next_limit(kind, limit)
+
+
+def read_lists(store: Datastore, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> Snapshot:
+    """The answers to ``List(kind)`` for some kinds, read page by page. Each kind is as it was at its own revision.
+
+    Errors are those of ``Datastore.read``; records that cannot be decoded are in the answers.
+    """
+    pages: dict[Kind[object], List[object]] = {kind: List(kind, limit=PAGE_SIZE) for kind in kinds}
+    found: dict[Kind[object], list[ReadResult]] = {kind: [] for kind in kinds}
+    revisions: dict[Kind[object], Revision] = {}
+    while pages:
+        snapshot = store.read(tuple(pages.values()), deadline=deadline.capped(_page_timeout_s(store)))
+        for kind, page in tuple(pages.items()):
+            found[kind].append(snapshot.results[page])
+            revisions.setdefault(kind, snapshot.revision(kind))
+            pages[kind] = evolve(page, after=snapshot.after(page), limit=_next_limit(kind, page.limit))
+            if not pages[kind].after:
+                del pages[kind]
+    return Snapshot({List(kind): _joined(results) for kind, results in found.items()}, revisions)
+
+
+def _next_limit(kind: Kind[object], limit: int) -> int:
+    return limit if kind.is_large else min(2 * limit, _MAX_PAGE_SIZE)
+
+
+def _joined(pages: Sequence[ReadResult]) -> ReadResult:
+    """The answer to a whole list, of its pages. Those of a kind whose paths have several segments are in no order."""
+    if len(pages) == 1:
+        return pages[0]
+    records = sorted(chain.from_iterable(page.records for page in pages), key=lambda record: record.key.path)
+    malformed = tuple(chain.from_iterable(page.malformed for page in pages))
+    return ReadResult(tuple(records), malformed=malformed)
+
+
+def _page_timeout_s(store: Datastore) -> float:
+    return LIST_TIMEOUT_S if store.description.lists_whole else CALL_TIMEOUT_S

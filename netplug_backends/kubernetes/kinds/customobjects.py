@@ -51,8 +51,19 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "CONFLICT", "NOTHING_FOUND", "ConditionFailed", "CustomObjectStore", "KindStore", "QueryResult", "decode_each",
-    "event_of_record", "get_precondition", "list_result", "not_supported", "record_result", "require_key",
+    "CONFLICT",
+    "NOTHING_FOUND",
+    "ConditionFailed",
+    "CustomObjectStore",
+    "KindStore",
+    "QueryResult",
+    "event_of_record",
+    "get_precondition",
+    "list_records",
+    "list_result",
+    "not_supported",
+    "record_result",
+    "require_key",
     "write_error",
 ]  # fmt: skip
 
@@ -135,18 +146,22 @@ def require_key(key: Key[object], record: Record[object]) -> Record[object]:
     return record
 
 
-def decode_each(
-    items: Iterable[Json], decode: Callable[[Json], Record[object] | None]
-) -> Iterator[Record[object] | Malformed]:
-    """The records in some objects, and what is wrong with objects that hold none that can be understood."""
-    for item in items:
-        try:
-            record = decode(item)
-        except Malformed as error:
-            yield evolve(error, revision=revision_of(item))
-        else:
-            if record is not None:
-                yield record
+def _decode_or_damage(item: Json, decode: Callable[[Json], Record[object] | None]) -> Record[object] | Malformed | None:
+    """The record in an object, or what is wrong with it; None if it holds none."""
+    try:
+        return decode(item)
+    except Malformed as error:
+        return evolve(error, revision=revision_of(item))
+
+
+def list_records(
+    client: ApiClient, request: ApiRequest, decode: Callable[[Json], Record[object] | None], *, deadline: Deadline
+) -> tuple[list[Record[object] | Malformed], str]:
+    """The records in a collection, what is wrong with objects that hold none, and its resourceVersion."""
+    found, resource_version = convert_objects(
+        client, request, lambda item: _decode_or_damage(item, decode), deadline=deadline
+    )
+    return [each for each in found if each is not None], resource_version
 
 
 def record_result(record: Record[object] | None) -> QueryResult:
@@ -272,7 +287,7 @@ class CustomObjectStore:
             return None
         condition = query.keys_only_if
         key = None if condition is None else mapping.find_key(query.kind, item, condition)
-        return key or next(decode_each((item,), lambda item: self._decode(query.kind, item)), None)
+        return key or _decode_or_damage(item, lambda item: self._decode(query.kind, item))
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Store a value under a key that has none."""

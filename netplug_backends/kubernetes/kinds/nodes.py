@@ -20,7 +20,6 @@ from netplug_backends.kubernetes.client.objects import (
     find_object,
     get_object,
     is_valid_path,
-    list_objects,
     metadata_of,
     parse_revision,
     revision_of,
@@ -29,8 +28,8 @@ from netplug_backends.kubernetes.kinds.customobjects import (
     NOTHING_FOUND,
     ConditionFailed,
     QueryResult,
-    decode_each,
     event_of_record,
+    list_records,
     list_result,
     not_supported,
     record_result,
@@ -113,8 +112,10 @@ class NodeStore:
             return NOTHING_FOUND
         parameters = {"fieldSelector": f"metadata.name={query.within[0]}"} if query.within else {}
         request = ApiRequest("GET", NODES_PATH, parameters)
-        items, resource_version = list_objects(self._client, request, deadline=deadline)
-        return list_result(query, decode_each(items, lambda item: self._record(query.kind, item)), resource_version)
+        found, resource_version = list_records(
+            self._client, request, lambda item: self._record(query.kind, item), deadline=deadline
+        )
+        return list_result(query, found, resource_version)
 
     def find_refusal(self, write: Write) -> NotSupported | None:
         """The error of a write other than an update: the cluster creates and deletes its nodes."""

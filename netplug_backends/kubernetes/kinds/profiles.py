@@ -17,7 +17,6 @@ from netplug_backends.kubernetes.client.objects import (
     event_object,
     find_object,
     is_valid_path,
-    list_objects,
     metadata_of,
     parse_revision,
     revision_of,
@@ -25,8 +24,8 @@ from netplug_backends.kubernetes.client.objects import (
 from netplug_backends.kubernetes.kinds.customobjects import (
     NOTHING_FOUND,
     QueryResult,
-    decode_each,
     event_of_record,
+    list_records,
     list_result,
     not_supported,
     record_result,
@@ -349,8 +348,10 @@ class FactStore:
         path = FACT_KINDS[query.kind.name].path(query.within[: length - 1], length=length)
         if not is_valid_path(path):
             return NOTHING_FOUND
-        items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
-        return list_result(query, decode_each(items, lambda item: _record(query.kind, item)), resource_version)
+        found, resource_version = list_records(
+            self._client, ApiRequest("GET", path), lambda item: _record(query.kind, item), deadline=deadline
+        )
+        return list_result(query, found, resource_version)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Refused."""
@@ -415,8 +416,10 @@ class ProfileStore:
         records: list[Record[object] | Malformed] = [DEFAULT_ALLOW_PROFILE]
         versions: list[str] = []
         for path in (NAMESPACES_PATH, SERVICE_ACCOUNTS_PATH):
-            items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
-            records += decode_each(items, lambda item: profile_record(query.kind, item))
+            found, resource_version = list_records(
+                self._client, ApiRequest("GET", path), lambda item: profile_record(query.kind, item), deadline=deadline
+            )
+            records += found
             versions.append(resource_version)
         return list_result(query, records, collections_revision(*versions))
 

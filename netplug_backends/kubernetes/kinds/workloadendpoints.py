@@ -28,7 +28,6 @@ from netplug_backends.kubernetes.client.objects import (
     find_object,
     get_object,
     is_valid_path,
-    list_objects,
     parse_revision,
     revision_of,
 )
@@ -37,9 +36,9 @@ from netplug_backends.kubernetes.kinds.customobjects import (
     NOTHING_FOUND,
     ConditionFailed,
     QueryResult,
-    decode_each,
     event_of_record,
     get_precondition,
+    list_records,
     list_result,
     record_result,
     write_error,
@@ -105,8 +104,12 @@ class WorkloadEndpointStore:
         path = namespaced_path(query.within[0], "pods") if query.within else PODS_PATH
         if not is_valid_path(path):
             return NOTHING_FOUND
-        items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
-        found = decode_each(items, lambda item: self._find_endpoint_record(query.kind, item))
+        found, resource_version = list_records(
+            self._client,
+            ApiRequest("GET", path),
+            lambda item: self._find_endpoint_record(query.kind, item),
+            deadline=deadline,
+        )
         return list_result(query, found, resource_version)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
@@ -122,6 +122,15 @@ class _Wrapper:
         return self.harness.watch(start, deadline=deadline)
 
 
+class _SlowWrapper(_Wrapper):
+    """A read takes 100 seconds."""
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        self.harness.clock.sleep(100.0)
+        assert not deadline.has_passed
+        return super().read(queries, deadline=deadline)
+
+
 @pytest.fixture
 def harness() -> FeedHarness:
     return FeedHarness()
@@ -147,6 +156,16 @@ def test_changes_of_others_are_followed(harness: FeedHarness) -> None:
     harness.follow()
     assert harness.titles() == ["atlas", "bible"]
     assert harness.known(Get(ATLAS)).find(ATLAS) == harness.stored(ATLAS)
+
+
+def test_a_list_may_take_longer_than_the_watch_and_is_not_read_again(harness: FeedHarness) -> None:
+    harness.store.description = evolve(harness.store.description, lists_whole=True)
+    follow(_SlowWrapper(harness), harness.cache, (BOOK,), deadline=Deadline.after(harness.clock, 0.1))
+    harness.commit(Create(BIBLE, "b"))
+    reads = harness.store.calls.reads
+    harness.follow()
+    assert harness.titles() == ["cooking", "atlas", "bible"]
+    assert harness.store.calls.reads == reads
 
 
 def test_the_second_call_reads_nothing(harness: FeedHarness) -> None:
