@@ -1,5 +1,6 @@
 """The controllers of the configuration and of nodes, by name.
 
+- ``cluster information``: the identity of the cluster, and the release that it runs
 - ``configuration``: what the controllers run with; the stored object is made if there is none, and its status is kept
 - ``host endpoints``: those that nodes have by themselves
 - ``gone nodes``: Nodes whose machines the orchestrator does not know any more; where it stores no Nodes itself
@@ -12,11 +13,13 @@ from typing import Final, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from netplug_core.clock import Clock, Deadline
+from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
+from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.log import CallLog, Level, Log, LogSettings
+from netplug_core.reconcile.cluster import complete_information
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing
 from netplug_core.reconcile.hostendpoints import (
     HostEndpointChange,
@@ -35,6 +38,11 @@ from netplug_core.reconcile.kubecontrollers import (
 )
 from netplug_core.reconcile.nodes import find_gone_nodes, orchestrator_name
 from netplug_core.records import Create, Delete, Get, Kind, Record, Update
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION,
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+)
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION,
@@ -45,11 +53,16 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, node_key
 
 __all__ = [
-    "CONFIGURATION_CHANGED", "CONTROLLER_KINDS", "LEADER_CHANGED", "Acting", "Configuration", "GoneNodes",
-    "HostEndpoints",
+    "CONFIGURATION_CHANGED", "CONTROLLER_KINDS", "LEADER_CHANGED", "Acting", "ClusterIdentity", "Configuration",
+    "GoneNodes", "HostEndpoints",
 ]  # fmt: skip
 
-CONTROLLER_KINDS: Final[tuple[Kind[object], ...]] = (NODE, HOST_ENDPOINT, KUBE_CONTROLLERS_CONFIGURATION)
+CONTROLLER_KINDS: Final[tuple[Kind[object], ...]] = (
+    NODE,
+    HOST_ENDPOINT,
+    KUBE_CONTROLLERS_CONFIGURATION,
+    CLUSTER_INFORMATION,
+)
 """What these controllers follow."""
 
 CONFIGURATION_CHANGED: Final = Source("configuration of the controllers")
@@ -61,6 +74,7 @@ LEADER_CHANGED: Final = Source("leader of the controllers")
 _RESYNC_S: Final = 300.0
 """How long after a pass the next one comes, if nothing is noticed."""
 
+_IDENTITY_REST_S: Final = 1.0  # the nodes of a large cluster are looked at once for many of their changes
 _WAIT_S: Final = 5.0  # while something is not known yet, and in a process that does not act
 
 V = TypeVar("V")
@@ -94,6 +108,70 @@ class Acting:
         if is_leading:
             store.commit((write,), deadline=deadline)
         return is_leading
+
+
+# --- cluster information ----------------------------------------------------------------------------------------------
+
+
+@define(kw_only=True, eq=False)
+class ClusterIdentity:
+    """Makes ClusterInformation if there is none, and raises the release of the cluster when the last node has one."""
+
+    acting: Acting
+    chance: Callable[[], float]
+    log: Log
+
+    def controller(self) -> Controller[_Identity | None, _Identity]:
+        """What looks."""
+        return Controller(
+            name="cluster information",
+            observe=self._observe,
+            plan=_plan_identity,
+            act=self._act,
+            failure="the identity and the release of the cluster are not stored",
+            inputs=frozenset((NODE, CLUSTER_INFORMATION, LEADER_CHANGED)),
+            timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0), rest_s=_IDENTITY_REST_S),
+        )
+
+    def _observe(self, _deadline: Deadline) -> _Identity | None:
+        view = self.acting.view
+        if not self.acting.is_leading() or not view.has_listed((NODE, CLUSTER_INFORMATION)):
+            return None
+        record = view.find(CLUSTER_INFORMATION_KEY)
+        releases = frozenset(each.value.status.release for each in view.list(NODE))
+        return _Identity(stored=None if record is None else record.value, releases=releases)
+
+    def _act(self, identity: _Identity, deadline: Deadline) -> None:
+        acting, store = self.acting, self.acting.find_datastore()
+        if store is None:
+            raise Unavailable("the datastore", "it is not open")
+        if not acting.is_leading():
+            return
+        pace = Pace(clock=acting.clock, deadline=deadline, chance=self.chance)
+        found = ensure_initialized(store, pace=pace, new_uid=acting.new_uid, recorded=sorted(identity.releases))
+        if identity.stored is None or found.spec.version != identity.stored.spec.version:
+            self.log(Level.INFO, "the cluster runs another release now", release=found.spec.version or "none recorded")
+
+
+@frozen(kw_only=True)
+class _Identity:
+    """What is stored of the cluster, and the releases that its nodes have recorded."""
+
+    stored: ClusterInformation | None
+    releases: frozenset[str]
+
+
+def _plan_identity(identity: _Identity | None) -> Plan[_Identity]:
+    if identity is None:
+        return Plan(look_again_s=_WAIT_S)
+    stored = identity.stored
+    if stored is not None:
+        guid = stored.spec.cluster_guid
+        wanted = complete_information(stored.spec, guid=guid, recorded=identity.releases)
+        # A locked cluster keeps its release, as it is being repaired or moved.
+        if stored.is_locked or (guid and wanted == stored.spec):
+            return Plan(look_again_s=_RESYNC_S)
+    return Plan(actions=(identity,), look_again_s=_RESYNC_S)
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------

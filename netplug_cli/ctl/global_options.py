@@ -8,8 +8,8 @@ from functools import partial
 import click
 
 __all__ = [
-    "ALL_NAMESPACES", "COMPLETE_VARIABLE", "DEFAULT_NAMESPACE", "LOG_LEVELS", "OPTIONS_META_KEY", "SEPARATOR",
-    "global_options", "log_level_advice", "remember_option",
+    "ALLOW_VARIABLE", "ALL_NAMESPACES", "COMPLETE_VARIABLE", "DEFAULT_NAMESPACE", "LOG_LEVELS", "OPTIONS_META_KEY",
+    "SEPARATOR", "global_options", "log_level_advice", "remember_option",
 ]  # fmt: skip
 
 DEFAULT_NAMESPACE = "default"
@@ -20,6 +20,9 @@ ALL_NAMESPACES = "*"
 
 SEPARATOR = "/"
 """What stands between kind and name in one word, as ``get -o name`` prints it. No name of a resource has it."""
+
+ALLOW_VARIABLE = "NETPLUG_ALLOW_VERSION_MISMATCH"
+"""The variable that stands for ``--allow-version-mismatch``."""
 
 COMPLETE_VARIABLE = "_NETPLUGCTL_COMPLETE"
 """The variable by which a shell asks for completions; click derives the name from the tool's."""
@@ -71,7 +74,12 @@ def global_options(*, is_hidden: bool, taken: Collection[str] = ()) -> list[clic
             help="How much to print: info shows which datastore is used, debug every call to it.  [default: panic]",
             metavar="LEVEL",
         ),
-        option(["--allow-version-mismatch"], is_flag=True, help="Continue if the cluster runs a newer release."),
+        option(
+            ["--allow-version-mismatch"],
+            is_flag=True,
+            envvar=ALLOW_VARIABLE,
+            help="Continue if the cluster runs a newer release.",
+        ),
     ]
     if _SHORT not in taken:
         # Not an option, but the error about it says what people mean who type it.

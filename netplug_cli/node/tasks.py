@@ -39,8 +39,8 @@ from netplug_core.flows.node.registration import (
     publish_pod_mtu,
     register_node,
     settle_addresses,
-    store_release,
 )
+from netplug_core.flows.resources.cluster import NodeRelease, store_release
 from netplug_core.flows.world import RecordCounts, RecordFiles
 from netplug_core.installation.installer import RETRY_S, IssuedToken, refresh_delay_s
 from netplug_core.log import Level, Log
@@ -239,7 +239,8 @@ class NodeRegistration:
     It needs a datastore of its own configuration, as there may be no call for a long time. ``names`` has the configured
     name of the node, and the paths of its files. ``read_datastore`` reads which datastore the node is registered in,
     with access to the orchestrator; None if none is configured. ``read_settings`` reads how it gets its addresses.
-    ``open_world`` opens what a configuration names, with the rights of this process, whose release is ``release``.
+    ``open_world`` opens what a configuration names, with the rights and the release of this process. ``cluster_types``
+    are the parts of the cluster's type that this process knows.
     ``poll_s``: how often the node is looked at when no interface changes. ``view`` follows
     pools and NodeConfigurations in the same datastore; None: they are read at each look.
     """
@@ -249,10 +250,10 @@ class NodeRegistration:
     read_settings: Callable[[], RegistrationSettings]
     network: HostNetwork
     open_world: Callable[[NetConf], AbstractContextManager[NodeWorld]]
-    release: str
     host: NodeHost
     clock: Clock
     log: Log
+    cluster_types: tuple[str, ...] = ()
     poll_s: float = LOOK_EVERY_S
     view: View | None = None
     on_registered: Callable[[], None] = field(default=_do_nothing, init=False)
@@ -366,7 +367,7 @@ class NodeRegistration:
                     "the labels of the orchestrator's node are not copied",
                     lambda: self._copy_labels(world, netconf, name),
                 ),
-                ("the release of the cluster is not stored", lambda: self._store_release(world)),
+                ("the release of the cluster is not stored", lambda: self._store_release(world, name)),
             )
             problems += tuple(problem for failure, step in steps if (problem := _find_problem(failure, step)))
         if problems:
@@ -419,13 +420,25 @@ class NodeRegistration:
         if copy_cluster_labels(world, netconf, name):
             self.log(Level.INFO, "the labels of the orchestrator's node are copied", node=name)
 
-    def _store_release(self, world: NodeWorld) -> None:
-        now, has_just_started = self.clock.monotonic(), self._next_release is None
+    def _store_release(self, world: NodeWorld, name: str) -> None:
+        """Store what the cluster is, as seen from here, and log a release that it runs from now on."""
+        now = self.clock.monotonic()
         if self._next_release is not None and now < self._next_release:
             return
-        if store_release(world, self.release, has_just_started=has_just_started):
-            self.log(Level.INFO, "the release of the cluster is that of this process now")
+        own = NodeRelease(
+            node=name, release=world.release, types=self.cluster_types, others=self._find_other_releases(name)
+        )
+        raised = store_release(world.datastore, own, pace=world.pace(), new_uid=world.host.new_uid)
+        if raised:
+            self.log(Level.INFO, "the cluster runs another release now", release=raised)
         self._next_release = now + RELEASE_EVERY_S
+
+    def _find_other_releases(self, name: str) -> tuple[str, ...] | None:
+        """The releases that other nodes have recorded, if the nodes are followed; this node may not be up to date."""
+        view = self.view
+        if view is None or not view.has_listed((NODE,)):
+            return None
+        return tuple(each.value.status.release for each in view.list(NODE) if each.key != node_key(name))
 
 
 _NO_DATASTORE = Problem(message="the node is not registered: no datastore is configured for that", level=Level.INFO)

@@ -24,6 +24,7 @@ from netplug_cli.controllers.nodes import (
     CONTROLLER_KINDS,
     LEADER_CHANGED,
     Acting,
+    ClusterIdentity,
     Configuration,
     GoneNodes,
     HostEndpoints,
@@ -209,6 +210,7 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
     own = (
         feed.controller(),
         configuration.controller(),
+        ClusterIdentity(acting=acting, chance=random.random, log=log).controller(),
         HostEndpoints(acting=acting, find_running=lambda: configuration.running).controller(),
         collection.controller(),
         History(acting=acting, find_running=lambda: configuration.running).controller(),

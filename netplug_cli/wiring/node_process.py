@@ -63,6 +63,7 @@ from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.reconcile.cluster import parse_types
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.registration import RegistrationSettings
 from netplug_core.registry import Registry
@@ -351,7 +352,7 @@ def node_registration(
         ),
         read_settings=partial(RegistrationSettings.parse, environ),
         network=_Network(),
-        release=f"v{__version__}",
+        cluster_types=parse_types(environ.get("CLUSTER_TYPE", "")),
         poll_s=_find_poll_s(environ, log),
         host=host,
         clock=clock,
@@ -513,6 +514,7 @@ def _open_world(
             chance=random,
             log=log,
             open_orchestrator=open_orchestrator if netconf.has_orchestrator else None,
+            release=f"v{__version__}",
         )
 
 

@@ -45,7 +45,12 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.ipam.check import find_loss
-from netplug_core.flows.resources.cluster import find_cluster_object, lock_for_loss, unlock_after_loss
+from netplug_core.flows.resources.cluster import (
+    ensure_initialized,
+    find_cluster_object,
+    lock_for_loss,
+    unlock_after_loss,
+)
 from netplug_core.flows.resources.drain import change_pool
 from netplug_core.flows.resources.read import list_all
 from netplug_core.installation.daemonset import SYSTEM_NAMESPACE
@@ -134,7 +139,8 @@ class StoredPools:
         return tuple(record.value for record in found if isinstance(record.value, IPPool))
 
     def change(self, mode: ClusterMode, step: PoolStep) -> None:
-        """Create, update or delete a pool."""
+        """Create, update or delete a pool. A cluster with a pool has an identity."""
+        ensure_initialized(self._store(mode), pace=self._pace(), new_uid=HostMachine().new_uid)
         revision = self._revisions.get(step.pool.metadata.name, "")
         change_pool(self._store(mode), step, revision=revision, pace=self._pace(), new_uid=HostMachine().new_uid)
 

@@ -120,9 +120,10 @@ class NodeSpec:
 
 @frozen(kw_only=True)
 class NodeStatus:
-    """What the orchestrator says of a node: ranges for its pods, addresses at which others reach it, its readiness.
+    """What programs say of a node: the orchestrator of its pods' ranges, addresses and readiness, the node process.
 
-    ``is_ready`` None: it says nothing of that.
+    ``is_ready`` None: the orchestrator says nothing of that. ``release`` is that of the node process, empty if it has
+    recorded none.
     """
 
     is_ready: bool | None = field(
@@ -138,6 +139,9 @@ class NodeStatus:
             "internalAddresses", ListOf(IP_ADDRESS), "addresses of the node by which the orchestrator knows it"
         ),
     )
+    release: str = field(
+        default="", metadata=member("netplugVersion", TEXT, "release of netplug whose node process runs there")
+    )
     unknown_json: str = ""
 
 
@@ -151,7 +155,10 @@ class Node:
         default=NodeSpec(), metadata=member("spec", NodeSpec, "what is registered of the node", is_always_written=True)
     )
     status: NodeStatus = field(
-        default=NodeStatus(), metadata=member("status", NodeStatus, "what the orchestrator has written", is_users=False)
+        default=NodeStatus(),
+        metadata=member(
+            "status", NodeStatus, "what the orchestrator and the node process have written", is_users=False
+        ),
     )
     unknown_json: str = ""
 

@@ -16,6 +16,7 @@ from netplug_cli.controllers.nodes import (
     CONTROLLER_KINDS,
     LEADER_CHANGED,
     Acting,
+    ClusterIdentity,
     Configuration,
     GoneNodes,
     HostEndpoints,
@@ -37,6 +38,11 @@ from netplug_core.reconcile.copies import (
 )
 from netplug_core.reconcile.kubecontrollers import CopySource
 from netplug_core.records import Create, Delete, Get, Key, List, Record, Update, Write
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
@@ -122,6 +128,7 @@ class ControllersScene:
             feed.controller(),
             cluster.controller(),
             self.configuration.controller(),
+            ClusterIdentity(acting=acting, chance=lambda: 0.5, log=self.log).controller(),
             HostEndpoints(acting=acting, find_running=lambda: self.configuration.running).controller(),
             GoneNodes(
                 acting=acting,
@@ -207,6 +214,13 @@ class ControllersScene:
         assert found is not None
         assert isinstance(found.value, KubeControllersConfiguration)
         return found.value
+
+    def cluster_information(self) -> ClusterInformationSpec:
+        """The stored identity of the cluster."""
+        found = self.find(CLUSTER_INFORMATION_KEY)
+        assert found is not None
+        assert isinstance(found.value, ClusterInformation)
+        return found.value.spec
 
     def nodes(self) -> list[str]:
         """The names of the stored Nodes."""

@@ -60,6 +60,7 @@ class NodeHarness:
 
     names: NetConf = field(factory=NetConf)
     has_orchestrator: bool = True
+    release: str = ""
     clock: ManualClock = field(factory=ManualClock)
     host: FakeHost = field(factory=FakeHost)
     network: FakeNetwork = field(factory=FakeNetwork)
@@ -79,6 +80,7 @@ class NodeHarness:
             chance=lambda: 0.5,
             log=self.log,
             open_orchestrator=(lambda: nullcontext(self.orchestrator)) if self.has_orchestrator else None,
+            release=self.release,
         )
 
     def netconf(self, datastore_type: str = "etcdv3") -> NetConf:

@@ -6,6 +6,7 @@ The release of the cluster, and the addresses of the node.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -22,7 +23,8 @@ from netplug_core import __version__
 from netplug_core.addressing import Family, InterfaceAddress
 from netplug_core.dataplane.routing import HostAddress, HostInterface
 from netplug_core.errors import Unauthorized
-from netplug_core.flows.node.registration import NodeWorld, settle_addresses, store_release
+from netplug_core.flows.node.registration import NodeWorld, settle_addresses
+from netplug_core.flows.resources.cluster import NodeRelease, store_release
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
 from netplug_core.records import Get
@@ -47,8 +49,13 @@ class NodePod:
     account_folder: str
     settings: DatastoreSettings
 
-    def store(self, environ: dict[str, str]) -> bool:
-        return self.do(environ, lambda own: store_release(own, f"v{__version__}", has_just_started=True))
+    def store(self, environ: dict[str, str], node: str = "addressed-1") -> str:
+        """Store what the node process knows of the cluster; the release that the cluster runs from now on."""
+        own = NodeRelease(node=node, release=f"v{__version__}", types=("k8s",))
+        return self.do(
+            environ,
+            lambda world: store_release(world.datastore, own, pace=world.pace(), new_uid=world.host.new_uid),
+        )
 
     def do(self, environ: dict[str, str], step: Callable[[NodeWorld], T]) -> T:
         clock = SystemClock()
@@ -86,16 +93,40 @@ def pod(api_server: ApiServer, mode: CrdMode, tmp_path: Path) -> NodePod:
 def test_netplugctl_names_the_release_that_a_node_has_stored(
     pod: NodePod, mode: CrdMode, api_server: ApiServer, tmp_path: Path
 ) -> None:
-    assert pod.store(pod.environ)
+    assert pod.store(pod.environ) == f"v{__version__}"
     assert not pod.store(pod.environ)
     access = {"kubeconfig": api_server.write_kubeconfig(), "netplugAPIGroup": mode.group}
     user = ToolUser(tmp_path, {"datastoreType": "kubernetes", **access})
-    assert "Cluster Version: v3.33.0\nCluster Type: kdd\n" in user.run_command("version").out
+    assert "Cluster Version: v3.33.0\nCluster Type: k8s,kdd\n" in user.run_command("version").out
+
+
+def test_many_nodes_that_start_at_once_make_one_cluster(pod: NodePod, api_server: ApiServer, mode: CrdMode) -> None:
+    starters = 6
+    with ThreadPoolExecutor(starters) as pool:
+        said = list(pool.map(lambda number: pod.store(pod.environ, f"starting-{number}"), range(starters)))
+    assert sorted(said) == [*[""] * (starters - 1), f"v{__version__}"]
+    items = api_server.get(f"/apis/{mode.value}/clusterinformations")["items"]
+    assert isinstance(items, list)
+    assert len(items) == 1
+
+
+def test_a_node_that_has_not_been_upgraded_holds_the_release_back(
+    pod: NodePod, nodes: tuple[str, str], api_server: ApiServer
+) -> None:
+    def record(release: str) -> None:
+        change = {"metadata": {"annotations": {"projectnetplug.org/NetplugVersion": release}}}
+        path = f"/api/v1/nodes/{nodes[1]}"
+        api_server.request("PATCH", path, change, content_type="application/merge-patch+json")
+
+    record("v3.32.0")
+    assert pod.store(pod.environ, nodes[0]) == "v3.32.0"
+    record(f"v{__version__}")
+    assert pod.store(pod.environ, nodes[0]) == f"v{__version__}"
 
 
 def test_the_account_of_the_plugin_may_not_store_it(pod: NodePod) -> None:
     """Outside a pod there is no other one."""
-    with pytest.raises(Unauthorized, match='cannot create resource "clusterinformations"'):
+    with pytest.raises(Unauthorized, match='cannot list resource "nodes"'):
         pod.store({})
 
 
@@ -130,6 +161,7 @@ def test_addresses_are_annotations_of_the_clusters_node(
     annotations = stored["metadata"]["annotations"]
     assert annotations["projectnetplug.org/IPv4Address"] == "10.240.0.11/24"
     assert annotations["projectnetplug.org/ASNumber"] == "65000"
+    assert annotations["projectnetplug.org/NetplugVersion"] == f"v{__version__}"
     assert annotations["theirs"] == "x"
     conflict = pod.do(pod.environ, lambda own: settle_addresses(own, second, settings, found)).conflicts
     assert list(map(str, conflict)) == [f"the node {first} has the address 10.240.0.11"]

@@ -51,6 +51,7 @@ pytestmark = pytest.mark.apiserver
 
 GROUP = "/apis/crd.projectnetplug.org/v1"
 ENDPOINTS, SETTINGS = f"{GROUP}/hostendpoints", f"{GROUP}/kubecontrollersconfigurations"
+CLUSTERS, RELEASE = f"{GROUP}/clusterinformations", "projectnetplug.org/NetplugVersion"
 PODS, ACCOUNTS = "/api/v1/namespaces/shop/pods", "/api/v1/namespaces/shop/serviceaccounts"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies"
 ENDPOINT: Key[object] = WORKLOAD_ENDPOINT.key("shop", "machine--1-k8s-web--1-eth0")
@@ -104,6 +105,12 @@ def merge(server: ApiServer, path: str, change: object) -> None:
     server.request("PATCH", path, change, content_type="application/merge-patch+json")
 
 
+def cluster_spec(server: ApiServer) -> dict[str, object]:
+    spec = server.get(f"{CLUSTERS}/default")["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
 def leader(server: ApiServer) -> str:
     try:
         return text_at(server.get(CONTROLLERS_LEASE_PATH), "spec", "holderIdentity")
@@ -131,6 +138,25 @@ def test_host_endpoints_follow_the_nodes_of_the_cluster(server: ApiServer, contr
     assert 'netplug_controllers_passes_total{controller="host endpoints"' in process.ask("/metrics")[1]
     assert process.stop() == 0
     assert leader(server) == ""
+
+
+def test_the_release_of_the_cluster_follows_the_last_node_and_what_people_set_stays(
+    server: ApiServer, controllers: ControllersProcesses
+) -> None:
+    """Two processes start on a cluster without an identity: the one that acts makes it."""
+    for name in ("worker-1", "worker-2"):
+        make_node(server, name)
+        merge(server, f"/api/v1/nodes/{name}", {"metadata": {"annotations": {RELEASE: "v3.32.0"}}})
+    controllers.start()
+    controllers.start()
+    wait_until(lambda: names(server, CLUSTERS) == ["default"], "the identity is made")
+    made = cluster_spec(server)
+    assert (made["clusterType"], made["netplugVersion"], made["datastoreReady"]) == ("kdd", "v3.32.0", True)
+    merge(server, f"{CLUSTERS}/default", {"spec": {"clusterType": "mine,kdd"}})
+    merge(server, "/api/v1/nodes/worker-1", {"metadata": {"annotations": {RELEASE: "v3.33.0"}}})
+    merge(server, "/api/v1/nodes/worker-2", {"metadata": {"annotations": {RELEASE: "v3.33.0"}}})
+    wait_until(lambda: cluster_spec(server)["netplugVersion"] == "v3.33.0", "the last node raises the release")
+    assert cluster_spec(server) == {**made, "clusterType": "mine,kdd", "netplugVersion": "v3.33.0"}
 
 
 def test_one_of_two_acts_and_the_other_takes_over(server: ApiServer, controllers: ControllersProcesses) -> None:

@@ -180,7 +180,7 @@ def test_a_poll_prints_the_version_that_the_cluster_gets(user: ToolUser) -> None
     with running(user, "version", "--poll", "1s") as poll:
         poll.wait_for("Cluster Version: unknown")
         with user.store() as store:
-            ensure_initialized(store, pace=user.pace, new_uid=lambda: str(uuid4()), version="v0.1.0")
+            ensure_initialized(store, pace=user.pace, new_uid=lambda: str(uuid4()), recorded=("v0.1.0",))
         poll.wait_for("Cluster Version: v0.1.0")
         assert poll.interrupt() == 0
         assert poll.err.read_text() == ""

@@ -243,7 +243,8 @@ def _controllers_rules() -> list[Json]:
         _rule(_groups(), _plurals("KubeControllersConfiguration"), ["create", "list", "update", "watch"]),
         _rule(_groups(), _plurals(*_COLLECTED), ["create", "delete", "get", "list", "update"]),
         _rule(_groups(), _plurals("IPPool"), ["list"]),
-        _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get"]),
+        _rule(_groups(), _plurals("ClusterInformation"), ["create", "get", "list", "update", "watch"]),
+        _rule(_groups(), _plurals("IPAMConfiguration"), ["get"]),
     ]
 
 

@@ -80,6 +80,7 @@ _TEXT_ANNOTATIONS: Mapping[str, tuple[str, ...]] = {
     "VXLANTunnelMACAddr": ("spec", "vxlanTunnelMACAddr"),
     "IPv6VXLANTunnelAddr": ("spec", "ipv6VXLANTunnelAddr"),
     "VXLANTunnelMACAddrV6": ("spec", "vxlanTunnelMACAddrV6"),
+    "NetplugVersion": ("status", "netplugVersion"),
     "IPv4WireguardInterfaceAddr": ("spec", "wireguard", "interfaceIPv4Address"),
     "IPv6WireguardInterfaceAddr": ("spec", "wireguard", "interfaceIPv6Address"),
     "WireguardPublicKey": ("status", "wireguardPublicKey"),

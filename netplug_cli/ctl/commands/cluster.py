@@ -122,6 +122,7 @@ def _cluster_report(found: ClusterOverview) -> Report:
         "locked": found.is_locked,
         "nodes": [node.metadata.name for node in found.nodes],
         "notReady": [*found.not_ready],
+        "releases": {release: [*nodes] for release, nodes in found.releases},
         "controllers": [*running],
         "problems": found.problems,
         "repairable": found.repairable,
@@ -132,6 +133,7 @@ def _cluster_report(found: ClusterOverview) -> Report:
         ("Type", found.information.cluster_type or "unknown"),
         ("Datastore", f"{found.datastore}{', locked' if found.is_locked else ''}"),
         ("Nodes", f"{len(found.nodes)}, of them {len(found.not_ready)} not ready"),
+        ("They run", ", ".join(f"{each or 'not recorded'}: {len(nodes)}" for each, nodes in found.releases) or "-"),
         ("Controllers", f"{', '.join(running) or 'none'}{', stopped' if found.controllers.is_acting is False else ''}"),
     )
     lines = [escape_unprintable(f"{name + ':':13}{text}") for name, text in heads]

@@ -1,7 +1,7 @@
 """Registers this node: its Node in the datastore, with addresses and the orchestrator's labels, and the files of it.
 
 The node process does it when it starts, and again every now and then. Where the datastore is the orchestrator's own, so
-is the Node, and nothing is created. It also stores which release the cluster runs.
+is the Node, and nothing is created. The Node also says which release the node process is of.
 ``netplug_core.reconcile.registration`` decides which addresses a node has.
 """
 
@@ -22,7 +22,6 @@ from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.cni.call import machine_file, machine_identity, node_of
-from netplug_core.flows.resources.cluster import ensure_initialized, find_cluster_information, is_older_release
 from netplug_core.flows.world import Host
 from netplug_core.log import Log
 from netplug_core.netconf.model import NetConf
@@ -56,7 +55,7 @@ from netplug_core.resources.validation import validate_resource
 
 __all__ = [
     "HostNetwork", "NodeHost", "NodeUnknown", "NodeWorld", "SettledAddresses", "copy_cluster_labels", "find_on_host",
-    "publish_node_name", "publish_pod_mtu", "register_node", "settle_addresses", "store_release",
+    "publish_node_name", "publish_pod_mtu", "register_node", "settle_addresses",
 ]  # fmt: skip
 
 _REGISTER_S = 20.0
@@ -104,7 +103,10 @@ class HostNetwork(Protocol):
 
 @frozen(kw_only=True)
 class NodeWorld:
-    """The interfaces that the node process acts through for its node; ``open_orchestrator`` as for a ``CNIWorld``."""
+    """The interfaces that the node process acts through for its node; ``open_orchestrator`` as for a ``CNIWorld``.
+
+    ``release`` is that of the node process; empty: it is not recorded.
+    """
 
     datastore: Datastore
     host: NodeHost
@@ -112,6 +114,7 @@ class NodeWorld:
     chance: Callable[[], float]
     log: Log
     open_orchestrator: Callable[[], AbstractContextManager[Orchestrator]] | None = None
+    release: str = ""
 
     def pace(self) -> Pace:
         """How long one change may take, from now."""
@@ -274,7 +277,7 @@ def settle_addresses(
     known: MTUInputs | None = None,
     is_contested: bool = False,
 ) -> SettledAddresses:
-    """Store the addresses and interfaces of a registered node, in one commit, and find the MTU of its pods.
+    """Store addresses, interfaces and release of a registered node, in one commit, and find the MTU of its pods.
 
     Other nodes are read only if an address would be new, and once more when it is stored: another one may have
     registered it in the same instant. ``is_contested``: one may have it now, so they are read too. What another node
@@ -348,6 +351,8 @@ class _Settling:
         settled = without_conflicts(node, wanted, conflicts)
         interfaces = find_node_interfaces(self.found.interfaces)
         after = register_addresses(node, settled, interfaces, settings.as_number)
+        if release := self.world.release:
+            after = evolve(after, status=evolve(after.status, release=release))
         writes = () if after == node else (Update(self.key, after, stored.revision),)
         has_new = settings.checks_conflicts and bool(find_new_addresses(node, settled))
         return Decision(writes, _Settled(settled, conflicts, has_new))
@@ -374,27 +379,4 @@ def publish_pod_mtu(world: NodeWorld, netconf: NetConf, mtu: int) -> bool:
     if (world.host.find_text(netconf.mtu_file) or "").strip() == text:
         return False
     world.host.publish(netconf.mtu_file, text)
-    return True
-
-
-# --- the release ------------------------------------------------------------------------------------------------------
-
-
-def store_release(world: NodeWorld, release: str, *, has_just_started: bool) -> bool:
-    """Store the release of this node as that of the cluster; return whether that changed anything.
-
-    A node that starts has the last word, so that a downgrade counts too. Later it only raises the release: in the
-    middle of an upgrade a node of the former release may have started again. A cluster without an identity gets one.
-
-    Raises:
-        Unauthorized: the datastore refuses.
-        Unavailable, ContentionExhausted: not now; the datastore is away or locked.
-    """
-    pace = world.pace()
-    known = find_cluster_information(world.datastore, deadline=pace.deadline)
-    if known.is_datastore_ready is False:
-        raise Unavailable("ClusterInformation default", "spec.datastoreReady is false: nothing is changed meanwhile")
-    if known.version == release or not (has_just_started or is_older_release(known.version, than=release)):
-        return False
-    ensure_initialized(world.datastore, pace=pace, new_uid=world.host.new_uid, version=release)
     return True

@@ -6,18 +6,24 @@ A locked datastore takes no new attachment; a mark on the lock says who set it.
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.names import RESOURCE_DOMAIN
-from netplug_core.records import Create, Decision, Get, Record, Snapshot, Update
+from netplug_core.reconcile.cluster import (
+    KUBERNETES_TYPE,
+    Release,
+    add_cluster_types,
+    complete_information,
+    raised_release,
+)
+from netplug_core.records import Create, Decision, Get, List, Malformed, NeedMore, Record, Snapshot, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     LOSS_MARK,
@@ -26,21 +32,18 @@ from netplug_core.resources.clusterinformation import (
     is_locked_for_loss,
 )
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import NODE, node_key
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
-    "IMPORT_MARK", "ImportUnfinished", "LockState", "VersionMismatch", "cluster_type_on",
+    "IMPORT_MARK", "ImportUnfinished", "LockState", "NodeRelease", "VersionMismatch", "cluster_type_on",
     "ensure_initialized", "find_cluster_information", "find_cluster_object",
-    "find_lock_state", "import_mark", "is_older_release", "lock", "lock_for_loss",
-    "refuse_older_client", "require_release", "unlock", "unlock_after_loss",
+    "find_lock_state", "import_mark", "lock", "lock_for_loss", "refuse_older_client", "require_release",
+    "store_release", "unlock", "unlock_after_loss",
 ]  # fmt: skip
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------
-
-
-_OF_KUBERNETES = "kdd"
-_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*(?:[-+].*)?", re.ASCII)
 
 
 class VersionMismatch(ConfigurationError):
@@ -72,13 +75,18 @@ def refuse_older_client(store: Datastore, client: str, *, deadline: Deadline) ->
     """Refuse a client of an older release than the cluster.
 
     Only major and minor numbers are compared. A newer client is accepted, since new fields are configured before an
-    upgrade. So is every client if the cluster names no release.
+    upgrade. So is every client if the cluster names no release, or has a record that cannot be read: who repairs it
+    needs a client.
 
     Raises:
         VersionMismatch: the client is older, or the two cannot be compared.
         Unavailable: the store does not answer.
     """
-    require_release(find_cluster_information(store, deadline=deadline).version, client)
+    try:
+        cluster = find_cluster_information(store, deadline=deadline).version
+    except Malformed:
+        return
+    require_release(cluster, client)
 
 
 def require_release(cluster: str, client: str) -> None:
@@ -89,69 +97,121 @@ def require_release(cluster: str, client: str) -> None:
     """
     if not cluster:
         return
-    ours, theirs = _release(client), _release(cluster)
+    ours, theirs = Release.parse(client), Release.parse(cluster)
     if ours is None or theirs is None:
         raise VersionMismatch(client, cluster, "the two cannot be compared")
-    if ours[:2] < theirs[:2]:
-        raise VersionMismatch(client, cluster, f"use a client of release {theirs[0]}.{theirs[1]} or later")
+    major, minor, _patch = theirs.numbers
+    if ours.numbers[:2] < (major, minor):
+        raise VersionMismatch(client, cluster, f"use a client of release {major}.{minor} or later")
 
 
 def ensure_initialized(
-    store: Datastore, *, pace: Pace, new_uid: Callable[[], str], version: str = ""
+    store: Datastore,
+    *,
+    pace: Pace,
+    new_uid: Callable[[], str],
+    types: Iterable[str] = (),
+    recorded: Iterable[str] = (),
 ) -> ClusterInformation:
     """Create the identity of the cluster, or complete it; fields that are set are not overwritten.
 
-    ``version`` is stored if it differs; only the node process passes one. A cluster whose datastore is Kubernetes has
-    ``kdd`` in its type.
+    ``types`` are parts of the type that are added if they are missing. ``recorded`` are the releases that nodes have
+    recorded: the lowest one raises that of the cluster.
 
     Raises:
+        Malformed: the stored record cannot be read. It is left as it is.
         Unavailable: the store does not answer.
     """
-    uid, guid = new_uid(), new_uid().replace("-", "")
-    metadata = Metadata(name=CLUSTER_INFORMATION_KEY.name, uid=uid, creation_time_ns=pace.clock.now_ns())
+    completion = _Completion.begin(store, pace, new_uid, types)
 
     def decide(snapshot: Snapshot) -> Decision[ClusterInformation]:
+        return completion.of(snapshot.find(CLUSTER_INFORMATION_KEY), recorded)
+
+    return cast("ClusterInformation", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
+
+
+_EVERY_NODE = List(NODE)
+
+
+@frozen(kw_only=True)
+class NodeRelease:
+    """The release of a node process, by the name of its node, with the parts of the cluster's type that it knows.
+
+    ``others`` are the releases that other nodes have recorded; None: they are not known, and read if they matter.
+    """
+
+    node: str
+    release: str
+    types: tuple[str, ...] = ()
+    others: tuple[str, ...] | None = None
+
+
+def store_release(store: Datastore, own: NodeRelease, *, pace: Pace, new_uid: Callable[[], str]) -> str:
+    """Complete the identity of the cluster, and raise its release if that of this node was the last lower one.
+
+    Return the release that the cluster runs from now on; empty if it has not changed. The other nodes are read only if
+    this one runs a later release than the cluster.
+
+    Raises:
+        Malformed: the stored record cannot be read. It is left as it is.
+        Unauthorized: the datastore refuses.
+        Unavailable, ContentionExhausted: not now; the datastore is away or locked.
+    """
+    completion = _Completion.begin(store, pace, new_uid, own.types)
+
+    def decide(snapshot: Snapshot) -> Decision[str] | NeedMore:
         stored = snapshot.find(CLUSTER_INFORMATION_KEY)
+        if stored is not None and stored.value.is_locked:
+            reason = "spec.datastoreReady is false: nothing is changed meanwhile"
+            return Decision((), Unavailable("ClusterInformation default", reason))
+        known, others = stored.value.spec.version if stored else "", own.others
+        if others is None and raised_release(known, (own.release,)) == known:
+            others = ()
+        if others is None and not snapshot.has(_EVERY_NODE):
+            return NeedMore((_EVERY_NODE,))
+        if others is None:
+            found = (record for record in snapshot.readable(_EVERY_NODE) if record.key != node_key(own.node))
+            others = tuple(record.value.status.release for record in found)
+        recorded = (own.release, *others)
+        after = raised_release(known, recorded)
+        return Decision(completion.of(stored, recorded).writes, "" if after == known else after)
+
+    return cast("str", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
+
+
+@frozen(kw_only=True)
+class _Completion:
+    """The write that completes the identity of the cluster; the identity of a new one is the same in each attempt."""
+
+    metadata: Metadata
+    guid: str
+    types: tuple[str, ...]
+
+    @classmethod
+    def begin(cls, store: Datastore, pace: Pace, new_uid: Callable[[], str], types: Iterable[str]) -> _Completion:
+        uid, guid = new_uid(), new_uid().replace("-", "")
+        metadata = Metadata(name=CLUSTER_INFORMATION_KEY.name, uid=uid, creation_time_ns=pace.clock.now_ns())
+        return cls(metadata=metadata, guid=guid, types=(*types, *_own_types(store)))
+
+    def of(self, stored: Record[ClusterInformation] | None, recorded: Iterable[str]) -> Decision[ClusterInformation]:
         spec = stored.value.spec if stored else ClusterInformationSpec()
-        spec = evolve(
-            spec,
-            cluster_guid=spec.cluster_guid or guid,
-            cluster_type=cluster_type_on(store, spec.cluster_type),
-            version=version or spec.version,
-            # An explicit false locks the cluster.
-            is_datastore_ready=spec.is_datastore_ready is not False,
-        )
+        spec = complete_information(spec, guid=self.guid, types=self.types, recorded=recorded)
         if stored is None:
-            created = ClusterInformation(metadata=metadata, spec=spec)
+            created = ClusterInformation(metadata=self.metadata, spec=spec)
             return Decision((Create(CLUSTER_INFORMATION_KEY, created),), created)
         wanted = evolve(stored.value, spec=spec)
         if wanted == stored.value:
             return Decision((), wanted)
         return Decision((Update(CLUSTER_INFORMATION_KEY, wanted, stored.revision),), wanted)
 
-    return cast("ClusterInformation", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
-
-
-def is_older_release(release: str, than: str) -> bool:
-    """Whether a release is older than another by its three numbers; no release, or none that can be read, is older."""
-    former, other = _release(release), _release(than)
-    if former is None or other is None:
-        return former is None
-    return former < other
-
-
-def _release(text: str) -> tuple[int, int, int] | None:
-    """The three numbers of a release such as ``v3.33.0-rc1``; None for anything else."""
-    found = _RELEASE.fullmatch(text)
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
-
 
 def cluster_type_on(store: Datastore, known: str) -> str:
     """The type of a cluster whose datastore is this one: ``kdd`` is added on Kubernetes, and never removed."""
-    parts = [part for part in known.split(",") if part]
-    if store.description.name != KUBERNETES_DATASTORE or _OF_KUBERNETES in parts:
-        return known
-    return ",".join((*parts, _OF_KUBERNETES))
+    return add_cluster_types(known, _own_types(store))
+
+
+def _own_types(store: Datastore) -> tuple[str, ...]:
+    return (KUBERNETES_TYPE,) if store.description.name == KUBERNETES_DATASTORE else ()
 
 
 # --- the lock ---------------------------------------------------------------------------------------------------------

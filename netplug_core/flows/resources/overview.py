@@ -17,6 +17,7 @@ from netplug_core.flows.ipam.check import check_ipam
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.ipam.reporting.usage import PoolUsage
+from netplug_core.reconcile.cluster import raised_release
 from netplug_core.reconcile.lease import LeaseRecord, is_recent, read_lease, read_lease_text
 from netplug_core.records import Get, List
 from netplug_core.resources.clusterinformation import ClusterInformationSpec
@@ -139,6 +140,23 @@ class ClusterOverview:
         return tuple(node.metadata.name for node in self.nodes if node.status.is_ready is False)
 
     @property
+    def releases(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The releases that node processes have recorded, each with its nodes; the empty one if some have not."""
+        found: dict[str, tuple[str, ...]] = {}
+        for node in self.nodes:
+            found[node.status.release] = (*found.get(node.status.release, ()), node.metadata.name)
+        return tuple(sorted(found.items()))
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The names of the nodes that run an earlier release than the cluster."""
+        cluster = self.information.version
+        behind = (
+            nodes for release, nodes in self.releases if release and raised_release(release, (cluster,)) != release
+        )
+        return tuple(sorted(name for nodes in behind for name in nodes))
+
+    @property
     def full(self) -> tuple[str, ...]:
         """The names of the pools that have no free address."""
         return tuple(pool.name for pool in self.pools if pool.pool is not None and not pool.available)
@@ -153,6 +171,8 @@ class ClusterOverview:
             yield "the datastore is locked: nothing new is attached"
         if self.not_ready:
             yield f"nodes that are not ready: {', '.join(self.not_ready)}"
+        if self.behind:
+            yield f"nodes of an earlier release than the cluster: {', '.join(self.behind)}"
         if self.full:
             yield f"pools without a free address: {', '.join(self.full)}"
         if self.problems:

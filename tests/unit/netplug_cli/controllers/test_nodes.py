@@ -7,6 +7,11 @@ from attrs import evolve
 
 from netplug_core.reconcile.hostendpoints import CREATED_BY
 from netplug_core.reconcile.kubecontrollers import CopySource, default_configuration
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
 from netplug_core.resources.fields import LogSeverity, Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
 from netplug_core.resources.kubecontrollersconfiguration import (
@@ -31,6 +36,72 @@ AUTOMATIC = KubeControllersSpec(
 @pytest.fixture
 def scene() -> ControllersScene:
     return ControllersScene()
+
+
+# --- cluster information ----------------------------------------------------------------------------------------------
+
+
+def put_release(scene: ControllersScene, name: str, release: str) -> None:
+    node = machine_node(name)
+    scene.put_node(evolve(node, status=evolve(node.status, release=release)))
+
+
+def test_a_cluster_without_an_identity_gets_one_and_its_release_follows_the_last_node(scene: ControllersScene) -> None:
+    scene.settle()
+    made = scene.cluster_information()
+    assert made.cluster_guid.startswith("uid")
+    assert (made.version, made.is_datastore_ready) == ("", True)
+    for name, release, expected in (
+        ("a", "v3.32.0", "v3.32.0"),
+        ("b", "v3.33.0", "v3.32.0"),
+        ("a", "v3.33.0", "v3.33.0"),
+        ("b", "v3.32.0", "v3.33.0"),
+        ("c", "latest", "v3.33.0"),
+    ):
+        put_release(scene, name, release)
+        scene.settle()
+        assert scene.cluster_information() == evolve(made, version=expected)
+    assert "INFO the cluster runs another release now release=v3.33.0" in scene.log.texts
+    scene.delete(node_key("b"))
+    put_release(scene, "a", "v3.34.0")
+    scene.settle()
+    assert scene.cluster_information().version == "v3.34.0", "a node that is gone holds nothing back"
+
+
+def test_a_locked_cluster_and_what_people_have_set_stay(scene: ControllersScene) -> None:
+    put_release(scene, "a", "v3.33.0")
+    own = ClusterInformationSpec(cluster_guid="mine", cluster_type="own", version="v3.32.0", is_datastore_ready=False)
+    scene.put(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=own))
+    scene.settle()
+    assert scene.cluster_information() == own
+    unlocked = evolve(own, is_datastore_ready=True)
+    scene.put(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=unlocked))
+    scene.settle()
+    assert scene.cluster_information() == evolve(unlocked, version="v3.33.0")
+    scene.delete(CLUSTER_INFORMATION_KEY)
+    scene.settle()
+    assert scene.cluster_information().version == "v3.33.0"
+
+
+def test_two_processes_of_which_each_believes_to_act_make_one_identity(scene: ControllersScene) -> None:
+    other = ControllersScene(other=scene)
+    put_release(scene, "a", "v3.33.0")
+    for each in (scene, other, scene):
+        each.settle()
+    made = scene.cluster_information()
+    assert made.version == "v3.33.0"
+    assert not scene.problems("cluster information")
+    assert not other.problems("cluster information")
+    other.settle()
+    assert scene.cluster_information() == made
+
+
+def test_a_process_that_does_not_act_makes_no_identity(scene: ControllersScene) -> None:
+    scene.settle()
+    scene.delete(CLUSTER_INFORMATION_KEY)
+    scene.is_leading = False
+    scene.settle()
+    assert scene.find(CLUSTER_INFORMATION_KEY) is None
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def session(harness: ToolHarness) -> Session:
 
 def upgrade(session: Session, version: str) -> None:
     with session.open_datastore_of_any_release() as store:
-        ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid, version=version)
+        ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid, recorded=(version,))
 
 
 def test_a_session_shows_no_secret(session: Session) -> None:

@@ -16,10 +16,14 @@ from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.registration import RegistrationSettings
 from netplug_core.records import Create, Get, List, Revision, Update, Write
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
 from netplug_core.resources.ippool import IPPOOL, Encapsulation, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import NODE, Node, NodeBGP, NodeSpec, node_key
+from netplug_core.resources.node import NODE, Node, NodeBGP, NodeSpec, NodeStatus, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.controllers import DrivenControllers
@@ -32,7 +36,7 @@ SETTLED = (
     f"INFO the MTU of pods is written mtu=1500 path={MTU_FILE}",
 )
 REGISTERED = "INFO the node is registered datastore=etcdv3 node=machine"
-RELEASED = "INFO the release of the cluster is that of this process now"
+RELEASED = "INFO the cluster runs another release now release=v3.33.0"
 
 
 @define
@@ -65,14 +69,14 @@ class Scene:
     driven: DrivenControllers = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.harness.has_orchestrator = False
+        self.harness.has_orchestrator, self.harness.release = False, "v3.33.0"
         self.registration = NodeRegistration(
             names=NetConf(nodename_file=NODE_NAME_FILE, mtu_file=MTU_FILE),
             read_datastore=lambda: self.settings,
             read_settings=lambda: RegistrationSettings.parse(self.environ),
             network=self.harness.network,
             open_world=self.open_world,
-            release="v3.33.0",
+            cluster_types=("k8s",),
             host=self.harness.host,
             clock=self.harness.clock,
             log=self.harness.log,
@@ -90,6 +94,18 @@ class Scene:
         assert stored is not None
         found = evolve(stored.value, spec=evolve(stored.value.spec, version=release))
         self.harness.store.commit([Update(stored.key, found, stored.revision)], deadline=self.harness.deadline())
+
+    def put_release_of_cluster(self, release: str) -> None:
+        """A cluster that runs a release already."""
+        spec = ClusterInformationSpec(cluster_guid="c0ffee", version=release, is_datastore_ready=True)
+        found = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
+        self.harness.store.commit([Create(CLUSTER_INFORMATION_KEY, found)], deadline=self.harness.deadline())
+
+    def put_node_release(self, name: str, release: str) -> None:
+        stored = self.harness.find(name)
+        assert stored is not None
+        changed = evolve(stored.value, status=NodeStatus(release=release))
+        self.harness.store.commit([Update(stored.key, changed, stored.revision)], deadline=self.harness.deadline())
 
     def release(self) -> str:
         return find_cluster_information(self.harness.store, deadline=self.harness.deadline()).version
@@ -356,7 +372,41 @@ def test_the_release_is_stored_at_the_start_and_looked_at_now_and_then() -> None
     assert scene.looks(2, LOOK_EVERY_S) == [RELEASED]
     scene.put_release("v3.34.0")
     assert scene.looks(int(RELEASE_EVERY_S / LOOK_EVERY_S) + 1, LOOK_EVERY_S) == []
-    assert scene.release() == "v3.34.0", "only a node that starts has the last word"
+    assert scene.release() == "v3.34.0", "no node lowers it"
+
+
+def test_the_node_says_which_release_it_runs_and_others_hold_back_that_of_the_cluster() -> None:
+    scene = Scene()
+    scene.put_other("n1", "10.240.0.12/24")
+    scene.put_node_release("n1", "v3.32.0")
+    scene.looks(1)
+    own = scene.harness.find("machine")
+    assert own is not None
+    assert own.value.status.release == "v3.33.0"
+    assert scene.release() == "v3.32.0"
+    scene.put_node_release("n1", "v3.33.0")
+    assert scene.looks(int(RELEASE_EVERY_S / LOOK_EVERY_S) + 1, LOOK_EVERY_S) == [RELEASED]
+
+
+def test_nodes_that_are_followed_are_not_read_again() -> None:
+    """What is followed may show this node as it was before it started."""
+    scene = Scene()
+    scene.put_release_of_cluster("v3.32.0")
+    for name, address in (("machine", "10.240.0.99/24"), ("n1", "10.240.0.12/24")):
+        scene.put_other(name, address)
+        scene.put_node_release(name, "v3.32.0")
+    view = scene.registration.view = View(clock=scene.harness.clock, uncached_kinds=frozenset())
+
+    def follow() -> None:
+        view.follow_lists(scene.harness.store.read([List(NODE)], deadline=scene.harness.deadline()), now_s=0.0)
+
+    follow()
+    scene.put_node_release("n1", "v3.33.0")
+    scene.looks(1)
+    assert scene.release() == "v3.32.0"
+    scene.put_node_release("machine", "v3.32.0")
+    follow()
+    assert RELEASED in scene.looks(int(RELEASE_EVERY_S / LOOK_EVERY_S) + 1, LOOK_EVERY_S)
 
 
 def test_a_release_that_cannot_be_stored_is_tried_again_as_at_the_start_and_the_node_is_registered() -> None:

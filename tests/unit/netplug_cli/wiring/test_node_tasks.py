@@ -168,7 +168,7 @@ def test_the_node_is_registered_in_the_datastore_that_the_environmentnode_files(
     DrivenControllers(registration, clock=ManualClock(), log=log).pass_time()
     assert [text for text in log.texts if not re.search("address|MTU", text)] == [
         "INFO the node is registered datastore=sqlite node=node-1",
-        "INFO the release of the cluster is that of this process now",
+        f"INFO the cluster runs another release now release=v{__version__}",
     ]
     settings = DatastoreSettings(type="sqlite", sqlite_path=environ["SQLITE_PATH"])
     with opened(settings, log) as world:

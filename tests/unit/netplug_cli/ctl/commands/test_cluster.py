@@ -32,7 +32,7 @@ def running(harness: ToolHarness) -> ToolHarness:
     """A cluster with a pool, a node that is not ready, and controllers that have a variable."""
     stored = default_configuration(CopySource.DATASTORE)
     found = find_running_controllers(stored.spec, {"RECONCILER_PERIOD": "1m"}, CopySource.DATASTORE)
-    node = Node(metadata=Metadata(name="worker-1"), status=NodeStatus(is_ready=False))
+    node = Node(metadata=Metadata(name="worker-1"), status=NodeStatus(is_ready=False, release="v3.33.0"))
     writes = [
         Create(KUBE_CONTROLLERS_CONFIGURATION_KEY, with_status(stored, found)),
         Create(ippool_key("blue"), make_pool("10.65.0.0/24", "blue")),
@@ -90,12 +90,14 @@ def test_a_cluster_on_one_screen(running: ToolHarness) -> None:
     lines = running.out.splitlines()
     assert lines[0] == "Release:     unknown"
     assert "Nodes:       1, of them 1 not ready" in lines
+    assert "They run:    v3.33.0: 1" in lines
     assert "Controllers: node" in lines
     assert any(line.startswith("blue ") for line in lines)
     assert lines[-1] == "! nodes that are not ready: worker-1"
     assert running.run_command("cluster", "status", "-o", "json") == 1
     found = json.loads(running.out)
     assert found["notReady"] == ["worker-1"]
+    assert found["releases"] == {"v3.33.0": ["worker-1"]}
     assert found["pools"][0]["pool"] == "blue"
 
 

@@ -90,6 +90,17 @@ def test_an_older_tool_is_refused(harness: ToolHarness, argv: list[str]) -> None
         assert "version mismatch" not in harness.err
 
 
+def test_a_variable_stands_for_the_option(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster(harness, "v3.34.0")
+    for text, refusal in (("true", ""), ("1", ""), ("false", "version mismatch"), ("", "version mismatch")):
+        monkeypatch.setenv("NETPLUG_ALLOW_VERSION_MISMATCH", text)
+        harness.run_command("get", "pools")
+        assert (refusal in harness.err, "version mismatch" in harness.err) == (True, bool(refusal)), text
+    monkeypatch.setenv("NETPLUG_ALLOW_VERSION_MISMATCH", "perhaps")
+    assert harness.run_command("get", "pools") == 2
+    assert "perhaps" in harness.err
+
+
 def test_what_asks_no_store_is_not_held_back(harness: ToolHarness) -> None:
     """S-50 of the catalogue."""
     cluster(harness, "v9.0.0")

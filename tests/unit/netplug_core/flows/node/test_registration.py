@@ -18,9 +18,7 @@ from netplug_core.flows.node.registration import (
     publish_pod_mtu,
     register_node,
     settle_addresses,
-    store_release,
 )
-from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.reconcile.mtus import MTUInputs
@@ -410,63 +408,22 @@ def test_the_mtu_of_pods_follows_pools_and_settings_and_is_written_if_it_is_anot
     assert harness.host.texts[MTU_FILE] == "1400"
 
 
-# --- the release of the cluster -----------------------------------------------------------------------------------
+# --- the release of the node --------------------------------------------------------------------------------------
 
 
-def put_release(harness: NodeHarness, release: str, *, is_ready: bool = True) -> None:
-    """A cluster that runs a release."""
-    spec = ClusterInformationSpec(cluster_guid="c0ffee", version=release, is_datastore_ready=is_ready)
-    found = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
-    harness.store.commit([Create(CLUSTER_INFORMATION_KEY, found)], deadline=harness.deadline())
-
-
-def release_of(harness: NodeHarness) -> str:
-    return find_cluster_information(harness.store, deadline=harness.deadline()).version
-
-
-def test_a_new_cluster_gets_an_identity_and_the_release() -> None:
-    harness = NodeHarness()
-    assert store_release(harness.world(), "v3.33.0", has_just_started=True)
-    found = find_cluster_information(harness.store, deadline=harness.deadline())
-    assert (found.version, found.is_datastore_ready, len(found.cluster_guid)) == ("v3.33.0", True, 32)
-
-
-@pytest.mark.parametrize(
-    "stored, at_start, later",
-    [
-        ("v3.33.0", "v3.33.0", "v3.33.0"),
-        ("v3.32.5", "v3.33.0", "v3.33.0"),
-        ("v3.9.0", "v3.33.0", "v3.33.0"),
-        ("v3.33.0-rc1", "v3.33.0", "v3.33.0-rc1"),
-        ("v3.33.1", "v3.33.0", "v3.33.1"),
-        ("v4.0.0", "v3.33.0", "v4.0.0"),
-        ("", "v3.33.0", "v3.33.0"),
-        ("latest", "v3.33.0", "v3.33.0"),
-    ],
-)
-def test_a_node_that_starts_has_the_last_word_and_later_only_raises(stored: str, at_start: str, later: str) -> None:
-    for has_just_started, expected in ((True, at_start), (False, later)):
-        harness = NodeHarness()
-        put_release(harness, stored)
-        changed = store_release(harness.world(), "v3.33.0", has_just_started=has_just_started)
-        assert (release_of(harness), changed) == (expected, expected != stored)
-        assert find_cluster_information(harness.store, deadline=harness.deadline()).cluster_guid == "c0ffee"
-
-
-def test_nothing_is_written_if_the_release_is_there() -> None:
-    harness = NodeHarness()
-    put_release(harness, "v3.33.0")
-    before = harness.store.calls.commits
-    assert not store_release(harness.world(), "v3.33.0", has_just_started=True)
-    assert harness.store.calls.commits == before
-
-
-def test_a_locked_cluster_keeps_its_release() -> None:
-    harness = NodeHarness()
-    put_release(harness, "v3.32.0", is_ready=False)
-    with pytest.raises(Unavailable, match="datastoreReady is false"):
-        store_release(harness.world(), "v3.33.0", has_just_started=True)
-    assert release_of(harness) == "v3.32.0"
+def test_a_node_records_the_release_of_its_process_with_its_addresses() -> None:
+    harness = NodeHarness(release="v3.33.0")
+    register_node(harness.world(), harness.netconf())
+    settle(harness)
+    commits = harness.store.calls.commits
+    settle(harness)
+    assert harness.store.calls.commits == commits
+    for release, recorded in (("v3.32.1", "v3.32.1"), ("", "v3.32.1")):
+        harness.release = release
+        settle(harness)
+        stored = harness.find("machine")
+        assert stored is not None
+        assert stored.value.status.release == recorded
 
 
 def test_the_name_in_a_file_of_another_machine_is_not_taken_and_is_replaced() -> None:

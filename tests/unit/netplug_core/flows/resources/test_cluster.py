@@ -7,15 +7,18 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.cluster import (
+    NodeRelease,
     VersionMismatch,
     ensure_initialized,
     find_cluster_information,
     refuse_older_client,
+    store_release,
 )
 from netplug_core.flows.resources.pools import find_ipam_configuration
 from netplug_core.flows.resources.write import configure_ipam
-from netplug_core.records import Create
+from netplug_core.records import Create, Malformed
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
@@ -23,7 +26,9 @@ from netplug_core.resources.clusterinformation import (
 )
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeStatus, node_key
 from netplug_core.resources.validation import InvalidResource
+from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import LostReply, RunBefore
 from tests.harness.resources import ResourceHarness
 
@@ -39,7 +44,8 @@ def harness() -> ResourceHarness:
 
 
 def initialize(harness: ResourceHarness, version: str = "", store: Datastore | None = None) -> ClusterInformation:
-    return ensure_initialized(store or harness.store, pace=harness.pace, new_uid=harness.new_uid, version=version)
+    """Initialize a cluster whose one node runs a release."""
+    return ensure_initialized(store or harness.store, pace=harness.pace, new_uid=harness.new_uid, recorded=(version,))
 
 
 def test_a_cluster_gets_an_identity_once(harness: ResourceHarness) -> None:
@@ -56,11 +62,12 @@ def test_a_cluster_gets_an_identity_once(harness: ResourceHarness) -> None:
 
 
 def test_a_lock_and_an_identity_are_never_overwritten(harness: ResourceHarness) -> None:
-    spec = ClusterInformationSpec(cluster_guid="a" * 32, cluster_type="k8s", version="v1", is_datastore_ready=False)
+    spec = ClusterInformationSpec(cluster_guid="a" * 32, cluster_type="k8s", version="v1.0", is_datastore_ready=False)
     locked = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
     harness.put(Create(CLUSTER_INFORMATION_KEY, locked))
     assert initialize(harness) == locked
-    assert initialize(harness, version="v2").spec == evolve(spec, version="v2")
+    assert initialize(harness, version="v2.0").spec == evolve(spec, version="v2.0")
+    assert initialize(harness, version="v1.0").spec == evolve(spec, version="v2.0")
 
 
 def test_what_is_unset_is_filled_in(harness: ResourceHarness) -> None:
@@ -88,11 +95,127 @@ def test_a_cluster_whose_store_is_kubernetes_says_so_in_its_type(
     assert initialize(harness).spec.cluster_type == type_
 
 
+# --- its release ---------------------------------------------------------------------------------------------------
+
+
+def put_node(harness: ResourceHarness, name: str, release: str) -> None:
+    node = Node(metadata=Metadata(name=name), status=NodeStatus(release=release))
+    harness.put(Create(node_key(name), node))
+
+
+def put_cluster(harness: ResourceHarness, spec: ClusterInformationSpec) -> None:
+    harness.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec)))
+
+
+def start(harness: ResourceHarness, own: NodeRelease, store: Datastore | None = None) -> str:
+    return store_release(store or harness.store, own, pace=harness.pace, new_uid=harness.new_uid)
+
+
+def own_release(
+    release: str = "v3.33.0", types: tuple[str, ...] = (), others: tuple[str, ...] | None = None
+) -> NodeRelease:
+    return NodeRelease(node="own", release=release, types=types, others=others)
+
+
+def stored_spec(harness: ResourceHarness) -> ClusterInformationSpec:
+    return find_cluster_information(harness.store, deadline=harness.deadline)
+
+
+def test_the_first_node_makes_the_cluster(harness: ResourceHarness) -> None:
+    assert start(harness, own_release(types=("k8s", "bgp"))) == "v3.33.0"
+    made = stored_spec(harness)
+    assert (made.version, made.cluster_type, made.is_datastore_ready) == ("v3.33.0", "k8s,bgp", True)
+    assert len(made.cluster_guid) == 32
+    commits = harness.store.calls.commits
+    assert start(harness, own_release(types=("k8s", "bgp"))) == ""
+    assert harness.store.calls.commits == commits
+
+
+@pytest.mark.parametrize(
+    "own, others, expected",
+    [
+        ("v3.33.0", (), "v3.33.0"),
+        ("v3.33.0", ("v3.32.0", "v3.33.0"), "v3.32.0"),
+        ("v3.33.0", ("v3.32.9", "v3.34.0"), "v3.32.9"),
+        ("v3.31.0", ("v3.33.0",), "v3.32.0"),
+        ("v3.33.0", ("", "latest"), "v3.33.0"),
+    ],
+)
+def test_the_last_node_of_an_upgrade_raises_the_release_and_no_node_lowers_it(
+    harness: ResourceHarness, own: str, others: tuple[str, ...], expected: str
+) -> None:
+    spec = ClusterInformationSpec(cluster_guid="c0ffee", version="v3.32.0", is_datastore_ready=True)
+    put_cluster(harness, spec)
+    put_node(harness, "own", "v3.1.0")  # what it was before it started, as a watch may still show it
+    for number, release in enumerate(others):
+        put_node(harness, f"other-{number}", release)
+    changed = start(harness, own_release(own))
+    assert changed == ("" if expected == "v3.32.0" else expected)
+    assert stored_spec(harness) == evolve(spec, version=expected)
+
+
+def test_other_nodes_are_read_only_where_they_matter(harness: ResourceHarness) -> None:
+    put_cluster(harness, ClusterInformationSpec(cluster_guid="a", version="v3.32.0", is_datastore_ready=True))
+    put_node(harness, "old", "v3.32.0")
+    for own, reads in (
+        (own_release("v3.32.0"), 1),
+        (own_release("v3.33.0"), 2),
+        (own_release("v3.33.0", others=("v3.32.0",)), 1),
+    ):
+        before = harness.store.calls.reads
+        assert start(harness, own) == ""
+        assert harness.store.calls.reads == before + reads
+
+
+def test_a_locked_cluster_keeps_its_release(harness: ResourceHarness) -> None:
+    locked = ClusterInformationSpec(version="v3.32.0", is_datastore_ready=False)
+    put_cluster(harness, locked)
+    with pytest.raises(Unavailable, match="datastoreReady is false"):
+        start(harness, own_release())
+    assert stored_spec(harness) == locked
+
+
+def test_two_nodes_that_start_at_once_agree(harness: ResourceHarness) -> None:
+    """Of different releases, on a cluster without an identity: the lower one comes first, or makes no difference."""
+    said: list[str] = []
+    store = harness.with_faults(commit_1=RunBefore(lambda: said.append(start(harness, own_release("v3.32.0")))))
+    put_node(harness, "other", "v3.32.0")
+    assert start(harness, NodeRelease(node="second", release="v3.33.0"), store) == ""
+    assert said == ["v3.32.0"]
+    assert stored_spec(harness).version == "v3.32.0"
+
+
+def test_a_lost_reply_changes_nothing(harness: ResourceHarness) -> None:
+    start(harness, own_release(), harness.with_faults(commit_1=LostReply()))
+    guid = stored_spec(harness).cluster_guid
+    assert start(harness, own_release()) == ""
+    assert (stored_spec(harness).cluster_guid, stored_spec(harness).version) == (guid, "v3.33.0")
+
+
+def test_a_damaged_record_is_neither_replaced_nor_in_the_way_of_a_client(harness: ResourceHarness) -> None:
+    start(harness, own_release("v9.0.0"))
+    damaged = DamagedDatastore(harness.store, damage={CLUSTER_INFORMATION_KEY: b"{"})
+    commits = harness.store.calls.commits
+    with pytest.raises(Malformed):
+        start(harness, own_release(), damaged)
+    with pytest.raises(Malformed):
+        initialize(harness, store=damaged)
+    assert harness.store.calls.commits == commits
+    refuse_older_client(damaged, "3.33.0", deadline=harness.deadline)
+
+
+def test_a_node_whose_record_is_damaged_does_not_count(harness: ResourceHarness) -> None:
+    put_cluster(harness, ClusterInformationSpec(cluster_guid="a", version="v3.32.0", is_datastore_ready=True))
+    put_node(harness, "other", "v3.32.0")
+    damaged = DamagedDatastore(harness.store, damage={node_key("other"): b"{"})
+    assert start(harness, own_release(), damaged) == "v3.33.0"
+
+
 # --- who may work with it ------------------------------------------------------------------------------------------
 
 
 def of_release(harness: ResourceHarness, version: str) -> ResourceHarness:
-    initialize(harness, version=version)
+    put_cluster(harness, ClusterInformationSpec(version=version))
     return harness
 
 

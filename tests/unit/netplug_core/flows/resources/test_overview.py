@@ -170,3 +170,17 @@ def test_everything_that_is_wrong_is_a_sentence() -> None:
         "3 problems of addresses and blocks: netplugctl ipam check names them",
         "no controllers have run yet: leaked addresses stay",
     )
+
+
+def test_nodes_of_an_earlier_release_than_the_cluster_are_named() -> None:
+    scene = Scene()
+    scene.run_controllers()
+    spec = ClusterInformationSpec(version="v3.33.0")
+    scene.put(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec))
+    for name, release in (("a", "v3.33.0"), ("b", "v3.32.1"), ("c", ""), ("d", "v3.34.0"), ("e", "v3.33.0-rc1")):
+        scene.put(node_key(name), Node(metadata=Metadata(name=name), status=NodeStatus(release=release)))
+    found = scene.look()
+    assert dict(found.releases) == {
+        "": ("c",), "v3.32.1": ("b",), "v3.33.0": ("a",), "v3.33.0-rc1": ("e",), "v3.34.0": ("d",),
+    }  # fmt: skip
+    assert found.wrong == ("nodes of an earlier release than the cluster: b, e",)
