@@ -10,6 +10,7 @@ import atexit
 import errno
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
 
 __all__ = [
-    "FOLDER", "HELP_WIDTH", "end_process", "file_name", "find_help", "run",
+    "FOLDER", "HELP_WIDTH", "INTERRUPTED", "end_process", "file_name", "find_help", "run",
 ]  # fmt: skip
 
 
@@ -124,6 +125,9 @@ _COMMANDS = {
 }
 
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as a shell has it: 128 and the number of the signal."""
+
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -215,6 +219,7 @@ def netplugctl() -> None:
 def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
     """Run one command line and return its exit status: 0, 1, or 2 for a command line that cannot be understood.
 
+    After Ctrl-C it is ``INTERRUPTED``.
     ``make_session`` makes what commands act through; it is called when a command asks for it.
     """
     if os.environ.get(COMPLETE_VARIABLE):
@@ -230,7 +235,7 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
         return error.exit_code
     except Abort:
         print_failure("interrupted")
-        return 1
+        return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the outermost frame; a person gets one line, not a traceback
         print_failure(_error_text(error))
         return 1
@@ -240,7 +245,8 @@ def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
 def end_process(status: int) -> NoReturn:
     """End this process with a status, at once: taking the interpreter down costs a fifth of a short command.
 
-    What was printed is written before, and what libraries have registered for the end runs.
+    What was printed is written before, and what libraries have registered for the end runs. After Ctrl-C the process
+    ends by the signal: a shell then ends its loop or script too, and its ``$?`` is the same status.
     """
     atexit._run_exitfuncs()  # noqa: SLF001  what the interpreter calls too; there is no other way
     for stream in (sys.stdout, sys.stderr):
@@ -250,6 +256,9 @@ def end_process(status: int) -> NoReturn:
             status = status or 1
             if error.errno in _OUTPUT_ERRORS and stream is sys.stdout:
                 print_failure(_error_text(error))
+    if status == INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     os._exit(status)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import enum
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from math import inf
-from typing import TextIO, assert_never
+from typing import assert_never
 
 import click
 from attrs import Factory, define
@@ -18,7 +16,8 @@ from netplug_cli.ctl.documents import STDIN, read_text
 from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.tables import Cell, Column, Report, text_cell
-from netplug_cli.formatting import escape_unprintable, format_count, format_duration, print_error, print_failure
+from netplug_cli.formatting import escape_unprintable, print_error, print_failure
+from netplug_cli.progress import Progress, show_progress
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreCall, ObservedDatastore
 from netplug_core.encoding.allocation_report import decode_report, encode_report
@@ -31,8 +30,8 @@ from netplug_core.resources.fields import InvalidResource
 from netplug_core.resources.manifest import Manifest
 
 __all__ = [
-    "ChangeReport", "Progress", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",
-    "count_reads", "error_place", "read_leaks", "report_lines", "require_report_file", "show_progress",
+    "ChangeReport", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",
+    "count_reads", "error_place", "read_leaks", "report_lines", "require_report_file",
     "write_report",
 ]  # fmt: skip
 
@@ -331,56 +330,6 @@ def _action(action: GCAction, result: str, cause: str = "") -> tuple[Cell, ...]:
 
 
 # --- progress --------------------------------------------------------------------------------------------------------
-
-
-_SILENT_S, _EVERY_S = 2.0, 0.2
-_ERASE = "\r\x1b[K"
-
-
-@define(kw_only=True)
-class Progress:
-    """How far a long work is, as one line of a terminal that is written again and again, and erased at the end.
-
-    Nothing is shown in the first two seconds, and nothing off a terminal. ``total`` 0: it is not known, and so neither
-    is the time left.
-    """
-
-    label: str
-    total: int
-    clock: Clock
-    stream: TextIO
-    began_s: float
-    shown_s: float = -inf
-    is_shown: bool = False
-
-    def update(self, done: int, note: str = "") -> None:
-        """Show that so many of all are done; ``note`` is what is counted besides."""
-        now_s = self.clock.monotonic()
-        passed_s = now_s - self.began_s
-        if passed_s < _SILENT_S or now_s - self.shown_s < _EVERY_S or not self.stream.isatty():
-            return
-        left = f", about {format_duration(passed_s / done * (self.total - done))} left" if 0 < done < self.total else ""
-        counted = f"{format_count(done)} of {format_count(self.total)}" if self.total else format_count(done)
-        self.stream.write(f"{_ERASE}{self.label}: {counted}{note}{left}")
-        self.stream.flush()
-        self.shown_s, self.is_shown = now_s, True
-
-    def erase(self) -> None:
-        """Take the line away, if there is one."""
-        if self.is_shown:
-            self.stream.write(_ERASE)
-            self.stream.flush()
-            self.is_shown = False
-
-
-@contextmanager
-def show_progress(label: str, total: int, clock: Clock) -> Iterator[Progress]:
-    """A line about the progress of a work; it is taken away when the context ends, also by Ctrl-C."""
-    progress = Progress(label=label, total=total, clock=clock, stream=sys.stderr, began_s=clock.monotonic())
-    try:
-        yield progress
-    finally:
-        progress.erase()
 
 
 @define

@@ -73,18 +73,21 @@ def ask_by_pods(pods: ClusterPods, wanted: PodTest, *, clock: Clock, progress: P
         raise ConfigurationError("the cluster", "", "no node with Linux is ready and takes pods")
     test = ConnectivityTest(namespace=wanted.namespace, image=_image(pods, wanted, deadline()), program=_program())
     with _namespace(pods, test.namespace, clock, progress, wanted.timeout_s):
-        with progress.activity(f"waiting for {len(nodes)} pods that answer, of {test.image}"):
+        with progress.waiting(f"pods that answer, of {test.image}", len(nodes), clock, deadline()) as show:
             for document in server_documents(test, nodes):
                 pods.make(document, deadline=deadline())
-            servers = _await(pods, test.namespace, "server-", lambda pod: pod.is_serving, clock, deadline())
+            awaited = _Awaited("server-", lambda pod: pod.is_serving, show)
+            servers = _await(pods, test.namespace, awaited, clock, deadline())
         service = pods.find_service_addresses(test.namespace, TEST_SERVICE, deadline=deadline())
         peers = asked_peers(nodes, servers, service, [peer for peer, _ in outside])
         questions = dict(_questions(nodes, servers, peers))
-        with progress.activity(f"asking along {sum(map(len, questions.values()))} paths"):
+        count = sum(map(len, questions.values()))
+        with progress.waiting(f"pods that have asked, along {count} paths", len(nodes), clock, deadline()) as show:
             for number, node in enumerate(nodes, start=1):
                 document = asking_pod(test, number, node, questions[f"client-{number}"], ports)
                 pods.make(document, deadline=deadline())
-            clients = _await(pods, test.namespace, "client-", lambda pod: pod.has_ended, clock, deadline())
+            awaited = _Awaited("client-", lambda pod: pod.has_ended, show)
+            clients = _await(pods, test.namespace, awaited, clock, deadline())
     return tuple(result for pod in clients for result in read_answers(pod, questions[pod.name]))
 
 
@@ -120,23 +123,28 @@ def _namespace(pods: ClusterPods, name: str, clock: Clock, progress: Progress, t
         progress.info(f"namespace {name} is being removed")
 
 
+@frozen
+class _Awaited:
+    """The pods of a part, how each has to be, and what shows how many are."""
+
+    prefix: str
+    is_done: Callable[[RunningPod], bool]
+    show: Callable[[int], None]
+
+
 def _await(
-    pods: ClusterPods,
-    namespace: str,
-    prefix: str,
-    is_done: Callable[[RunningPod], bool],
-    clock: Clock,
-    deadline: Deadline,
+    pods: ClusterPods, namespace: str, awaited: _Awaited, clock: Clock, deadline: Deadline
 ) -> tuple[RunningPod, ...]:
     """The pods of a part, when each is as it has to be."""
     while True:
-        found = [pod for pod in pods.list_pods(namespace, deadline=deadline) if pod.name.startswith(prefix)]
-        late = [pod for pod in found if not is_done(pod)]
+        found = [pod for pod in pods.list_pods(namespace, deadline=deadline) if pod.name.startswith(awaited.prefix)]
+        late = [pod for pod in found if not awaited.is_done(pod)]
         if not late:
             return tuple(sorted(found, key=lambda pod: pod.name))
         ended = [pod for pod in late if pod.has_ended]
         if ended or deadline.has_passed:
             raise Unavailable("the pods of the test", "; ".join(_states(ended or late)))
+        awaited.show(len(found) - len(late))
         clock.sleep(_POLL_S)
 
 

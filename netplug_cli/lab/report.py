@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,8 @@ from netplug_cli.lab.model import Lab, LabFolder, LabNode, LabPod, OwnServers, R
 from netplug_cli.lab.processes import list_ended
 from netplug_cli.lab.reachability import ProbePeer, probe
 from netplug_cli.lab.world import LabWorld, Table
-from netplug_core.clock import Deadline
+from netplug_cli.progress import show_progress
+from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.connectivity import (
     PathResult,
     Peer,
@@ -158,6 +159,12 @@ class ConsoleProgress:
         with self._console.status(text):
             yield
 
+    @contextmanager
+    def waiting(self, text: str, total: int, clock: Clock, deadline: Deadline) -> Iterator[Callable[[int], None]]:
+        """Show on a terminal how many are done, and for how long the others are awaited."""
+        with show_progress(text, total, clock, deadline) as progress:
+            yield progress.update
+
 
 class SilentProgress:
     """Progress where programs read the output."""
@@ -171,6 +178,10 @@ class SilentProgress:
     def activity(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the name is the interface's
         """Say nothing."""
         return nullcontext()
+
+    def waiting(self, *_what: object) -> AbstractContextManager[Callable[[int], None]]:
+        """Say nothing."""
+        return nullcontext(lambda _done: None)
 
 
 def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 - the only parameter

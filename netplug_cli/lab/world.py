@@ -79,6 +79,12 @@ class Progress(Protocol):
         """Report an activity that lasts until the block ends."""
         ...
 
+    def waiting(
+        self, text: str, total: int, clock: Clock, deadline: Deadline
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """Report how many of those that are awaited until the deadline are as they have to be."""
+        ...
+
 
 class ToolSession(Protocol):
     """A run of ``netplugctl``, as far as a lab needs it."""

@@ -28,12 +28,16 @@ __all__ = ["main", "make_session", "run_command"]
 
 _PACKAGES = ("click", "rich", "yaml")
 _NO_COMMAND = ("-h", "--help", "--version")  # these load no value class, so they need none of their methods
+_INTERRUPTED = 130  # as of netplug_cli.ctl.main, which may not be imported yet
 _COLLECT_AFTER = 100_000  # new objects; Python's 700 make garbage collection 40 % of a check of 250,000 addresses
 
 
 def main() -> None:
     """Run ``netplugctl`` and end this process with its exit status."""
-    status = run_command(sys.argv[1:])
+    try:
+        status = run_command(sys.argv[1:])
+    except KeyboardInterrupt:  # before a command runs, or after it
+        status = _INTERRUPTED
     from netplug_cli.ctl.main import end_process
 
     end_process(status)

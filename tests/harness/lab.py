@@ -17,7 +17,7 @@ from netplug_cli.lab.world import LabWorld
 from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring.lab import server_addresses
 from netplug_core.addressing import Address, Family, InterfaceAddress
-from netplug_core.clock import Deadline
+from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.connectivity import ClusterPods
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import DataplaneError, Unavailable
@@ -165,6 +165,7 @@ class RecordedProgress:
 
     lines: list[str] = Factory(list)
     warnings: list[str] = Factory(list)
+    counts: list[tuple[str, int, int]] = Factory(list)
 
     def info(self, text: str) -> None:
         self.lines.append(text)
@@ -175,6 +176,10 @@ class RecordedProgress:
     @contextmanager
     def activity(self, text: str) -> Iterator[None]:
         yield
+
+    @contextmanager
+    def waiting(self, text: str, total: int, clock: Clock, deadline: Deadline) -> Iterator[Callable[[int], None]]:
+        yield lambda done: self.counts.append((text, done, total))
 
 
 @define

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import click
 
 from netplug_cli.ctl.documents import read_text
-from netplug_cli.ctl.reports import count_reads, show_progress
+from netplug_cli.ctl.reports import count_reads
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import print_error
+from netplug_cli.progress import show_progress
 from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.encoding.export import decode_export, encode_export

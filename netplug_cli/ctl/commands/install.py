@@ -28,6 +28,7 @@ from netplug_cli.ctl.session import session_of
 from netplug_cli.ctl.tables import TABLE_OUTPUT, Column, Report, print_report, text_cell
 from netplug_cli.ctl.yaml_documents import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.formatting import print_error
+from netplug_cli.progress import show_progress
 from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
@@ -94,17 +95,21 @@ def status(context: click.Context, output: str) -> int:
 
 def await_rollout(session: Session, cluster: Cluster, deadline: Deadline) -> bool:
     """Wait until everything is available; print what is not when the deadline has passed."""
-    while True:
-        found = _read_status(session, cluster)
-        if _STATUSES[found.condition] == 0:
-            click.echo("netplug works on every node")
-            return True
-        if deadline.has_passed:
-            for check in found.checks:
-                if _STATUSES[check.condition] != 0:
-                    print_error(f"{check.name}: {check.condition.value}: {check.detail}")
-            return False
-        session.clock.sleep(min(_POLL_S, deadline.remaining_s))
+    with show_progress("parts that are available", 0, session.clock, deadline) as progress:
+        while True:
+            found = _read_status(session, cluster)
+            if _STATUSES[found.condition] == 0 or deadline.has_passed:
+                break
+            late = sum(_STATUSES[check.condition] != 0 for check in found.checks)
+            progress.update(len(found.checks) - late, total=len(found.checks))
+            session.clock.sleep(min(_POLL_S, deadline.remaining_s))
+    if _STATUSES[found.condition] == 0:
+        click.echo("netplug works on every node")
+        return True
+    for check in found.checks:
+        if _STATUSES[check.condition] != 0:
+            print_error(f"{check.name}: {check.condition.value}: {check.detail}")
+    return False
 
 
 def _read_status(session: Session, cluster: Cluster) -> Status:
@@ -393,14 +398,16 @@ def uninstall_cluster(context: click.Context, timeout_s: int) -> None:
         left = before = cluster.remove_installation(deadline=session.deadline())
         for name in before:
             click.echo(f"{name} is being deleted")
-        while left:
-            if deadline.has_passed:
-                raise click.ClickException(
-                    f"{', '.join(left)}: still there after {timeout_s} s; the operator removes what it has installed "
-                    "first: see whether it runs, and what it logs"
-                )
-            session.clock.sleep(min(_REMOVAL_POLL_S, deadline.remaining_s))
-            left = cluster.remove_installation(deadline=session.deadline())
+        with show_progress("objects removed", len(before), session.clock, deadline) as progress:
+            while left:
+                if deadline.has_passed:
+                    raise click.ClickException(
+                        f"{', '.join(left)}: still there after {timeout_s} s; the operator removes what it has "
+                        "installed first: see whether it runs, and what it logs"
+                    )
+                progress.update(len(before) - len(left))
+                session.clock.sleep(min(_REMOVAL_POLL_S, deadline.remaining_s))
+                left = cluster.remove_installation(deadline=session.deadline())
     click.echo("there is no Installation any more" if before else "there is no Installation")
 
 

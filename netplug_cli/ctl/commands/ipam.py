@@ -29,9 +29,10 @@ from netplug_cli.ctl.tables import (
     usage_report,
 )
 from netplug_cli.formatting import escape_unprintable, format_duration, parse_duration, print_error
+from netplug_cli.progress import show_progress
 from netplug_core import __version__
 from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import Deadline
+from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ContentionExhausted
 from netplug_core.flows.ipam.addresses import EndpointCheck, HeldRelease, ReleaseResult, release_held
@@ -72,6 +73,7 @@ __all__ = [
 # --- ipam collect ----------------------------------------------------------------------------------------------------
 
 
+_POLL_S = 0.5
 _TIMEOUT_S = 600.0
 _MIN_WAIT_S = 120  # longer than an ADD takes on any store
 
@@ -116,8 +118,17 @@ def _collect(session: Session, store: Datastore, wait_s: int | None, mode: TickM
             history, report = _tick(session, store, settings, history, TickMode.LOOK)
             if report.idle is not None:
                 return report
-            session.clock.sleep(wait_s / 2)
+            _sleep(session.clock, wait_s / 2)
     return _tick(session, store, settings, history, mode)[1]
+
+
+def _sleep(clock: Clock, seconds: float) -> None:
+    """Wait, and show on a terminal for how long still."""
+    deadline = Deadline.after(clock, seconds)
+    with show_progress("seconds passed", round(seconds), clock, deadline) as progress:
+        while not deadline.has_passed:
+            progress.update(int(seconds - deadline.remaining_s))
+            clock.sleep(min(_POLL_S, deadline.remaining_s))
 
 
 def _tick(

@@ -17,6 +17,7 @@ from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.ctl.completion import complete_pools
 from netplug_cli.ctl.documents import STDIN
 from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.reports import count_reads
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import escape_unprintable, format_count, print_error, truncate
 from netplug_core.addressing import Prefix
@@ -570,8 +571,8 @@ def ipam_map(
     output = output or _format_of(file)
     target = _target_of(file) if file else ""
     session = session_of(context)
-    with session.open_datastore() as store:
-        drawn = read_address_map(store, pools, max_rows=max_rows, deadline=session.deadline())
+    with session.open_datastore() as store, count_reads(store, session.clock) as counted:
+        drawn = read_address_map(counted, pools, max_rows=max_rows, deadline=session.deadline())
     if not drawn:
         print_error("no IPPool found")
     taken_at = format_time(session.clock.now_ns())

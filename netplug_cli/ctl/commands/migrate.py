@@ -13,6 +13,7 @@ from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.yaml_documents import render_manifest
 from netplug_cli.formatting import print_error
+from netplug_cli.progress import show_progress
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
@@ -147,11 +148,14 @@ def _read_backup(file: str) -> Iterator[HostEndpoint]:
 
 
 def _wait(session: Session, timeout: int, find: Callable[[], tuple[str, ...]]) -> None:
-    deadline = Deadline.after(session.clock, timeout)
-    while awaited := find():
-        if deadline.has_passed:
-            raise Unavailable("the controllers", f"{awaited[0]}; nothing is deleted; run this again")
-        session.clock.sleep(_WAIT_S)
+    deadline, total = Deadline.after(session.clock, timeout), 0
+    with show_progress("automatic host endpoints", 0, session.clock, deadline) as progress:
+        while awaited := find():
+            if deadline.has_passed:
+                raise Unavailable("the controllers", f"{awaited[0]}; nothing is deleted; run this again")
+            total = max(total, len(awaited))
+            progress.update(total - len(awaited), total=total)
+            session.clock.sleep(_WAIT_S)
 
 
 def _undo(session: Session, file: str, *, is_dry_run: bool) -> int:

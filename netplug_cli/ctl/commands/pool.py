@@ -14,8 +14,9 @@ from netplug_cli.ctl.completion import complete_pools
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import Column, Report, ReportFormat, print_report, text_cell
 from netplug_cli.formatting import format_columns, format_json, parse_duration, print_error, truncate
+from netplug_cli.progress import estimate_left
 from netplug_core.addressing import Prefix
-from netplug_core.clock import Deadline, format_time
+from netplug_core.clock import Clock, Deadline, format_time
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import LATEST_COMMIT_S
 from netplug_core.flows.resources.drain import (
@@ -59,14 +60,17 @@ _ERASE_LINE = "\r\x1b[K"
 class DrainReport:
     """Reports the progress of one drain. On a terminal, the line about what is left to wait for is updated in place.
 
-    ``pool`` is the pool as messages name it, ``name`` its name, ``outcome`` what becomes of it.
+    ``pool`` is the pool as messages name it, ``name`` its name, ``outcome`` what becomes of it. How long the rest takes
+    is estimated by how fast addresses were released since the wait began.
     """
 
     pool: str
     name: str
     is_json: bool
+    clock: Clock
     outcome: DrainedPool = DrainedPool.DELETED
     _waiting: DrainView | None = None
+    _first: tuple[float, int] = (0.0, 0)
     _problem: str = ""
     _has_open_line: bool = False
 
@@ -148,11 +152,14 @@ class DrainReport:
         if self.is_json:
             self._event("waiting", **_waiting_members(view))
         elif before is None:
+            self._first = (self.clock.monotonic(), len(view.held))
             click.echo(f"{self.pool} waits for {_left(view)}")
             for line in holder_lines(view.held):
                 click.echo(line)
         elif sys.stderr.isatty():
-            click.echo(f"{_ERASE_LINE}netplugctl: {self.pool} waits for {_left(view)}", err=True, nl=False)
+            began_s, total = self._first
+            left = estimate_left(total - len(view.held), total, self.clock.monotonic() - began_s)
+            click.echo(f"{_ERASE_LINE}netplugctl: {self.pool} waits for {_left(view)}{left}", err=True, nl=False)
             self._has_open_line = True
         else:
             print_error(f"{self.pool} waits for {_left(view)}")
@@ -357,7 +364,7 @@ def drain_pool(
         drainer = _drainer(session, store)
         if is_undone:
             return _undo(drainer, name)
-        report = _report(name, run, outcome)
+        report = _report(session, name, run, outcome)
         try:
             view, warnings = plan_drain(drainer, name)
         except ResourceMissing as error:
@@ -400,7 +407,7 @@ def resize_pool(
     session = session_of(context)
     wanted = WantedSize(successor=successor, prefix=cidr, block_length=block_length)
     with session.open_datastore() as store:
-        drainer, report = _drainer(session, store), _report(name, run)
+        drainer, report = _drainer(session, store), _report(session, name, run)
         plan = plan_resize(drainer, name, wanted)
         if plan.old is None:
             report.gone(f"{ippool_key(name)} is gone already, and {plan.successor.key} has taken its place")
@@ -458,8 +465,9 @@ def _drainer(session: Session, store: Datastore) -> Drainer:
     return Drainer(store=store, clock=session.clock, pace=session.pace)
 
 
-def _report(name: str, run: _RunOptions, outcome: DrainedPool = DrainedPool.DELETED) -> DrainReport:
-    return DrainReport(pool=str(ippool_key(name)), name=name, is_json=run["output"] == "json", outcome=outcome)
+def _report(session: Session, name: str, run: _RunOptions, outcome: DrainedPool = DrainedPool.DELETED) -> DrainReport:
+    is_json = run["output"] == "json"
+    return DrainReport(pool=str(ippool_key(name)), name=name, is_json=is_json, clock=session.clock, outcome=outcome)
 
 
 def _until(session: Session, run: _RunOptions) -> Deadline | None:

@@ -11,10 +11,10 @@ from attrs import Factory, define, field, frozen
 from netplug_cli.ctl.documents import read_manifests, render_json
 from netplug_cli.ctl.editor import write_open_file
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.reports import Progress, show_progress
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.simulation_report import make_plot, render_svg, report_lines, result_to_csv, result_to_mapping
 from netplug_cli.formatting import format_count, format_duration, parse_duration, print_error
+from netplug_cli.progress import Progress, show_progress
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import prefix_to_name

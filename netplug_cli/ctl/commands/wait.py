@@ -12,6 +12,7 @@ from netplug_cli.ctl.arguments import ALL, NAMESPACE, RESOURCES, SELECTOR, Named
 from netplug_cli.ctl.outputs import PathError, format_value, parse_path
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import format_duration, parse_duration, print_error
+from netplug_cli.progress import show_progress
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.read import find
 from netplug_core.resources.codec import to_mapping
@@ -107,19 +108,22 @@ def wait(context: click.Context, words: tuple[str, ...], **options: Unpack[_Wait
     named = Named.of(words, "wait", options["namespace"], selected, is_all=options["is_all"])
     session = session_of(context)
     deadline = Deadline.after(session.clock, options["timeout_s"])
-    with session.open_datastore() as store:
+    with session.open_datastore() as store, show_progress(goal.text, 0, session.clock, deadline) as progress:
         waiting = find_keys(store, named, selected, deadline=session.deadline())
+        total = len(waiting)
         while True:
             found = find(store, waiting, deadline=session.deadline())
             left = []
             for key, record in zip(waiting, found, strict=True):
                 if goal.is_met(None if record is None else to_mapping(record.value)):
+                    progress.erase()
                     click.echo(f"{key} {'deleted' if record is None else 'condition met'}")
                 else:
                     left.append(key)
             waiting = tuple(left)
             if not waiting or deadline.has_passed:
                 break
+            progress.update(total - len(waiting), total=total)
             session.clock.sleep(min(_POLL_S, deadline.remaining_s))
     for key in waiting:
         print_error(f"timed out after {format_duration(options['timeout_s'])} waiting for {goal.text} of {key}")

@@ -1,6 +1,7 @@
 """The entry point: exit statuses, one line for an error, and what is loaded before a command is named."""
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import closing
@@ -235,20 +236,33 @@ def offer(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "error, line",
+    "error, status, line",
     [
-        (Unavailable("the store", "away"), "netplugctl: the store: away"),
-        (KeyError("x"), "netplugctl: internal error: KeyError: 'x'"),
-        (KeyboardInterrupt(), "netplugctl: interrupted"),
-        (click.Abort(), "netplugctl: interrupted"),
+        (Unavailable("the store", "away"), 1, "netplugctl: the store: away"),
+        (KeyError("x"), 1, "netplugctl: internal error: KeyError: 'x'"),
+        (KeyboardInterrupt(), 130, "netplugctl: interrupted"),
+        (click.Abort(), 130, "netplugctl: interrupted"),
     ],
 )
-def test_every_error_is_one_line_and_exit_1(
-    harness: ToolHarness, monkeypatch: pytest.MonkeyPatch, error: BaseException, line: str
+def test_every_error_is_one_line_and_has_an_exit_status(
+    harness: ToolHarness, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, line: str
 ) -> None:
     offer(monkeypatch, failing(error))
-    assert harness.run_command("version") == 1
+    assert harness.run_command("version") == status
     assert harness.err.strip() == line
+
+
+@pytest.mark.parametrize("where", ["run_command", "netplug_cli.ctl.main.run"])
+def test_ctrl_c_ends_the_process_by_the_signal(where: str) -> None:
+    """Also before a command runs: a shell ends its loop, and nobody sees a traceback."""
+    interrupting = "def interrupt(*_): raise KeyboardInterrupt"
+    owner, _, name = where.rpartition(".")
+    code = (
+        "import sys, netplug_cli.ctl.main\nfrom netplug_cli.wiring import ctl\n"
+        f"{interrupting}\n{owner or 'ctl'}.{name} = interrupt\nsys.argv = ['netplugctl', 'version']\nctl.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_command_of_others_may_return_nothing_or_exit(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:

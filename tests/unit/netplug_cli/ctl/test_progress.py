@@ -5,7 +5,8 @@ import io
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_cli.ctl.reports import Progress, count_reads, show_progress
+from netplug_cli.ctl.reports import count_reads
+from netplug_cli.progress import Progress, show_progress
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.records import Create, List
@@ -51,6 +52,19 @@ def test_nothing_is_said_about_time_at_the_beginning_and_the_end(done: int, show
     clock.sleep(3)
     progress.update(done)
     assert screen.getvalue() == f"{ERASE}{shown}"
+
+
+def test_a_wait_for_others_shows_how_long_it_lasts_at_most() -> None:
+    clock, screen = ManualClock(), Terminal()
+    progress = Progress(
+        label="pods", total=0, clock=clock, stream=screen, began_s=clock.monotonic(),
+        deadline=Deadline.after(clock, 60),
+    )  # fmt: skip
+    clock.sleep(10)
+    progress.update(1, total=3)
+    clock.sleep(70)
+    progress.update(2)
+    assert screen.getvalue() == f"{ERASE}pods: 1 of 3, at most 50s left{ERASE}pods: 2 of 3, at most 0s left"
 
 
 def test_off_a_terminal_there_is_none() -> None:

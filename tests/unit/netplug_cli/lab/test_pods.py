@@ -96,6 +96,24 @@ def test_each_pod_asks_pods_nodes_and_the_service_and_all_is_removed() -> None:
     assert (cluster.namespaces, cluster.removed, cluster.images) == (["ns"], ["ns"], {"image"})
 
 
+def test_it_says_how_many_pods_are_awaited() -> None:
+    looks = iter([0, 1, 2])
+
+    def slow(pod: RunningPod) -> RunningPod:
+        """Of the answering pods one more runs with each look."""
+        return runs(pod) if pod.name.startswith("client-") or int(pod.name[-1]) <= seen[0] else pod
+
+    @define
+    class Looking(ClusterInMemory):
+        def list_pods(self, namespace: str, *, deadline: Deadline) -> tuple[RunningPod, ...]:
+            seen[0] = next(looks, 2)
+            return super().list_pods(namespace, deadline=deadline)
+
+    seen, progress = [0], RecordedProgress()
+    ask_by_pods(Looking(kubelet=slow), evolve(WANTED, node_count=2), clock=ManualClock(), progress=progress)
+    assert progress.counts == [("pods that answer, of image", 0, 2), ("pods that answer, of image", 1, 2)]
+
+
 def test_the_image_is_that_of_our_own_pods_unless_one_is_named() -> None:
     cluster = ClusterInMemory()
     ask(cluster, evolve(WANTED, image=""))

@@ -185,7 +185,7 @@ def test_a_drain_that_waits_reports_what_has_changed(blue: ToolHarness) -> None:
 
 @pytest.mark.parametrize("is_json", [False, True])
 def test_a_datastore_that_is_away_is_reported_once(capsys: pytest.CaptureFixture[str], *, is_json: bool) -> None:
-    made = DrainReport(pool="IPPool(blue)", name="blue", is_json=is_json)
+    made = DrainReport(pool="IPPool(blue)", name="blue", is_json=is_json, clock=ManualClock())
     away = DrainProgress(step=DrainStep.WAIT, view=None, problem=Unavailable("etcd", "no reply"))
     for progress in (away, away, waiting(held(1)), away):
         made.show(progress)
@@ -346,9 +346,11 @@ def waiting(*addresses: HeldAddress, cooling: int = 0, finalizers: tuple[str, ..
 
 
 def report(*steps: DrainProgress) -> int:
-    made = DrainReport(pool="IPPool(blue)", name="blue", is_json=False)
+    clock = ManualClock()
+    made = DrainReport(pool="IPPool(blue)", name="blue", is_json=False, clock=clock)
     for step in steps:
         made.show(step)
+        clock.sleep(90)
     return made.end()
 
 
@@ -369,7 +371,7 @@ def test_on_a_terminal_the_line_is_updated_in_place(
     err = capsys.readouterr().err
     updates, rest = err.split("\n", 1)
     assert updates.split("\r\x1b[K")[1:] == [
-        "netplugctl: IPPool(blue) waits for 1 address in use, in 2 blocks",
+        "netplugctl: IPPool(blue) waits for 1 address in use, in 2 blocks, about 1m30s left",
         "netplugctl: IPPool(blue) waits for 1 address in cooldown until 1970-01-01T00:01:30Z",
     ]
     assert rest.startswith("netplugctl: IPPool(blue) is not deleted yet: it waits for 1 address in cooldown until")
@@ -388,7 +390,7 @@ def test_an_ordered_store_is_waited_for(capsys: pytest.CaptureFixture[str]) -> N
     view = waiting(held(1)).view
     report(DrainProgress(step=DrainStep.SETTLE, view=view))
     assert capsys.readouterr().err == "netplugctl: waiting 10 s, until every ADD that began before has ended\n"
-    made = DrainReport(pool="IPPool(blue)", name="blue", is_json=True)
+    made = DrainReport(pool="IPPool(blue)", name="blue", is_json=True, clock=ManualClock())
     made.show(DrainProgress(step=DrainStep.SETTLE, view=view))
     assert json.loads(capsys.readouterr().out) == {"event": "settling", "pool": "blue", "seconds": 10.0}
 
