@@ -1,6 +1,5 @@
 """What the pages show is true: links lead somewhere, and what needs no server runs and prints what stands below it."""
 
-import json
 import os
 import re
 import subprocess
@@ -8,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from netplug_core.cni.dispatch import Plugin
-from netplug_core.netconf.load import LoadPurpose, load
+from netplug_core import __version__
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = ROOT / "docs" / "backends"
@@ -96,18 +95,17 @@ def test_the_page_of_sqlite_looks_into_a_file_and_saves_it(tmp_path: Path) -> No
 
 
 def test_the_quick_start_of_a_cluster_names_what_there_is(tmp_path: Path) -> None:
-    """The whole page is followed at night; this is what needs no cluster: its pools, manifests and configuration."""
+    """The whole page is followed at night; this is what needs no cluster: its Installation, objects and archive."""
     page = ROOT / "docs" / "quickstart-kubernetes.md"
-    scripts = blocks(page, "sh")
-    (pools,) = [script for script in scripts if script.startswith("netplugctl apply")]
-    settings = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(tmp_path / "netplug.db")}
-    assert printed(tmp_path, "bash", "-ec", pools, **settings) in blocks(page, "text")
+    text = page.read_text()
+    (installation,) = re.findall(r"<<'YAML'\n(apiVersion: operator.*?)YAML", text, re.DOTALL)
+    (tmp_path / "installation.yaml").write_text(installation)
+    judged = printed(tmp_path, "netplugctl", "install", "validate", "-f", "installation.yaml")
+    assert judged == "installation.yaml#1 Installation(default): valid\n"
 
-    manifests = set(re.findall(r"\$manifests/([\w/.-]+)", page.read_text()))
-    assert manifests == {"crds/v1", "rbac/cni-plugin.yaml"}
-    assert all((ROOT / "netplug_cli" / "manifests" / path).exists() for path in manifests)
-
-    (conflist,) = re.findall(r"<<JSON\n(\{\"cniVersion\".*?)JSON", page.read_text(), re.DOTALL)
-    netplug, portmap = json.loads(conflist)["plugins"]
-    load({**netplug, "cniVersion": "1.0.0", "name": "pods"}, Plugin.MAIN, LoadPurpose.SETUP)
-    assert portmap["type"] == "portmap"
+    (installing, *_) = [shown for shown in blocks(page, "text") if "serverside-applied" in shown]
+    rendered = yaml.safe_load_all(printed(tmp_path, "netplugctl", "install", "render", "--method", "operator"))
+    wanted = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in rendered]
+    applied = re.findall(r"^(\w+)[\w.]*(/\S+) serverside-applied$", installing, re.MULTILINE)
+    assert ["".join(each) for each in applied] == wanted
+    assert set(re.findall(r"netplug-node-v\S+[.]tar", text)) == {f"netplug-node-v{__version__}-amd64.oci.tar"}

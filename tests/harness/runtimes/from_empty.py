@@ -1,6 +1,6 @@
 """A cluster with nothing of netplug on it, ways to install it there, and what pods show when it works.
 
-The nodes have the image of ``make images`` and nothing else. Nothing programs routes between nodes yet, so they are
+The nodes have the image of ``make images`` and nothing else. Where netplug makes no routes between nodes, they are
 added here.
 """
 

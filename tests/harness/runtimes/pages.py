@@ -24,7 +24,7 @@ _LONGEST_S = "600"
 _VARIABLE = (
     (r"\bnetp[a-z2-7]{11}\b", "HOST-INTERFACE"),
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
-    (r"\b10\.65\.\d+\.\d+(?:/\d+)?", "IPV4"),
+    (r"\b(?:10\.65|192\.168)\.\d+\.\d+(?:/\d+)?", "IPV4"),
     (r"\bfd65:[0-9a-f:]+(?:/\d+)?", "IPV6"),
     (r"\b[0-9a-f]{64}\b", "CONTAINER"),
     (r"\bweb-[0-9a-f]{6,10}-[0-9a-z]{5}\b", "POD"),
