@@ -28,6 +28,7 @@ from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
 from tools.images.build import Built
 
 _BY_NIGHT = (
+    "test_bundle.py",
     "test_charts.py",
     "test_cni_killed.py",
     "test_cni_race.py",
@@ -56,15 +57,27 @@ collect_ignore = () if IS_DEEP else _BY_NIGHT
 """They take minutes, or need programs that only `make nightly` makes or installs; by name, they run at any time."""
 
 
+_OF_THE_NIGHT = ("night", "stress", "cluster")
+"""Markers of tests that only a night runs, in files whose other tests run by day; by name of the file, at any time."""
+
+_HERE = Path(__file__).parent
+
 IS_SERVED_BY_NODE_PROCESS = os.environ.get("NETPLUG_SERVED_BY") == "node-process"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has nothing to do with the node process, if it is to serve all calls."""
-    if not IS_SERVED_BY_NODE_PROCESS:
-        return
-    left_out = [item for item in items if not _is_repeated(item)]
-    items[:] = [item for item in items if _is_repeated(item)]
+    """Leave out tests of the night by day; if a node process is to serve all calls, what has nothing to do with it."""
+    named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
+
+    def is_run(item: pytest.Item) -> bool:
+        if IS_SERVED_BY_NODE_PROCESS and not _is_repeated(item):
+            return False
+        return IS_DEEP or item.path in named or not any(item.get_closest_marker(name) for name in _OF_THE_NIGHT)
+
+    # The hook sees the items of every folder.
+    left_out = [item for item in items if _HERE in item.path.parents and not is_run(item)]
+    kept = set(items) - set(left_out)
+    items[:] = [item for item in items if item in kept]
     config.hook.pytest_deselected(items=left_out)
 
 

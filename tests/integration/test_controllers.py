@@ -356,6 +356,9 @@ def test_killed_it_converges_when_it_is_started_again(copied: CopyScene, copying
 # --- without an orchestrator ------------------------------------------------------------------------------------------
 
 
+LEADS = "netplug_controllers_leader 1.0"
+
+
 @pytest.fixture
 def alone(etcd: EtcdCluster, tmp_path: Path) -> Iterator[ControllersProcesses]:
     """Processes beside an etcd alone, as the unit of systemd runs them."""
@@ -378,16 +381,24 @@ def test_without_an_orchestrator_one_of_two_acts_by_a_lease_in_etcd(
     etcd: EtcdCluster, alone: ControllersProcesses
 ) -> None:
     first = alone.start()
-    leads = "netplug_controllers_leader 1.0"
-    wait_until(lambda: leads in first.ask("/metrics")[1], "the first one acts")
+    wait_until(lambda: LEADS in first.ask("/metrics")[1], "the first one acts")
     second = alone.start()
     wait_until(lambda: second.ask("/readyz") == (200, "ok\n"), "the second one is ready and waits")
-    assert leads not in second.ask("/metrics")[1]
+    assert LEADS not in second.ask("/metrics")[1]
     assert first.stop() == 0
-    wait_until(lambda: leads in second.ask("/metrics")[1], "the second one acts at once")
-    second.kill()
-    third = alone.start()
-    wait_until(lambda: leads in third.ask("/metrics")[1], "the lease of a killed one ends by itself")
+    wait_until(lambda: LEADS in second.ask("/metrics")[1], "the second one acts at once")
+
+
+@pytest.mark.etcd
+@pytest.mark.night  # until the lease ends
+def test_without_an_orchestrator_the_lease_of_a_killed_one_ends_by_itself(
+    etcd: EtcdCluster, alone: ControllersProcesses
+) -> None:
+    first = alone.start()
+    wait_until(lambda: LEADS in first.ask("/metrics")[1], "the first one acts")
+    first.kill()
+    second = alone.start()
+    wait_until(lambda: LEADS in second.ask("/metrics")[1], "the second one acts afterwards")
 
 
 @pytest.mark.etcd

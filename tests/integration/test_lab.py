@@ -214,11 +214,12 @@ def choose_victims(effects: list[str]) -> list[int]:
 @pytest.mark.parametrize(
     "datastore,step",
     [
-        ("sqlite", 1 if IS_DEEP else 9),
-        *([pytest.param("etcdv3", 1, marks=pytest.mark.etcd)] if IS_DEEP else []),
-        *([pytest.param("kubernetes", 3, marks=[pytest.mark.etcd, pytest.mark.apiserver])] if IS_DEEP else []),
+        ("sqlite", 1),
+        pytest.param("etcdv3", 1, marks=pytest.mark.etcd),
+        pytest.param("kubernetes", 3, marks=[pytest.mark.etcd, pytest.mark.apiserver]),
     ],
 )
+@pytest.mark.night
 @pytest.mark.parametrize("victim", ["up", "down"])
 def test_killed_after_every_kind_of_effect(
     machine: NetnsNode, tmp_path: Path, victim: str, datastore: str, step: int
@@ -273,7 +274,9 @@ def on(datastore: str, folder: Path) -> tuple[str, ...]:
 
 SERVERS = [
     pytest.param("etcdv3", "etcd", marks=pytest.mark.etcd),
-    pytest.param("kubernetes", "etcd, kube-apiserver", marks=[pytest.mark.etcd, pytest.mark.apiserver]),
+    pytest.param(
+        "kubernetes", "etcd, kube-apiserver", marks=[pytest.mark.etcd, pytest.mark.apiserver, pytest.mark.night]
+    ),
 ]
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from netplug_cli.operator.process import RESYNC_S
 from tests.harness.installations import network
-from tests.harness.local_stores import IS_DEEP
 from tests.harness.operator_process import (
     DAEMONSET,
     INSTALLATIONS,
@@ -44,7 +43,7 @@ DEFINITION = "installations.operator.projectnetplug.org"
 GROUP = "/apis/operator.projectnetplug.org/v1"
 STATUSES = f"{GROUP}/netplugstatuses"
 EVENTS = "/api/v1/namespaces/default/events"
-KILLS = 18 if IS_DEEP else 2
+KILLS = 18
 BLOCKS = "/apis/crd.projectnetplug.org/v1/ipamblocks"
 
 
@@ -219,6 +218,7 @@ def test_beside_a_daemonset_of_another_form_nothing_is_written(cluster: Operator
     cluster.wait_for_objects()
 
 
+@pytest.mark.night  # until its Lease counts as left
 def test_an_operator_that_does_not_run_is_seen(ready: OperatorCluster, tmp_path: Path) -> None:
     """Killed, it leaves a status that says that all is well, also of a change that nobody acts upon."""
     access = {"datastoreType": "kubernetes", "kubeconfig": ready.server.write_kubeconfig()}
@@ -297,8 +297,9 @@ def test_lost_blocks_lock_the_datastore_until_they_are_restored(emptied: Operato
     ]
 
 
+@pytest.mark.night
 def test_killed_at_random_it_converges(cluster: OperatorCluster) -> None:
-    """In the installation, in a change, and in the removal; by night more than fifty times."""
+    """In the installation, in a change, and in the removal: more than fifty times."""
     seed = time.time_ns()
     chance = random.Random(seed)  # noqa: S311  # moments of a kill
 

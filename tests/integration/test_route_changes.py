@@ -173,6 +173,7 @@ def test_rt22_nothing_is_deleted_while_the_store_is_away_at_the_start(cluster: C
     assert cluster.unreached() == []
 
 
+@pytest.mark.night
 def test_rt23_a_burst_of_nodes_is_programmed_and_their_end_changes_nothing_else(cluster: Cluster) -> None:
     start(cluster)
     first = cluster.nodes[0].node

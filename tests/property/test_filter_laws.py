@@ -19,6 +19,7 @@ from netplug_core.dataplane.phases import TableTracker, find_phases
 from netplug_core.dataplane.ruleset import ReplaceTable
 from netplug_core.policy.evaluate import evaluate
 from netplug_core.policy.model import Decision, DenyAction, Packet, PolicyState
+from tests.harness.example_counts import POLICY_EXAMPLES
 from tests.harness.policy_states import PACKETS, STATES, histories
 
 
@@ -66,6 +67,7 @@ def test_the_transactions_lead_to_the_wanted_table(states: list[PolicyState]) ->
         assert {each.name: each for each in observed.sets} == dict(tracker.sets)
 
 
+@POLICY_EXAMPLES
 @given(histories(3), PACKETS)
 def test_nothing_passes_in_between_that_passes_neither_before_nor_afterwards(
     states: list[PolicyState], packets: list[Packet]
@@ -87,6 +89,7 @@ def test_nothing_passes_in_between_that_passes_neither_before_nor_afterwards(
         _require_closed(packets, before, after, seen)
 
 
+@POLICY_EXAMPLES
 @given(histories(2), PACKETS, st.integers(0, 5))
 def test_another_process_goes_on_where_one_was_killed(
     states: list[PolicyState], packets: list[Packet], killed_after: int
