@@ -250,9 +250,9 @@ Entry: TypeAlias = Tunnel | FdbEntry | TunnelNeighbour | Nexthop | Route
 class NexthopIds:
     """The ids of nexthop objects, by node, device and family. One that the kernel has for the same way is kept."""
 
-    _ids: dict[tuple[str, str, Family], int] = field(factory=dict, init=False)
+    _ids: dict[tuple[str, Family], dict[str, int]] = field(factory=dict, init=False)  # by device and family, then node
     _known: dict[tuple[str, Address], int] = field(factory=dict, init=False)  # those found in the kernel
-    _taken: set[int] = field(factory=set, init=False)
+    _taken: dict[int, None] = field(factory=dict, init=False)  # a set of so many has more than three times the size
     _next: int = field(default=NEXTHOP_BASE, init=False)
 
     def adopt(self, found: Iterable[Nexthop]) -> None:
@@ -260,27 +260,27 @@ class NexthopIds:
         for each in found:
             if each.id not in self._taken:
                 self._known[each.device, each.gateway] = each.id
-                self._taken.add(each.id)
+                self._taken[each.id] = None
 
     def find(self, node: str, device: str, gateway: Address) -> int:
         """The id for the way to a node."""
-        key = (node, device, gateway.family)
-        found = self._ids.get(key)
+        ids = self._ids.setdefault((device, gateway.family), {})
+        found = ids.get(node)
         if found is None:
             known = self._known.pop((device, gateway), None)
-            found = self._ids[key] = self._new() if known is None else known
+            found = ids[node] = self._new() if known is None else known
         return found
 
     def forget(self, node: str, devices: Iterable[str]) -> None:
         """A node is gone. Its ids are given to others only when the whole range was."""
-        for device, family in product(devices, Family):
-            self._taken.discard(self._ids.pop((node, device, family), 0))
+        for way in product(devices, Family):
+            self._taken.pop(self._ids.get(way, {}).pop(node, 0), None)
 
     def _new(self) -> int:
         while self._next in self._taken:
             self._advance()
         found = self._next
-        self._taken.add(found)
+        self._taken[found] = None
         self._advance()
         return found
 

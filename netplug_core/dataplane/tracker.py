@@ -1,7 +1,7 @@
 """What should be and what is, by key, and the changes that make them the same.
 
-The engine of routes keeps one tracker for each sort of entry; policy will. Both sides may change at any time. Only keys
-that differ are remembered, so an update of one entry costs the same however many there are.
+The engine of routes keeps one tracker for each sort of entry. Both sides may change at any time. Only keys that differ
+are remembered, so an update of one entry costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ V = TypeVar("V")
 
 @define(eq=False)
 class DeltaTracker(Generic[K, V]):
-    """The desired and the observed values of some keys. A value is compared as a whole."""
+    """The desired and the observed values of some keys. A value is compared as a whole.
+
+    Of observed values only those are kept that differ from the desired ones, so that nothing is held twice.
+    """
 
     _desired: dict[K, V] = field(factory=dict, init=False)
-    _observed: dict[K, V] = field(factory=dict, init=False)
-    _differing: dict[K, None] = field(factory=dict, init=False)  # in the order in which they began to differ
+    _differing: dict[K, V | None] = field(factory=dict, init=False)
+    """What is observed of the keys that differ, in the order in which they began to."""
 
     @property
     def desired(self) -> Mapping[K, V]:
@@ -32,46 +35,46 @@ class DeltaTracker(Generic[K, V]):
 
     @property
     def observed(self) -> Mapping[K, V]:
-        """What is, as far as it is known."""
-        return self._observed
+        """What is, as far as it is known: a new mapping each time."""
+        found = {**self._desired, **self._differing}
+        return {key: value for key, value in found.items() if value is not None}
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing differs."""
         return not self._differing
 
+    def differs(self, key: K) -> bool:
+        """Whether what is desired of a key is not what is observed."""
+        return key in self._differing
+
     def desire(self, key: K, value: V | None) -> None:
         """This should be the value of a key; None: it should not exist."""
+        observed = self._find_observed(key)
         if value is None:
             self._desired.pop(key, None)
         else:
             self._desired[key] = value
-        self._compare(key)
+        self._compare(key, observed)
 
     def desire_all(self, values: Mapping[K, V]) -> None:
         """These should be all."""
-        keys = self._desired.keys() | values.keys()
-        self._desired = dict(values)
-        for key in keys:
-            self._compare(key)
+        for key in [each for each in self._desired if each not in values]:
+            self.desire(key, None)
+        for key, value in values.items():
+            self.desire(key, value)
 
     def observe(self, key: K, value: V | None) -> None:
         """This is the value of a key; None: it does not exist."""
-        if value is None:
-            self._observed.pop(key, None)
-        else:
-            self._observed[key] = value
-        self._compare(key)
+        self._compare(key, value)
 
     def observe_all(self, values: Mapping[K, V]) -> None:
         """These are all."""
-        former, self._observed = self._observed, dict(values)
-        if self._observed == self._desired:  # the usual case, in one step: a third of the time
-            self._observed = dict(self._desired)  # one value of each, not two
+        if values == self._desired:  # the usual case, in one step: a third of the time
             self._differing.clear()
             return
-        for key in former.keys() | values.keys():
-            self._compare(key)
+        for key in dict.fromkeys((*self._differing, *self._desired, *values)):
+            self._compare(key, values.get(key))
 
     def updates(self) -> Iterator[tuple[K, V]]:
         """What has to be made or replaced."""
@@ -79,10 +82,17 @@ class DeltaTracker(Generic[K, V]):
 
     def deletions(self) -> Iterator[tuple[K, V]]:
         """What exists and should not, with its observed value."""
-        return ((key, self._observed[key]) for key in tuple(self._differing) if key not in self._desired)
+        for key, value in tuple(self._differing.items()):
+            if value is not None and key not in self._desired:
+                yield key, value
 
-    def _compare(self, key: K) -> None:
-        if self._desired.get(key) == self._observed.get(key):
-            self._differing.pop(key, None)
-        else:
-            self._differing[key] = None
+    def _find_observed(self, key: K) -> V | None:
+        return self._differing[key] if key in self._differing else self._desired.get(key)
+
+    def _compare(self, key: K, observed: V | None) -> None:
+        if self._desired.get(key) != observed:
+            self._differing[key] = observed
+            return
+        self._differing.pop(key, None)
+        if not self._differing:
+            self._differing.clear()  # an emptied dict keeps the room of all that it once had

@@ -148,9 +148,9 @@ class RouteInputs:
     learned: Mapping[Prefix, Address] = field(factory=dict, init=False)
     _pools_by_length: dict[Family, dict[int, dict[int, IPPool]]] = field(factory=dict, init=False)  # longest first
     _block_lengths: Counter[tuple[Family, int]] = field(factory=Counter, init=False)
-    _blocks_of: dict[str, dict[Prefix, None]] = field(factory=dict, init=False)
+    _blocks_of: dict[str, tuple[Prefix, ...]] = field(factory=dict, init=False)  # few of each: the smallest container
     _nodes_of_cidr: dict[Prefix, set[str]] = field(factory=dict, init=False)
-    _claims: dict[_Claim, str] = field(factory=dict, init=False)  # of tunnel addresses and MACs: the first node
+    _claims: dict[str, dict[int, str]] = field(factory=dict, init=False)  # of tunnel addresses, MACs: the first node
     _rivals: dict[_Claim, set[str]] = field(factory=dict, init=False)  # those of several nodes: all of them
     _changed: dict[Source, None] = field(factory=dict, init=False)
     _has_all_changed: bool = field(default=True, init=False)
@@ -221,10 +221,12 @@ class RouteInputs:
         self._changed[OF_BLOCK, prefix] = None
         self._changed[OF_LEARNED, prefix] = None
         for name in () if before is None else before.nodes:
-            self._blocks_of[name].pop(prefix)
+            left = tuple(each for each in self._blocks_of.pop(name) if each != prefix)
+            if left:
+                self._blocks_of[name] = left
             self._changed[OF_NODE, name] = None
         for name in () if block is None else block.nodes:
-            self._blocks_of.setdefault(name, {})[prefix] = None
+            self._blocks_of[name] = (*self._blocks_of.get(name, ()), prefix)
             self._changed[OF_NODE, name] = None
         length = prefix.family, prefix.length
         if block is None:
@@ -274,22 +276,24 @@ class RouteInputs:
         yield from ((OF_LEARNED, each) for each in self.learned)
 
     def _claim(self, claim: _Claim, name: str) -> None:
-        first = self._claims.setdefault(claim, name)
+        sort, number = claim
+        first = self._claims.setdefault(sort, {}).setdefault(number, name)
         if first != name:
             rivals = self._rivals.setdefault(claim, {first})
             rivals.add(name)
             self._note_rivals(claim, rivals)
 
     def _withdraw(self, claim: _Claim, name: str) -> None:
-        rivals = self._rivals.get(claim)
+        rivals, (sort, number) = self._rivals.get(claim), claim
         if rivals is None:
-            del self._claims[claim]
+            del self._claims[sort][number]
         else:
             rivals.discard(name)
             self._note_rivals(claim, rivals)
 
     def _note_rivals(self, claim: _Claim, rivals: set[str]) -> None:
-        self._claims[claim] = min(rivals)
+        sort, number = claim
+        self._claims[sort][number] = min(rivals)
         if len(rivals) == 1:
             del self._rivals[claim]
         self._mark(rivals)
@@ -366,12 +370,12 @@ class RouteInputs:
         """Whether no node with a lower name has a tunnel address or a MAC of this one."""
         if not self._rivals:
             return True
-        return all(self._claims[claim] == name for claim in _claims_of(self.nodes[name]))
+        return all(self._claims[sort][number] == name for sort, number in _claims_of(self.nodes[name]))
 
     def rivals_of(self, name: str) -> Iterator[tuple[str, str, str]]:
         """What a node has that one with a lower name has too: the other one, what it is, and its text."""
         for sort, number in _claims_of(self.nodes[name]) if self._rivals else ():
-            first = self._claims[sort, number]
+            first = self._claims[sort][number]
             if first != name:
                 family = next(each for each in Family if sort in {_ADDRESS_CLAIMS[each], _MAC_CLAIMS[each]})
                 is_address = sort == _ADDRESS_CLAIMS[family]

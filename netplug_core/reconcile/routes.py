@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from attrs import define, field, frozen
 
@@ -82,27 +82,31 @@ class _Way:
     source: Address | None = None
 
 
-# --- keys -------------------------------------------------------------------------------------------------------------
+# --- where entries are ------------------------------------------------------------------------------------------------
 
-_EntryKey: TypeAlias = tuple[int | str, ...]
-"""The phase in which an entry is made, and its key of numbers and texts: they cost a tenth of keys of values."""
+_Place: TypeAlias = tuple[int | str, ...]
+"""A table of the kernel: the phase in which its entries are made, and what tells it from others of that phase."""
+
+_Key: TypeAlias = int | str | Prefix
+"""What only one entry of a table can have: a part that the entry has anyway."""
 
 _TUNNEL, _FDB, _NEIGHBOUR, _NEXTHOP, _ROUTE = range(5)
+_NEXTHOPS: Final[_Place] = (_NEXTHOP,)
 
 
-def _key_of(entry: Entry) -> _EntryKey:
+def _place_of(entry: Entry) -> tuple[_Place, _Key]:
+    """The table of an entry, and its key there."""
     match entry:
         case Route():
-            to = entry.destination
-            return _ROUTE, entry.table, to.family.value, to.base, to.length, entry.metric
+            return (_ROUTE, entry.table, entry.metric), entry.destination
         case Nexthop():
-            return _NEXTHOP, entry.id
+            return _NEXTHOPS, entry.id
         case TunnelNeighbour():
-            return _NEIGHBOUR, entry.device, entry.address.value
+            return (_NEIGHBOUR, entry.device), entry.address.value
         case FdbEntry():
-            return _FDB, entry.device, entry.mac
+            return (_FDB, entry.device), entry.mac
         case Tunnel():
-            return _TUNNEL, entry.name
+            return (_TUNNEL,), entry.name
         case _:
             assert_never(entry)
 
@@ -111,6 +115,52 @@ def plan_removal(state: RoutingState) -> tuple[Change, ...]:
     """The changes after which nothing of what exists is left, as an uninstallation makes them."""
     entries: tuple[Entry, ...] = (*state.routes, *state.nexthops, *state.neighbours, *state.fdb, *state.tunnels)
     return tuple(Remove(each) for each in entries)
+
+
+# --- what is offered --------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class _Table:
+    """The entries of one table of the kernel that sources offer. Of several with one key that of the lowest counts.
+
+    Those that count are desired. What the others offer is known to the engine, by source.
+    """
+
+    tracker: DeltaTracker[_Key, Entry] = field(factory=DeltaTracker, init=False)
+    winners: dict[_Key, Source] = field(factory=dict, init=False)
+    _losers: dict[_Key, tuple[Source, ...]] = field(factory=dict, init=False)
+
+    def offer(self, key: _Key, source: Source, entry: Entry) -> None:
+        """A source offers this entry, perhaps in place of another one."""
+        winner = self.winners.setdefault(key, source)
+        if winner is not source and winner != source:
+            losers = self._losers.get(key, ())
+            if min(winner, source) is winner:
+                self._losers[key] = losers if source in losers else (*losers, source)
+                return
+            self._losers[key] = (*losers, winner)
+            self.winners[key] = source
+        self.tracker.desire(key, entry)
+
+    def withdraw(self, key: _Key, source: Source) -> Source | None:
+        """A source offers nothing any more; return the one whose offer counts in its place."""
+        losers = self._losers.pop(key, ())
+        if self.winners[key] != source:
+            self._set_losers(key, losers, source)
+            return None
+        if losers:
+            winner = self.winners[key] = min(losers)
+            self._set_losers(key, losers, winner)
+            return winner
+        del self.winners[key]
+        self.tracker.desire(key, None)
+        return None
+
+    def _set_losers(self, key: _Key, former: tuple[Source, ...], gone: Source) -> None:
+        losers = tuple(each for each in former if each != gone)
+        if losers:
+            self._losers[key] = losers
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------
@@ -124,13 +174,11 @@ class RouteEngine:
     """
 
     inputs: RouteInputs
-    _keys: dict[Source, tuple[_EntryKey, ...]] = field(factory=dict, init=False)  # of what a source contributes
+    _entries: dict[Source, tuple[Entry, ...]] = field(factory=dict, init=False)  # what a source offers
     _problems: dict[Source, tuple[Problem, ...]] = field(factory=dict, init=False)
-    _winners: dict[_EntryKey, Source] = field(factory=dict, init=False)
-    _others: dict[_EntryKey, dict[Source, Entry]] = field(factory=dict, init=False)  # what counts if the winner goes
+    _tables: dict[_Place, _Table] = field(factory=dict, init=False)
     _ways: dict[tuple[str, Family, str], _Way] = field(factory=dict, init=False)  # those of this update, with the pool
     _ids: NexthopIds = field(factory=NexthopIds, init=False)
-    _tracker: DeltaTracker[_EntryKey, Entry] = field(factory=DeltaTracker, init=False)
     _foreign: tuple[Problem, ...] = field(default=(), init=False)
     lost: tuple[WorkloadRoute, ...] = field(default=(), init=False)
     """The routes to workloads that were there, and are missing while their host ends exist."""
@@ -141,8 +189,13 @@ class RouteEngine:
     def observe(self, state: RoutingState) -> None:
         """This is what exists."""
         self._ids.adopt(state.nexthops)
+        found = dict[_Place, dict[_Key, Entry]]()
         entries: Iterable[Entry] = chain(state.tunnels, state.fdb, state.neighbours, state.nexthops, state.routes)
-        self._tracker.observe_all({_key_of(entry): entry for entry in entries})
+        for entry in entries:
+            place, key = _place_of(entry)
+            found.setdefault(place, {})[key] = entry
+        for place in (*self._tables, *found):
+            self._table(place).tracker.observe_all(found.get(place, {}))
         present = frozenset(state.workloads)
         self.lost = tuple(sorted(each for each in self._workloads - present if each.index in state.host_ends))
         self._workloads = present.union(self.lost)
@@ -156,48 +209,51 @@ class RouteEngine:
 
     def note_applied(self, changes: Iterable[Change], failed: Iterable[FailedChange]) -> None:
         """These changes were made, but for those that failed."""
-        refused = {_key_of(each.change.entry) for each in failed}
+        refused = {_place_of(each.change.entry) for each in failed}
         for change in changes:
-            key = _key_of(change.entry)
-            if key not in refused:
-                self._tracker.observe(key, change.entry if isinstance(change, Put) else None)
+            place, key = _place_of(change.entry)
+            if (place, key) not in refused:
+                self._table(place).tracker.observe(key, change.entry if isinstance(change, Put) else None)
 
     # What follows.
 
     def changes(self) -> tuple[Change, ...]:
         """The changes that are left, in their order: nothing is removed before what replaces it is there."""
         self._update()
-        puts = sorted(self._tracker.updates(), key=_phase)
-        removals = sorted(self._tracker.deletions(), key=_phase, reverse=True)
-        return (*(Put(entry) for _, entry in puts), *(Remove(entry) for _, entry in removals))
+        trackers = [self._tables[place].tracker for place in sorted(self._tables)]
+        puts = (Put(entry) for tracker in trackers for _, entry in tracker.updates())
+        removals = (Remove(entry) for tracker in reversed(trackers) for _, entry in tracker.deletions())
+        return (*puts, *removals)
 
     def desired(self) -> tuple[Entry, ...]:
         """What should exist, in the order in which it is made."""
         self._update()
-        return tuple(entry for _, entry in sorted(self._tracker.desired.items(), key=_phase))
+        places = sorted(self._tables)
+        return tuple(entry for place in places for entry in self._tables[place].tracker.desired.values())
 
     def explain(self) -> tuple[RouteReason, ...]:
         """Every route that should exist, as of the last ``changes``, in the order of destinations."""
         found = list[RouteReason]()
-        for key, source in self._winners.items():
-            entry = self._tracker.desired[key]
-            if isinstance(entry, Route):
-                is_programmed = self._tracker.observed.get(key) == entry
-                found.append(
-                    RouteReason(
-                        destination=entry.destination,
-                        table=entry.table,
-                        way=self._describe_way(entry),
-                        reason=self._describe_source(source, entry),
-                        is_programmed=is_programmed,
+        for source, entries in self._entries.items():
+            for entry in (each for each in entries if isinstance(each, Route)):
+                place, key = _place_of(entry)
+                tracker = self._tables[place].tracker
+                if tracker.desired[key] is entry:
+                    found.append(
+                        RouteReason(
+                            destination=entry.destination,
+                            table=entry.table,
+                            way=self._describe_way(entry),
+                            reason=self._describe_source(source, entry),
+                            is_programmed=not tracker.differs(key),
+                        )
                     )
-                )
         return tuple(sorted(found, key=lambda each: (each.destination, each.table)))
 
     def _describe_way(self, route: Route) -> str:
         if route.kind is RouteKind.BLACKHOLE:
             return "blackhole"
-        nexthop = None if route.nexthop is None else self._tracker.desired.get((_NEXTHOP, route.nexthop))
+        nexthop = None if route.nexthop is None else self._table(_NEXTHOPS).tracker.desired.get(route.nexthop)
         if isinstance(nexthop, Nexthop):
             return f"via {nexthop.gateway} dev {nexthop.device}"
         via = "" if route.gateway is None else f"via {route.gateway} "
@@ -242,59 +298,49 @@ class RouteEngine:
     def _update(self) -> None:
         changed = self.inputs.take_changed()
         if changed is None:
-            changed = tuple(dict.fromkeys((*self._keys, *self._problems, *self.inputs.sources())))
-        self._ways = {}
+            changed = tuple(dict.fromkeys((*self._entries, *self._problems, *self.inputs.sources())))
         for source in changed:
             self._replace(source, self._find_parts(source))
+        self._ways = {}
         for kind, name in changed:
             if kind == OF_NODE and name not in self.inputs.nodes:
                 self._ids.forget(str(name), self._devices())
 
     def _replace(self, source: Source, parts: Iterable[_Part]) -> None:
         """A source contributes these parts from now on, and no others."""
-        entries, problems = dict[_EntryKey, Entry](), list[Problem]()
+        entries, problems = list[Entry](), list[Problem]()
         for part in parts:
             if isinstance(part, Problem):
                 problems.append(part)
             else:
-                entries[_key_of(part)] = part
+                entries.append(part)
         self._problems.pop(source, None)
         if problems:
             self._problems[source] = tuple(problems)
-        former = self._keys.pop(source, ())
+        former = self._entries.pop(source, ())
         if entries:
-            self._keys[source] = tuple(entries)
-        for key in former:
-            if key not in entries:
-                self._withdraw(key, source)
-        for key, entry in entries.items():
-            self._offer(key, source, entry)
+            self._entries[source] = tuple(entries)
+        if former:
+            kept = set(map(_place_of, entries))
+            for place, key in dict.fromkeys(map(_place_of, former)):
+                if (place, key) not in kept:
+                    self._withdraw(place, key, source)
+        for entry in entries:
+            place, key = _place_of(entry)
+            self._table(place).offer(key, source, entry)
 
-    def _offer(self, key: _EntryKey, source: Source, entry: Entry) -> None:
-        winner = self._winners.get(key, source)
-        if winner is not source and winner != source:
-            others = self._others.setdefault(key, {})
-            if min(winner, source) is winner:
-                others[source] = entry
-                return
-            others.pop(source, None)
-            others[winner] = self._tracker.desired[key]
-        self._winners[key] = source
-        self._tracker.desire(key, entry)
+    def _withdraw(self, place: _Place, key: _Key, source: Source) -> None:
+        table = self._tables[place]
+        winner = table.withdraw(key, source)
+        if winner is not None:
+            entry = next(each for each in reversed(self._entries[winner]) if _place_of(each) == (place, key))
+            table.tracker.desire(key, entry)
 
-    def _withdraw(self, key: _EntryKey, source: Source) -> None:
-        others = self._others.get(key, {})
-        if self._winners[key] != source:
-            del others[source]
-        elif others:
-            winner = min(others)
-            self._winners[key] = winner
-            self._tracker.desire(key, others.pop(winner))
-        else:
-            del self._winners[key]
-            self._tracker.desire(key, None)
-        if not others:
-            self._others.pop(key, None)
+    def _table(self, place: _Place) -> _Table:
+        table = self._tables.get(place)
+        if table is None:
+            table = self._tables[place] = _Table()
+        return table
 
     def _devices(self) -> Iterator[str]:
         yield from TUNNEL_DEVICES
@@ -520,7 +566,3 @@ class RouteEngine:
 
 def _where(pool: IPPool | None) -> str:
     return "in no pool" if pool is None else f"pool {pool.metadata.name}"
-
-
-def _phase(each: tuple[_EntryKey, object]) -> int | str:
-    return each[0][0]

@@ -27,6 +27,9 @@ def test_what_is_not_desired_is_deleted_with_what_it_is_now() -> None:
     tracker.observe("b", None)
     assert tracker.is_settled
     assert tracker.observed == {"a": 1}
+    tracker.desire_all({"c": 3})
+    assert (list(tracker.updates()), list(tracker.deletions())) == ([("c", 3)], [("a", 1)])
+    assert (tracker.differs("a"), tracker.differs("b")) == (True, False)
 
 
 def test_changes_come_in_the_order_in_which_they_became_due() -> None:

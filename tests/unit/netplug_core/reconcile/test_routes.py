@@ -618,6 +618,8 @@ def test_what_bgp_has_learned_of_a_pool_with_ipip_leads_to_its_next_hop_unless_a
     assert "announced to this node by 192.0.2.2, pool 10.0.0.0-16" in reasons
     found.inputs.set_block(near, BlockRoutes("b"))
     assert direct not in found.desired(), "the store wins"
+    (reason,) = (each.reason for each in found.explain() if each.destination == near)
+    assert reason.startswith("a block of node b")
     found.inputs.set_block(near, None)
     assert direct in found.desired()
     with_workloads(found, "10.0.9.2")
