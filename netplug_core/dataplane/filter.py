@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeAlias, assert_never
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.ruleset import (
@@ -168,10 +168,11 @@ def _interface_chain(role: str, interface: str) -> str:
 
 @frozen
 class _Rendered:
-    """Chains, and the sets of literals that their rules use."""
+    """Chains, the sets of literals that their rules use, and the elements of other sets, by their names."""
 
     chains: tuple[Chain, ...]
     literals: tuple[NamedSet, ...] = ()
+    elements: tuple[tuple[str, Element], ...] = ()
     used: frozenset[str] = field(init=False, default=Factory(lambda self: self._find_used(), takes_self=True))
 
     def _find_used(self) -> frozenset[str]:
@@ -375,19 +376,33 @@ def _interface_map(name: str, chains: Mapping[str, str]) -> NamedSet:
     return NamedSet(name=name, types=(ElementType.INTERFACE_NAME,), value_type=ElementType.VERDICT, elements=elements)
 
 
-def _guard_sets(endpoints: Iterable[LocalEndpoint]) -> Iterator[NamedSet]:
-    """The addresses, and the prefixes, that each interface may send from and is sent to."""
-    elements: dict[str, list[Element]] = {}
-    for each in endpoints:
-        for address in each.addresses:
-            elements.setdefault(f"src-v{_DIGITS[address.family]}", []).append(Element((each.interface, address)))
-        for prefix in _disjoint(each.source_prefixes):
-            elements.setdefault(f"srcnet-v{_DIGITS[prefix.family]}", []).append(Element((each.interface, prefix)))
-    for family, digit in _DIGITS.items():
-        types = (ElementType.INTERFACE_NAME, ElementType.address_of(family))
-        for name, is_interval in ((f"src-v{digit}", False), (f"srcnet-v{digit}", True)):
-            held = frozenset(elements.get(name, ()))
-            yield NamedSet(name=name, types=types, is_interval=is_interval, elements=held)
+# The sets that lead from an interface to its chains, and those of what each may send from and is sent to.
+_DISPATCH_SETS: Final = (
+    *(
+        NamedSet(name=name, types=(ElementType.INTERFACE_NAME,), value_type=ElementType.VERDICT)
+        for name in ("from-wl", "to-wl")
+    ),
+    *(
+        NamedSet(
+            name=f"{name}-v{digit}",
+            types=(ElementType.INTERFACE_NAME, ElementType.address_of(family)),
+            is_interval=is_interval,
+        )
+        for family, digit in _DIGITS.items()
+        for name, is_interval in (("src", False), ("srcnet", True))
+    ),
+)
+
+
+def _dispatch_elements(endpoint: LocalEndpoint) -> Iterator[tuple[str, Element]]:
+    """What an endpoint has in each of these sets, by their names."""
+    interface = endpoint.interface
+    for name, role in (("from-wl", "fw"), ("to-wl", "tw")):
+        yield name, Element((interface,), Jump(_interface_chain(role, interface)))
+    for address in endpoint.addresses:
+        yield f"src-v{_DIGITS[address.family]}", Element((interface, address))
+    for prefix in _disjoint(endpoint.source_prefixes):
+        yield f"srcnet-v{_DIGITS[prefix.family]}", Element((interface, prefix))
 
 
 def find_guarded(sets: Iterable[NamedSet]) -> frozenset[tuple[str, Address]]:
@@ -412,7 +427,7 @@ class FilterRenderer:
     _static: _Rendered = field(default=_Rendered(()), init=False)
     _kept: dict[tuple[str, object], tuple[object, _Rendered]] = field(factory=dict, init=False)
     _kept_sets: dict[str, tuple[MemberSet, NamedSet]] = field(factory=dict, init=False)
-    _guards: tuple[tuple[LocalEndpoint, ...], tuple[NamedSet, ...]] | None = field(default=None, init=False)
+    _dispatch: dict[str, NamedSet] = field(factory=dict, init=False)
 
     def render(self, state: PolicyState, overlay: Overlay = NO_OVERLAY) -> PacketTable:
         """The table that enforces a state."""
@@ -423,7 +438,7 @@ class FilterRenderer:
         parts = [self._static, *self._render_parts(state)]
         chains = tuple(chain for part in parts for chain in part.chains)
         literals = {each.name: each for part in parts for each in part.literals}
-        sets = (*self._dispatch_sets(state), *literals.values(), *self._member_sets(state, parts))
+        sets = (*self._dispatch_sets(state, parts), *literals.values(), *self._member_sets(state, parts))
         return PacketTable(name=POLICY_TABLE, sets=sets, chains=chains)
 
     def _render_parts(self, state: PolicyState) -> tuple[_Rendered, ...]:
@@ -453,21 +468,20 @@ class FilterRenderer:
         self._kept = kept
         return tuple(rendered for _, rendered in kept.values())
 
-    def _dispatch_sets(self, state: PolicyState) -> tuple[NamedSet, ...]:
+    def _dispatch_sets(self, state: PolicyState, parts: Iterable[_Rendered]) -> Iterator[NamedSet]:
+        found: dict[str, list[Element]] = {}
+        for part in parts:
+            for name, element in part.elements:
+                found.setdefault(name, []).append(element)
+        for empty in _DISPATCH_SETS:
+            elements, known = frozenset(found.get(empty.name, ())), self._dispatch.get(empty.name, empty)
+            if known.elements != elements:
+                known = evolve(empty, elements=elements)
+            self._dispatch[empty.name] = known
+            yield known
         hosts = [each.interface for each in state.host_endpoints if each.interface != ALL_INTERFACES]
-        to_hosts = (
-            _interface_map("from-hep", {each: _interface_chain("fh", each) for each in hosts}),
-            _interface_map("to-hep", {each: _interface_chain("th", each) for each in hosts}),
-        )
-        if self._guards is None or self._guards[0] != state.endpoints:
-            interfaces = [each.interface for each in state.endpoints]
-            sets = (
-                _interface_map("from-wl", {each: _interface_chain("fw", each) for each in interfaces}),
-                _interface_map("to-wl", {each: _interface_chain("tw", each) for each in interfaces}),
-                *_guard_sets(state.endpoints),
-            )
-            self._guards = (state.endpoints, sets)
-        return (*self._guards[1], *to_hosts)
+        yield _interface_map("from-hep", {each: _interface_chain("fh", each) for each in hosts})
+        yield _interface_map("to-hep", {each: _interface_chain("th", each) for each in hosts})
 
     def _member_sets(self, state: PolicyState, parts: Iterable[_Rendered]) -> tuple[NamedSet, ...]:
         """Those that a rule refers to: a set of one family may be without rules."""
@@ -561,7 +575,8 @@ def _render_endpoint(endpoint: LocalEndpoint, settings: PolicySettings) -> _Rend
                 rules=(*first, *_jumps(endpoint, direction), _rule(_deny(settings), f"{name}: nothing allows it")),
             )
             for role, first, direction in ways
-        )
+        ),
+        elements=tuple(_dispatch_elements(endpoint)),
     )
 
 

@@ -253,6 +253,8 @@ class TableTracker:
     ) -> Iterator[str]:
         """Those of the changed chains that may not change in place."""
         former, names = self._former, frozenset(changed)
+        if not names:
+            return
         if former is None:
             yield from sorted(names)
             return

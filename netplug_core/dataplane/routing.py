@@ -94,6 +94,8 @@ class TunnelKind(enum.Enum):
     VXLAN = "vxlan"
     IPIP = "ipip"
 
+    __hash__ = object.__hash__  # without a call of the function that enum has
+
 
 @frozen(kw_only=True)
 class Tunnel:

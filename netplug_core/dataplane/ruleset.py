@@ -118,7 +118,7 @@ or the number of a protocol or a port.
 """
 
 
-@frozen
+@frozen(cache_hash=True)  # an element goes from set to set
 class Element:
     """An element of a set, or with a value of a map."""
 

@@ -50,12 +50,12 @@ class DeltaTracker(Generic[K, V]):
 
     def desire(self, key: K, value: V | None) -> None:
         """This should be the value of a key; None: it should not exist."""
-        observed = self._find_observed(key)
+        observed = self._differing.get(key, self._desired.get(key))
         if value is None:
             self._desired.pop(key, None)
         else:
             self._desired[key] = value
-        self._compare(key, observed)
+        self._compare(key, value, observed)
 
     def desire_all(self, values: Mapping[K, V]) -> None:
         """These should be all."""
@@ -66,7 +66,7 @@ class DeltaTracker(Generic[K, V]):
 
     def observe(self, key: K, value: V | None) -> None:
         """This is the value of a key; None: it does not exist."""
-        self._compare(key, value)
+        self._compare(key, self._desired.get(key), value)
 
     def observe_all(self, values: Mapping[K, V]) -> None:
         """These are all."""
@@ -74,7 +74,7 @@ class DeltaTracker(Generic[K, V]):
             self._differing.clear()
             return
         for key in dict.fromkeys((*self._differing, *self._desired, *values)):
-            self._compare(key, values.get(key))
+            self._compare(key, self._desired.get(key), values.get(key))
 
     def updates(self) -> Iterator[tuple[K, V]]:
         """What has to be made or replaced."""
@@ -86,11 +86,9 @@ class DeltaTracker(Generic[K, V]):
             if value is not None and key not in self._desired:
                 yield key, value
 
-    def _find_observed(self, key: K) -> V | None:
-        return self._differing[key] if key in self._differing else self._desired.get(key)
-
-    def _compare(self, key: K, observed: V | None) -> None:
-        if self._desired.get(key) != observed:
+    def _compare(self, key: K, desired: V | None, observed: V | None) -> None:
+        # None is compared by identity: a comparison of values costs more than all the rest.
+        if (desired is not None) if observed is None else (desired != observed):
             self._differing[key] = observed
             return
         self._differing.pop(key, None)

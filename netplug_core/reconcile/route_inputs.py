@@ -156,6 +156,7 @@ class RouteInputs:
     _has_all_changed: bool = field(default=True, init=False)
     _in_use: frozenset[tuple[TunnelKind, Family]] = field(default=frozenset(), init=False)
     _local: dict[Family, tuple[InterfaceAddress, str] | Problem] = field(factory=dict, init=False)
+    _tunnels: dict[tuple[TunnelKind, Family], bool] = field(factory=dict, init=False)
 
     def set_settings(self, settings: RouteSettings) -> None:
         """These are the settings from now on."""
@@ -165,7 +166,8 @@ class RouteInputs:
     def set_interfaces(self, interfaces: tuple[HostInterface, ...]) -> None:
         """These are the interfaces of the node from now on, as far as they are not those of pods."""
         if interfaces != self.interfaces:
-            self.interfaces, self._has_all_changed, self._local = interfaces, True, {}
+            self.interfaces, self._has_all_changed = interfaces, True
+            self._forget_local()
 
     def set_pools(self, pools: Iterable[IPPool]) -> None:
         """These are all pools. One that serves LoadBalancers alone is no pool here."""
@@ -197,7 +199,8 @@ class RouteInputs:
             self.nodes[name] = node
         self._mark((name,))
         if name == self.node:
-            self._has_all_changed, self._local = True, {}
+            self._has_all_changed = True
+            self._forget_local()
         if self.uses_pod_cidrs:
             self._follow_cidrs(name, before, node)
 
@@ -275,6 +278,9 @@ class RouteInputs:
         yield from ((OF_FLOATING, each) for each in self.floating)
         yield from ((OF_LEARNED, each) for each in self.learned)
 
+    def _forget_local(self) -> None:
+        self._local, self._tunnels = {}, {}
+
     def _claim(self, claim: _Claim, name: str) -> None:
         sort, number = claim
         first = self._claims.setdefault(sort, {}).setdefault(number, name)
@@ -336,11 +342,15 @@ class RouteInputs:
 
     def has_tunnel(self, family: Family, kind: TunnelKind = TunnelKind.VXLAN) -> bool:
         """Whether this node has what a device needs."""
-        node = self.nodes[self.node]
-        bgp = node.spec.bgp
-        ipip = None if bgp is None else bgp.ipip_tunnel_address
-        address = node.find_vxlan_address(family) if kind is TunnelKind.VXLAN else ipip
-        return address is not None and not isinstance(self.find_local(family), Problem)
+        found = self._tunnels.get((kind, family))
+        if found is None:
+            node = self.nodes[self.node]
+            bgp = node.spec.bgp
+            ipip = None if bgp is None else bgp.ipip_tunnel_address
+            address = node.find_vxlan_address(family) if kind is TunnelKind.VXLAN else ipip
+            found = address is not None and not isinstance(self.find_local(family), Problem)
+            self._tunnels[kind, family] = found
+        return found
 
     def find_local(self, family: Family) -> tuple[InterfaceAddress, str] | Problem:
         """The address of this node in a family, and the name of the interface that has it."""

@@ -42,6 +42,7 @@ from netplug_core.dataplane.routing import (
 from netplug_core.dataplane.tracker import DeltaTracker
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.route_inputs import (
+    OF_BLOCK,
     OF_FLOATING,
     OF_LEARNED,
     OF_NODE,
@@ -348,24 +349,21 @@ class RouteEngine:
 
     # --- contributions
 
-    def _find_parts(self, source: Source) -> Iterator[_Part]:
+    def _find_parts(self, source: Source) -> Iterable[_Part]:
         kind, name = source
-        if self.inputs.settings is None or self.inputs.node not in self.inputs.nodes:
-            return
-        if kind == OWN:
-            yield from self._of_self(self.inputs.settings)
-        elif isinstance(name, Prefix) and kind == OF_WORKLOAD:
-            yield from self._of_workload(name)
-        elif isinstance(name, Prefix) and kind == OF_FLOATING:
-            yield from self._of_floating(name)
-        elif isinstance(name, Prefix) and kind == OF_LEARNED:
-            yield from self._of_learned(name, self.inputs.settings)
-        elif isinstance(name, Prefix):
+        settings = self.inputs.settings
+        if settings is None or self.inputs.node not in self.inputs.nodes:
+            return ()
+        if not isinstance(name, Prefix):
+            if kind == OWN:
+                return self._of_self(settings)
+            return self._of_node(name, settings) if name in self.inputs.nodes and name != self.inputs.node else ()
+        if kind == OF_BLOCK:
             block = self.inputs.blocks.get(name)
-            if block is not None:
-                yield from self._of_block(name, block)
-        elif name in self.inputs.nodes and name != self.inputs.node:
-            yield from self._of_node(name, self.inputs.settings)
+            return () if block is None else self._of_block(name, block)
+        if kind == OF_WORKLOAD:
+            return self._of_workload(name)
+        return self._of_floating(name) if kind == OF_FLOATING else self._of_learned(name, settings)
 
     def _of_self(self, settings: RouteSettings) -> Iterator[_Part]:
         """The tunnel devices of this node."""
@@ -556,7 +554,8 @@ class RouteEngine:
             return Problem(message=message, cause=f"it has no {family} VXLAN tunnel address yet")
         if not self.inputs.is_first(name):
             return None  # said already
-        gateway, is_onlink = tunnel_gateway(address, self.inputs.mac(name, family)), family is Family.IPV4
+        is_onlink = family is Family.IPV4
+        gateway = address if is_onlink else tunnel_gateway(address, self.inputs.mac(name, family))
         nexthop = self._nexthop(name, VXLAN_DEVICES[family], gateway, is_onlink=is_onlink)
         return _Way(nexthop, mtu=settings.vxlan_mtu[family])
 

@@ -154,6 +154,10 @@ def test_addresses_and_prefixes_sort_by_family_and_number() -> None:
         "9.0.0.0/8", "10.0.0.0/24", "10.0.0.0/26", "fd00::/64",
     ]  # fmt: skip
     assert Address.parse("9.0.0.1") < Address.parse("10.0.0.1") < Address.parse("::")
+    assert Prefix.parse("10.0.0.0/24") >= Prefix.parse("10.0.0.0/24") > Prefix.parse("10.0.0.0/8")
+    for one in (Address.parse("9.0.0.1"), Prefix.parse("10.0.0.0/24")):
+        with pytest.raises(TypeError):
+            sorted([one, 7])  # type: ignore[type-var]
 
 
 # --- the operators of the language ---------------------------------------------------------------------------------
