@@ -154,8 +154,8 @@ def resource_warnings(resource: Resource) -> tuple[str, ...]:
     match resource:
         case IPPool():
             return tuple(f"{key_of(resource)}: {one.value}: {one.reason}" for one in find_unusual_settings(resource))
-        case KubeControllersConfiguration():
-            return (f"{key_of(resource)}: stored, but there are no controllers yet that read it",)
+        case KubeControllersConfiguration(spec=spec) if spec.controllers.load_balancer is not None:
+            return (f"{key_of(resource)}: controllers.loadBalancer is stored, but no controller assigns addresses yet",)
         case BGPPeer(spec=spec) if spec.local_workload_selector:
             return (f"{key_of(resource)}: localWorkloadSelector is not yet supported: there is no session",)
         case BGPConfiguration(spec=spec) if spec.has_service_ranges:

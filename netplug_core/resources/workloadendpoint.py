@@ -98,7 +98,7 @@ class WorkloadEndpointSpec:
         metadata=member(
             "allowSpoofedSourcePrefixes",
             ListOf(TEXT),
-            "source prefixes that it may send from besides its own addresses; not filtered yet",
+            "source prefixes that it may send from besides its own addresses; filtered where policy is enforced",
         ),
     )
     unknown_json: str = ""

@@ -209,7 +209,7 @@ def _log_limits(world: CNIWorld, call: AttachmentCall, options: EndpointOptions)
             options.floating_ips,
         )
     if options.allowed_source_prefixes:
-        text = "the pod may send from any IPv4 address: packet filters for its prefixes are not programmed yet"
+        text = "the pod may send from any IPv4 address where no policy is enforced: only policy filters its prefixes"
         _warn(world, call, text, options.allowed_source_prefixes)
 
 

@@ -18,6 +18,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     HostEndpointTemplate,
     KubeControllersConfiguration,
     KubeControllersSpec,
+    LoadBalancerController,
     NodeController,
 )
 from netplug_core.resources.metadata import Metadata
@@ -482,7 +483,12 @@ def test_a_selector_of_a_template_is_judged() -> None:
     validate_resource(controllers(evolve(TEMPLATE, node_selector="zone == 'a'"), evolve(TEMPLATE, generate_name="b")))
 
 
-def test_settings_of_controllers_have_no_effect_yet() -> None:
-    text = "KubeControllersConfiguration(default): stored, but there are no controllers yet that read it"
-    assert resource_warnings(controllers()) == (text,)
+def test_of_the_settings_of_controllers_those_of_load_balancers_have_no_effect_yet() -> None:
+    assert resource_warnings(controllers()) == ()
+    named = KubeControllersConfiguration(
+        metadata=Metadata(name="default"),
+        spec=KubeControllersSpec(controllers=Controllers(load_balancer=LoadBalancerController())),
+    )
+    text = "controllers.loadBalancer is stored, but no controller assigns addresses yet"
+    assert resource_warnings(named) == (f"KubeControllersConfiguration(default): {text}",)
     validate_resource(KubeControllersConfiguration(metadata=Metadata(name="default")))

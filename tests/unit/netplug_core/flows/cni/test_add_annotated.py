@@ -384,7 +384,7 @@ def test_check_86_allowed_sources(harness: CNINodeHarness, orchestrator: MemoryO
     assert interface is not None
     assert interface.settings[f"net/ipv4/conf/{host}/rp_filter"] == "0"
     assert warnings(harness) == [
-        "the pod may send from any IPv4 address: packet filters for its prefixes are not programmed yet"
+        "the pod may send from any IPv4 address where no policy is enforced: only policy filters its prefixes"
     ]
     harness.check(WEB, result, feature_control=FEATURES)
     with pytest.raises(AttachmentDiffers, match="rp_filter"):
