@@ -115,12 +115,13 @@ class Collection:
         reading = deadline.capped(_READ_S)
         # Blocks before pods: a pod that comes between is taken for one that was there.
         view = read_view(due.store, None, now_ns=clock.now_ns(), deadline=reading)
-        view = evolve(view, cluster=None if due.source is None else read_cluster(due.source, deadline=reading))
+        source, records = due.source, due.store if due.source is not due.store else None
+        view = evolve(view, cluster=None if source is None else read_cluster(source, records, deadline=reading))
         if not self.acting.is_leading():
             return
         collector = Collector(
             store=due.store,
-            live_lookup=DatastoreLookup(due.source or due.store),
+            live_lookup=DatastoreLookup(source or due.store, records),
             clock=clock,
             chance=self.chance,
             log=self.log,

@@ -53,6 +53,7 @@ from netplug_core.reconcile.copies import (
     COPIED_KINDS,
     COPY_KINDS,
     EndpointCopies,
+    KeptParts,
     account_copies,
     namespace_copies,
     policy_copies,
@@ -304,6 +305,8 @@ class _CopyFeeds:
 def _copying(
     stack: ExitStack, stores: _Stores, configuration: Configuration, acting: Acting, opened: OpenedOnce
 ) -> _CopyFeeds:
+    kept = KeptParts()  # both feeds share it: a thread at a time replaces an entry, and any of equal ones is right
+
     def open_feed(name: str, kinds: tuple[Kind[object], ...], settings: DatastoreSettings | None) -> StoreFeed:
         def read_if_wanted() -> DatastoreSettings | None:
             running = configuration.running
@@ -311,6 +314,7 @@ def _copying(
 
         feed = _feed(name, kinds, settings or stores.datastore, opened)
         feed.read_datastore = read_if_wanted
+        feed.view.keep = kept.keep
         return stack.enter_context(closing(feed))
 
     return _CopyFeeds(

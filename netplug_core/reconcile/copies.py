@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
@@ -45,7 +45,7 @@ from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadE
 
 __all__ = [
     "COPIED_KINDS", "COPY_KINDS", "MOST_A_PASS", "CopyChange", "CopyRules", "CopyWork",
-    "EndpointCopies", "NamedCopies", "account_copies", "namespace_copies", "policy_copies",
+    "EndpointCopies", "KeptParts", "NamedCopies", "account_copies", "namespace_copies", "policy_copies",
 ]  # fmt: skip
 
 COPIED_KINDS: Final[tuple[Kind[object], ...]] = (NAMESPACE, SERVICE_ACCOUNT, KUBERNETES_NETWORK_POLICY, POD)
@@ -330,6 +330,68 @@ def _follow_pod(endpoint: WorkloadEndpoint, pod: PodFacts) -> WorkloadEndpoint:
     )
     spec = evolve(endpoint.spec, service_account=pod.service_account)
     return evolve(endpoint, metadata=evolve(endpoint.metadata, labels=labels), spec=spec)
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+_MOST_SHARED: Final = 65_536
+_V = TypeVar("_V")
+
+
+@define(eq=False)
+class KeptParts:
+    """What is kept of pods and endpoints: of a pod what is copied, and what many of them have alike only once.
+
+    A large cluster has some 100,000 of each.
+    """
+
+    _shared: dict[object, object] = field(factory=dict, init=False)
+
+    def keep(self, value: object) -> object:
+        """What is kept of a value."""
+        if isinstance(value, PodFacts):
+            return self._keep_pod(value)
+        return self._keep_endpoint(value) if isinstance(value, WorkloadEndpoint) else value
+
+    def _keep_pod(self, pod: PodFacts) -> PodFacts:
+        return PodFacts(
+            namespace=self._share(pod.namespace),
+            name=pod.name,
+            uid="",
+            labels=self._share(pod.labels),
+            service_account=self._share(pod.service_account),
+            network=pod.network,
+            phase=pod.phase,
+        )
+
+    def _keep_endpoint(self, endpoint: WorkloadEndpoint) -> WorkloadEndpoint:
+        metadata, spec = endpoint.metadata, endpoint.spec
+        return evolve(
+            endpoint,
+            metadata=evolve(
+                metadata,
+                namespace=self._share(metadata.namespace),
+                labels=self._share(metadata.labels),
+                annotations=self._share(metadata.annotations),
+            ),
+            spec=evolve(
+                spec,
+                orchestrator=self._share(spec.orchestrator),
+                node=self._share(spec.node),
+                endpoint=self._share(spec.endpoint),
+                service_account=self._share(spec.service_account),
+                profiles=self._share(spec.profiles),
+                mac=self._share(spec.mac),
+                ports=self._share(spec.ports),
+            ),
+        )
+
+    def _share(self, part: _V) -> _V:
+        """The first of all equal ones. After many different ones it begins anew."""
+        if len(self._shared) >= _MOST_SHARED:
+            self._shared.clear()
+        return cast("_V", self._shared.setdefault(part, part))
 
 
 # --- what has to be looked at -----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Pods and nodes as the datastore shows them, for the collector's tick and the report of ``netplugctl``.
 
-Only a datastore whose endpoints are views of pods shows them. On another one it is not known which pods exist.
+Only a datastore whose endpoints are views of pods shows them. On another one it is not known which pods exist. Where
+the orchestrator's nodes and the records are in two datastores, a node may have one name there and another one here.
 """
 
 from __future__ import annotations
@@ -27,24 +28,32 @@ _ADDRESS_ANNOTATIONS = STORED_ANNOTATIONS[:2]
 
 @frozen
 class DatastoreLookup:
-    """A :class:`~netplug_core.ipam.gc.candidates.LiveLookup` at a datastore that shows pods and nodes."""
+    """A :class:`~netplug_core.ipam.gc.candidates.LiveLookup` at a datastore that shows pods and nodes.
+
+    ``records`` is the one with the Nodes, if that is another one.
+    """
 
     store: Datastore
+    records: Datastore | None = None
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
         """The pod as it is now; None if there is none."""
         wanted = Get(POD.key(namespace, name))
         found = self.store.read((wanted,), deadline=deadline).find(wanted)
-        return None if found is None else _with_written_addresses(found.value)
+        if found is None:
+            return None
+        pod = _with_written_addresses(found.value)
+        return pod if self.records is None else _without_node(pod)
 
     def has_node(self, name: str, *, deadline: Deadline) -> bool:
-        """Whether there is a node of that name."""
+        """Whether there is a node of that name, or one is registered."""
         wanted = Get(node_key(name))
-        return self.store.read((wanted,), deadline=deadline).find(wanted) is not None
+        stores = (self.store,) if self.records is None else (self.records, self.store)
+        return any(store.read((wanted,), deadline=deadline).find(wanted) is not None for store in stores)
 
 
-def read_cluster(store: Datastore, *, deadline: Deadline) -> ClusterView | None:
-    """All pods and nodes; None if the datastore does not show them.
+def read_cluster(store: Datastore, records: Datastore | None = None, *, deadline: Deadline) -> ClusterView | None:
+    """All pods and nodes; None if the datastore does not show them. ``records`` has the Nodes, if it is another one.
 
     Raises:
         Malformed: a pod or a node cannot be understood, so it is not known which addresses it uses.
@@ -52,10 +61,12 @@ def read_cluster(store: Datastore, *, deadline: Deadline) -> ClusterView | None:
     """
     if store.description.endpoints is not EndpointStorage.PODS:
         return None
-    return ClusterView(
-        pods=read_pods(store, deadline=deadline),
-        nodes=frozenset(record.key.name for record in read_pages(store, NODE, deadline=deadline)),
-    )
+    pods = tuple(_of_addresses(pod) for pod in _iter_pods(store, deadline))
+    nodes = frozenset(record.key.name for record in read_pages(store, NODE, deadline=deadline))
+    if records is None:
+        return ClusterView(pods=pods, nodes=nodes)
+    registered = frozenset(record.key.name for record in read_pages(records, NODE, deadline=deadline))
+    return ClusterView(pods=tuple(map(_without_node, pods)), nodes=nodes | registered)
 
 
 def read_pods(store: Datastore, *, deadline: Deadline) -> tuple[PodFacts, ...]:
@@ -65,7 +76,16 @@ def read_pods(store: Datastore, *, deadline: Deadline) -> tuple[PodFacts, ...]:
         Malformed: a pod cannot be understood, so it is not known which addresses it uses.
         Unavailable: the store does not answer.
     """
-    return tuple(_with_written_addresses(record.value) for record in read_pages(store, POD, deadline=deadline))
+    return tuple(_iter_pods(store, deadline))
+
+
+def _iter_pods(store: Datastore, deadline: Deadline) -> Iterator[PodFacts]:
+    return (_with_written_addresses(record.value) for record in read_pages(store, POD, deadline=deadline))
+
+
+def _of_addresses(pod: PodFacts) -> PodFacts:
+    """A pod without what says nothing of its addresses: a large cluster has some 100,000."""
+    return evolve(pod, labels=(), annotations=(), ports=(), service_account="", generate_name="")
 
 
 def read_users(store: Datastore, *, deadline: Deadline) -> AddressUsers:
@@ -83,6 +103,11 @@ def read_users(store: Datastore, *, deadline: Deadline) -> AddressUsers:
         },
         cluster=read_cluster(store, deadline=deadline),
     )
+
+
+def _without_node(pod: PodFacts) -> PodFacts:
+    """A pod as if its node were not known: it may have another name where addresses are stored, and had one before."""
+    return evolve(pod, node="")
 
 
 def _with_written_addresses(pod: PodFacts) -> PodFacts:

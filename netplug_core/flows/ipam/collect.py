@@ -21,7 +21,7 @@ from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.ipam.allocation.context import batches
 from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.gc.candidates import LiveLookup, LookupResult
-from netplug_core.ipam.gc.detect import detect
+from netplug_core.ipam.gc.detect import HandleCounts, detect
 from netplug_core.ipam.gc.model import (
     Candidate,
     CollectionReport,
@@ -91,7 +91,8 @@ class Collector:
 def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, deadline: Deadline) -> StoreView:
     """A view of everything in the store, read page by page. A process with watches assembles its view from them.
 
-    Records that cannot be decoded are in ``unreadable``. An action that needs one of them reads it again, and fails.
+    Of the handles it has those that differ from the blocks: there is one for each workload. Records that cannot be
+    decoded are in ``unreadable``. An action that needs one of them reads it again, and fails.
 
     Raises:
         Unavailable: the store does not answer.
@@ -100,9 +101,11 @@ def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, dea
     is_locked = isinstance(READINESS_GATE.check(snapshot), NetplugError)
     unreadable: list[Malformed] = []
     read_all = partial(read_pages, store, deadline=deadline, malformed=unreadable)
+    blocks = tuple(read_all(BLOCK))
+    counts = HandleCounts.of(record.value for record in blocks)
     return StoreView(
-        blocks=tuple(read_all(BLOCK)),
-        handles=tuple(read_all(HANDLE)),
+        blocks=blocks,
+        handles=tuple(record for record in read_all(HANDLE) if not counts.is_right(record)),
         affinities=tuple(read_all(AFFINITY)),
         pools=tuple(read_all(IPPOOL)),
         unreadable=tuple(unreadable),

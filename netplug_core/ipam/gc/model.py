@@ -45,9 +45,9 @@ class IdleReason(enum.Enum):
 class StoreView:
     """The contents of the store and the state of the cluster. It may be out of date.
 
-    ``cooldown_ns`` is the configured cooldown. ``cluster`` is None if there is no orchestrator: then it is not known
-    which addresses are in use. If ``idle`` is set, the collector does nothing with this view. ``unreadable`` are errors
-    for records that cannot be decoded.
+    ``handles`` may lack those that count what the blocks hold. ``cooldown_ns`` is the configured cooldown. ``cluster``
+    is None if there is no orchestrator: then it is not known which addresses are in use. If ``idle`` is set, the
+    collector does nothing with this view. ``unreadable`` are errors for records that cannot be decoded.
     """
 
     blocks: tuple[Record[Block], ...] = ()

@@ -8,9 +8,10 @@ from attrs import define, evolve, field
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.controllers.collection import History
 from netplug_cli.controllers.nodes import Acting
+from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.datastore.view import View
-from netplug_core.orchestrator.model import PodFacts
+from netplug_core.orchestrator.model import POD, PodFacts
 from netplug_core.reconcile.kubecontrollers import (
     CopySource,
     RunningControllers,
@@ -18,10 +19,11 @@ from netplug_core.reconcile.kubecontrollers import (
     find_running_controllers,
 )
 from netplug_core.resources.kubecontrollersconfiguration import Controllers, KubeControllersSpec, NodeController
+from netplug_core.resources.node import node_key
 from netplug_core.testing.clock import ManualClock
 from tests.harness.collector import CollectorHarness
 from tests.harness.controllers import DrivenControllers
-from tests.harness.controllers_scene import ControllersScene
+from tests.harness.controllers_scene import ControllersScene, machine_node
 from tests.harness.node_server import Lines
 
 GRACE_S = 900.0
@@ -77,6 +79,41 @@ def test_a_pod_that_runs_keeps_its_addresses(scene: CollectionScene) -> None:
     scene.put_pod(PodFacts(namespace="default", name="gone", uid="", node="node-a"))
     scene.settle(3 * GRACE_S)
     assert scene.handles == {"h-web", "h-gone"}
+
+
+def test_a_node_with_another_name_than_its_machine_keeps_what_it_and_its_pods_have(scene: CollectionScene) -> None:
+    """Its tunnel has an address, and the kubelet could not report that of a new pod yet."""
+    scene.put_node(machine_node("short", "node-a"))
+    scene.records.assign_to("10.0.0.5", "tunnel", node="short", type="vxlanTunnelAddress")
+    scene.records.assign_to_pod("10.0.0.6", "new", node="short")
+    scene.put_pod(PodFacts(namespace="default", name="new", uid="", node="node-a"))
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web", "tunnel", "h-new"}
+    scene.delete(node_key("node-a"), scene.cluster)
+    scene.delete(POD.key("default", "new"), scene.cluster)
+    scene.settle(3 * GRACE_S)
+    assert scene.nodes() == []
+    assert scene.handles == {"h-web"}
+
+
+def test_a_renamed_node_keeps_what_its_pods_got_under_its_former_name(scene: CollectionScene) -> None:
+    scene.put_node(machine_node("renamed", "node-a"))
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web"}
+
+
+def test_what_a_pod_had_on_another_node_goes_once_it_reports_another_address(scene: CollectionScene) -> None:
+    for name, machine in (("one", "node-a"), ("two", "node-b")):
+        scene.put_machine(machine)
+        scene.put_node(machine_node(name, machine))
+    scene.records.assign_to_pod("10.0.0.6", "moved", node="one")
+    pod = PodFacts(namespace="default", name="moved", uid="", node="node-b")
+    scene.put_pod(pod)
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web", "h-moved"}
+    scene.put_pod(evolve(pod, addresses=(Address.parse("10.0.0.7"),)))
+    scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web"}
 
 
 def test_without_a_grace_period_no_address_of_a_node_that_is_there_goes(scene: CollectionScene) -> None:

@@ -28,12 +28,14 @@ from netplug_core.orchestrator.networkpolicy import (
     LabelRequirement,
     LabelSelector,
 )
+from netplug_core.reconcile import copies
 from netplug_core.reconcile.copies import (
     MOST_A_PASS,
     CopyChange,
     CopyRules,
     CopyWork,
     EndpointCopies,
+    KeptParts,
     account_copies,
     namespace_copies,
     policy_copies,
@@ -356,3 +358,66 @@ def test_what_is_gone_when_all_is_listed_again_is_named_no_more() -> None:
     assert sight.sources.changes_since(START)[1] is None, "everything is looked at"
     sight.look()
     assert not list(sight.work.problems)
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def some_pod(name: str) -> PodFacts:
+    """A pod whose parts are objects of its own."""
+    text = f"x{len(name)}"
+    labels, annotations = (("team", f"red{text}"),), (("note", name),)
+    return PodFacts(
+        namespace=f"shop-{text}", name=name, uid=f"u-{name}", node="n", labels=labels, annotations=annotations,
+        service_account=f"web-{text}", phase=PodPhase.RUNNING,
+    )  # fmt: skip
+
+
+def some_endpoint(name: str) -> WorkloadEndpoint:
+    text = f"x{len(name)}"
+    spec = WorkloadEndpointSpec(
+        orchestrator="k8s", node=f"n{text}", endpoint="eth0", container_id=name, profiles=(f"kns.{text}",)
+    )
+    return WorkloadEndpoint(
+        metadata=Metadata(name=name, namespace=f"shop-{text}", uid=name, labels=(("team", f"red{text}"),)), spec=spec
+    )
+
+
+def test_an_endpoint_is_kept_whole_and_what_many_have_alike_once() -> None:
+    kept = KeptParts()
+    first, second = (kept.keep(some_endpoint(name)) for name in ("a", "b"))
+    assert (first, second) == (some_endpoint("a"), some_endpoint("b"))
+    assert isinstance(first, WorkloadEndpoint)
+    assert isinstance(second, WorkloadEndpoint)
+    assert first.metadata.labels is second.metadata.labels
+    assert first.spec.profiles is second.spec.profiles
+    assert first.spec.node is second.spec.node
+
+
+def test_of_a_pod_what_is_copied_is_kept() -> None:
+    kept = KeptParts()
+    first, second = (kept.keep(some_pod(name)) for name in ("a", "b"))
+    assert isinstance(first, PodFacts)
+    assert isinstance(second, PodFacts)
+    assert first == evolve(some_pod("a"), uid="", node="", annotations=())
+    assert first.labels is second.labels
+    rules = EndpointCopies()
+    target, stored = (
+        WORKLOAD_ENDPOINT.key("shop-x1", "e"),
+        record(WORKLOAD_ENDPOINT.key("shop-x1", "e"), some_endpoint("a")),
+    )
+    whole, part = (record(POD.key("shop-x1", "a"), each) for each in (some_pod("a"), first))
+    assert rules.find_change(target, part, stored) == rules.find_change(target, whole, stored) != CopyChange()
+
+
+def test_other_values_are_kept_as_they_are() -> None:
+    facts = NamespaceFacts(name="shop", uid="u")
+    assert KeptParts().keep(facts) is facts
+
+
+def test_parts_that_are_alike_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_MOST_SHARED", 3)
+    kept = KeptParts()
+    assert [kept.keep(evolve(some_pod("a"), namespace=f"n{number}")) for number in range(9)] == [
+        evolve(some_pod("a"), namespace=f"n{number}", uid="", node="", annotations=()) for number in range(9)
+    ]

@@ -5,10 +5,11 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS
+from netplug_core.datastore.transaction import read_pages
 from netplug_core.ipam.gc.detect import HandleTally
 from netplug_core.ipam.gc.model import ScanTime, StoreView
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
-from netplug_core.ipam.model.handle import AFFINITY, Handle, affinity_key, handle_key
+from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Handle, affinity_key, handle_key
 from netplug_core.ipam.reporting.check import CheckedRecords, CheckReport, DamagedRecord, check
 from netplug_core.records import Key, Malformed, Record, Revision
 from netplug_core.resources.ippool import IPPOOL, ippool_key
@@ -28,6 +29,12 @@ def harness() -> CollectorHarness:
     return harness
 
 
+def whole_view(harness: CollectorHarness) -> StoreView:
+    """What is stored, with all handles."""
+    handles = tuple(read_pages(harness.inner, HANDLE, deadline=harness.deadline))
+    return evolve(harness.view(), handles=handles)
+
+
 def records_of(view: StoreView, damaged: tuple[DamagedRecord, ...] = ()) -> CheckedRecords:
     handles = HandleTally.of(record.value for record in view.blocks)
     for record in view.handles:
@@ -37,7 +44,7 @@ def records_of(view: StoreView, damaged: tuple[DamagedRecord, ...] = ()) -> Chec
 
 def check_of(harness: CollectorHarness, *damaged: DamagedRecord) -> CheckReport:
     now_ns = harness.clock.now_ns() + 3600 * SECOND_NS  # no block is young
-    return check(records_of(harness.view(), damaged), ScanTime(wall_ns=now_ns, elapsed_ms=0))
+    return check(records_of(whole_view(harness), damaged), ScanTime(wall_ns=now_ns, elapsed_ms=0))
 
 
 def damage(key: Key[object], *, is_known: bool = True) -> DamagedRecord:
@@ -109,7 +116,7 @@ def test_an_address_without_a_handle_and_those_of_the_host_are_no_problem(harnes
 
 def report_with_pools(harness: CollectorHarness, *cidrs: str, has_all: bool = True) -> CheckReport:
     pools = tuple(Record(ippool_key(cidr), make_pool(cidr), Revision("1")) for cidr in cidrs)
-    records = evolve(records_of(harness.view()), pools=pools, has_all_pools=has_all)
+    records = evolve(records_of(whole_view(harness)), pools=pools, has_all_pools=has_all)
     return check(records, ScanTime(wall_ns=harness.clock.now_ns(), elapsed_ms=0))
 
 
@@ -217,7 +224,7 @@ def test_nothing_that_may_lead_to_a_damaged_block_is_repaired(harness: Collector
 
 def test_an_affinity_whose_key_names_no_block_is_reported(harness: CollectorHarness) -> None:
     harness.put_affinity("10.0.0.12/30")
-    found = harness.view()
+    found = whole_view(harness)
     odd = AFFINITY.key("host", "node-a", "ipv4", "here")
     record = found.affinities[-1]
     view = type(found)(
