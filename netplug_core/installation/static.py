@@ -198,18 +198,21 @@ def static_template(method: Method) -> str:
 def _first_plugin(method: Method) -> Json:
     access = {"policy": {"type": "k8s"}, "kubernetes": {"kubeconfig": "__KUBECONFIG_FILEPATH__"}}
     head = {"type": "netplug", "log_level": "INFO", "log_file_path": "/var/log/netplug/cni/cni.log"}
-    node = {"nodename": "__KUBERNETES_NODE_NAME__"}
+    node, guard = {"nodename": "__KUBERNETES_NODE_NAME__"}, {"policy_guard": True}
     etcd = {  # without datastore_type, whose default is etcdv3
         ENDPOINTS_KEY: "__ETCD_ENDPOINTS__",
         **{f"etcd_{part}_file": f"__ETCD_{part.upper()}_FILE__" for part in ("key", "cert", "ca_cert")},
     }
     if method is Method.ETCD_FLANNEL:
         # The plugin of flannel adds IPAM and MTU.
-        return {"type": "flannel", "delegate": {**head, "include_default_routes": True, **etcd, **node, **access}}
-    datastore = etcd if method.has_etcd else {"datastore_type": "kubernetes", "policy_guard": True}
+        return {
+            "type": "flannel",
+            "delegate": {**head, "include_default_routes": True, **etcd, **guard, **node, **access},
+        }
+    datastore = etcd if method.has_etcd else {"datastore_type": "kubernetes"}
     mtu = _POLICY_ONLY_MTU if method is Method.KDD_POLICY_ONLY else _MTU_MARK
     ipam = {"type": "netplug-ipam"} if method.has_own_network else {"type": "host-local", "subnet": "usePodCidr"}
-    return {**head, **datastore, **node, "mtu": mtu, "ipam": ipam, **access}
+    return {**head, **datastore, **guard, **node, "mtu": mtu, "ipam": ipam, **access}
 
 
 def _daemonset(method: Method, version: str) -> Json:
@@ -273,9 +276,8 @@ def _node_environment(method: Method) -> dict[str, str]:
         "DATASTORE_TYPE": "etcdv3" if method.has_etcd else "kubernetes",
         "NETPLUG_MANAGE_CNI": str(not method.has_etcd).lower(),  # an installer that stays renews the token itself
         "WAIT_FOR_DATASTORE": "true",
+        **POLICY_VARIABLES,  # with an etcd, profiles and policies come from the controllers
     }
-    if not method.has_etcd:  # with an etcd, profiles and policies come from the controllers
-        variables |= POLICY_VARIABLES
     if method.has_own_network:
         variables["IP"] = "autodetect"  # not only while the node has none: it follows what becomes of the host
     else:

@@ -236,9 +236,20 @@ def make_node(server: ApiServer, name: str, **metadata: object) -> str:
     return name
 
 
-def make_pod(server: ApiServer, namespace: str, name: str, *, node: str, **metadata: object) -> Mapping[str, object]:
-    """A pod that is scheduled to a node; it runs nowhere."""
-    container = {"name": "main", "image": "none", "ports": [{"name": "http", "containerPort": 80}]}
+def make_pod(
+    server: ApiServer,
+    namespace: str,
+    name: str,
+    *,
+    node: str,
+    ports: Mapping[str, int] | None = None,
+    **metadata: object,
+) -> Mapping[str, object]:
+    """A pod that is scheduled to a node; it runs nowhere. ``ports`` are named ports of UDP, in place of one of TCP."""
+    listed: list[dict[str, object]] = [{"name": "http", "containerPort": 80}]
+    if ports is not None:
+        listed = [{"name": each, "containerPort": port, "protocol": "UDP"} for each, port in ports.items()]
+    container = {"name": "main", "image": "none", "ports": listed}
     body = {
         "metadata": {"name": name, **metadata},
         "spec": {"nodeName": node, "containers": [container], "serviceAccountName": "web"},

@@ -194,11 +194,15 @@ def test_the_network_of_flannel_is_in_a_file_or_in_etcd() -> None:
 
 
 @METHODS
-def test_policy_is_enforced_where_the_orchestrator_has_the_policies(method: Method) -> None:
-    """With an etcd, profiles and policies would have to come from the controllers first: all pods would be closed."""
+def test_policy_is_enforced_with_each_method(method: Method) -> None:
+    """With an etcd, profiles and policies come from the controllers of the same manifest."""
     node = next(one for one in pod(method)["containers"] if one["name"] == "netplug-node")
     values = {one["name"]: one.get("value") for one in node["env"]}
-    expected = {} if method.has_etcd else {"NETPLUG_POLICY": "Enabled", "NETPLUG_ENDPOINT_TO_HOST_ACTION": "Accept"}
+    expected = {"NETPLUG_POLICY": "Enabled", "NETPLUG_ENDPOINT_TO_HOST_ACTION": "Accept"}
     assert {name: text for name, text in values.items() if name in POLICY_VARIABLES} == expected
     plugin = conflist(method)["plugins"][0]
-    assert plugin.get("delegate", plugin).get("policy_guard", False) is not method.has_etcd
+    assert plugin.get("delegate", plugin)["policy_guard"] is True
+    (controllers,) = objects(method)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    enabled = next(one["value"] for one in controllers["env"] if one["name"] == "ENABLED_CONTROLLERS")
+    copying = {"policy", "namespace", "serviceaccount", "workloadendpoint"}
+    assert (copying <= set(enabled.split(","))) is method.has_etcd
