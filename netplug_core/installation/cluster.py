@@ -32,7 +32,8 @@ from netplug_core.resources.installation import (
 from netplug_core.resources.ippool import IPPool
 
 __all__ = [
-    "ApplyEffect", "Check", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "Condition", "DaemonSetState",
+    "ApplyEffect", "Check", "Cluster", "ClusterInventory", "ClusterNode", "ClusterState", "Condition",
+    "ControllersState", "DaemonSetState",
     "FieldConflict", "IncompatibleCluster", "InstallationState", "NodeReport", "ObjectEvent", "OperatorState",
     "Ownership", "PodState", "PoolsFound", "Status", "Writing", "computed_spec", "judge",
 ]  # fmt: skip
@@ -133,6 +134,17 @@ class DaemonSetState:
 
 
 @frozen(kw_only=True)
+class ControllersState:
+    """The Deployment of the controllers. ``is_observed`` is whether the counts are those of its latest change."""
+
+    namespace: str
+    desired: int
+    available: int
+    is_observed: bool = True
+    pods: tuple[PodState, ...] = ()
+
+
+@frozen(kw_only=True)
 class InstallationState:
     """The conditions of an Installation: each with its type, its status, and its message.
 
@@ -206,6 +218,7 @@ class ClusterState:
     crd_mode: str = ""
     definitions: tuple[tuple[str, bool], ...] = ()
     daemonsets: tuple[DaemonSetState, ...] = ()
+    controllers: tuple[ControllersState, ...] = ()
     pods: tuple[PodState, ...] = ()
     nodes: tuple[str, ...] = ()
     reports: tuple[NodeReport, ...] = ()
@@ -346,7 +359,7 @@ def judge(state: ClusterState, pools: PoolsFound) -> Status:
         places = " and ".join(one.namespace for one in state.daemonsets)
         node_checks = [Check("DaemonSet", Condition.DEGRADED, f"there is one in each of {places}; remove one")]
     else:
-        node_checks = list(_node_checks(state, state.daemonsets[0]))
+        node_checks = [*_node_checks(state, state.daemonsets[0]), _check_controllers(state, state.daemonsets[0])]
     uses_pools = any(one.assigns_addresses for one in state.daemonsets)
     return Status(
         checks=(
@@ -457,6 +470,32 @@ def _node_checks(state: ClusterState, daemonset: DaemonSetState) -> Iterator[Che
         served = {pod.node for pod in state.pods}
         for node in sorted(set(state.nodes) - served):
             yield Check(f"node {node}", Condition.PROGRESSING, "no pod of netplug-node")
+
+
+def _check_controllers(state: ClusterState, daemonset: DaemonSetState) -> Check:
+    """Whether the controllers run that were installed with a DaemonSet. The nodes serve pods without them."""
+    place, name = daemonset.namespace, "controllers"
+    lacking = _LEAKS
+    if daemonset.datastore == _ETCD:
+        lacking = f"{_LEAKS}, and pods of a new namespace pass nothing where policy is enforced"
+    found = next((one for one in state.controllers if one.namespace == place), None)
+    if found is None and state.installations:
+        return Check(name, Condition.PROGRESSING, f"no Deployment of the controllers in {place} yet")
+    if found is None:
+        again = f"no Deployment of the controllers in {place}: {lacking}; apply what has installed netplug again"
+        return Check(name, Condition.DEGRADED, again)
+    if not found.desired:
+        return Check(name, Condition.DEGRADED, f"{place}: scaled to 0: {lacking}; scale it to 1")
+    failing = next((pod for pod in found.pods if pod.problem), None)
+    if failing is not None:
+        see = f"see kubectl -n {place} describe pod {failing.name}"
+        return Check(name, Condition.DEGRADED, f"pod {failing.name}: {failing.problem}; {see}")
+    is_complete = found.is_observed and found.available >= found.desired
+    detail = f"{place}: {found.available} of {found.desired} pods available"
+    return Check(name, Condition.AVAILABLE if is_complete else Condition.PROGRESSING, detail)
+
+
+_LEAKS: Final = "leaked addresses stay"
 
 
 def _check_plugins(state: ClusterState) -> Iterator[Check]:

@@ -39,6 +39,7 @@ DAEMONSETS = "/apis/apps/v1/namespaces/netplug-system/daemonsets"
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 INSTALLATIONS = "/apis/operator.projectnetplug.org/v1/installations"
 COMPONENTS = "/apis/operator.projectnetplug.org/v1/flowlogapis"
+CONTROLLERS = "/apis/apps/v1/namespaces/netplug-system/deployments/netplug-kube-controllers"
 PODS = ("DaemonSet(netplug-system/netplug-node)", "Deployment(netplug-system/netplug-kube-controllers)")
 STATIC = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 MERGE = "application/merge-patch+json"
@@ -237,6 +238,7 @@ def test_with_etcd_the_pools_are_those_of_the_etcd_of_the_tool(tool: ToolUser) -
     status, found = checks(tool)
     assert status == 7
     assert "CRDs" not in found
+    assert found["controllers"] == ("progressing", "kube-system: 0 of 1 pods available")
     assert found["pools"] == (
         "degraded",
         "DATASTORE_TYPE: 'kubernetes' is not accepted; the pools are in etcd; name it",
@@ -369,7 +371,14 @@ def test_the_status_from_nothing_to_a_working_plugin_on_every_node(tool: ToolUse
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": None}
     _set_status(server, f"{SYSTEM}/pods/{pod}", ready)
     status, found = checks(tool)
+    assert (status, found["controllers"]) == (6, ("progressing", "netplug-system: 0 of 1 pods available"))
+    controllers = server.get(CONTROLLERS)["metadata"]
+    assert isinstance(controllers, dict)
+    counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), 1)
+    _set_status(server, CONTROLLERS, {**counts, "observedGeneration": controllers["generation"]})
+    status, found = checks(tool)
     assert status == 0, found
+    assert found["controllers"] == ("available", "netplug-system: 1 of 1 pods available")
     assert found["pools"] == ("available", "default-ipv4-ippool 10.244.0.0/16")
     assert install(tool, "--wait").out.splitlines()[-1] == "netplug works on every node"
     table = tool.run_command("install", "status").out.splitlines()

@@ -40,6 +40,7 @@ from netplug_core.installation.cluster import (
     ClusterInventory,
     ClusterNode,
     ClusterState,
+    ControllersState,
     DaemonSetState,
     FieldConflict,
     InstallationState,
@@ -50,6 +51,7 @@ from netplug_core.installation.cluster import (
     PodState,
     Writing,
 )
+from netplug_core.installation.controllers import CONTROLLERS_NAME
 from netplug_core.installation.daemonset import CONFIG_MAP_KEY, NODE_ACCOUNT
 from netplug_core.installation.static import STATIC_CONFIG_MAP, STATIC_NAMESPACE, TEMPLATE_KEY
 from netplug_core.operator.deployment import OPERATOR_LABEL
@@ -57,9 +59,11 @@ from netplug_core.operator.report import COMPONENT_REFS, ContainerFailure, failu
 from netplug_core.operator.state import (
     AWS_NODE,
     CONFIG_MAP_REF,
+    CONTROLLERS_REF,
     DAEMONSET_REF,
     KUBEADM_CONFIG,
     LEASE,
+    STATIC_CONTROLLERS_REF,
     STATIC_DAEMONSET_REF,
     ClusterMode,
     ModeEvidence,
@@ -133,6 +137,18 @@ def read_daemonset(found: Json, *, namespace: str, template: str) -> DaemonSetSt
         assigns_addresses=_BLOCK_IPAM in template,
         datastore=settings.get("DATASTORE_TYPE", KUBERNETES_DATASTORE),
         makes_routes=settings.get("NETPLUG_NETWORKING_BACKEND") != "none",
+    )
+
+
+def read_controllers(found: Json, pods: Iterable[Json], *, namespace: str) -> ControllersState:
+    """The Deployment of the controllers, with its pods that are not about to end."""
+    staying = (pod for pod in pods if not metadata_of(pod).get("deletionTimestamp"))
+    return ControllersState(
+        namespace=namespace,
+        desired=number_at(found, "spec", "replicas"),
+        available=number_at(found, "status", "availableReplicas"),
+        is_observed=number_at(found, "status", "observedGeneration") >= number_at(metadata_of(found), "generation"),
+        pods=tuple(read_pod(pod, datastore=KUBERNETES_DATASTORE) for pod in staying),
     )
 
 
@@ -515,6 +531,7 @@ class KubernetesCluster:
             crd_mode=mode,
             definitions=tuple(self._read_definitions(mode, deadline)),
             daemonsets=tuple(daemonsets),
+            controllers=tuple(self._read_controllers(deadline)),
             pods=tuple(pods),
             nodes=tuple(str(metadata_of(node).get("name")) for node in nodes),
             reports=read_reports(
@@ -534,6 +551,13 @@ class KubernetesCluster:
         found = self._objects.list_pods(daemonset.namespace, f"k8s-app={NODE_ACCOUNT}", deadline=deadline)
         staying = (pod for pod in found if not metadata_of(pod).get("deletionTimestamp"))
         return (read_pod(pod, datastore=daemonset.datastore) for pod in staying)
+
+    def _read_controllers(self, deadline: Deadline) -> Iterator[ControllersState]:
+        for deployment in (CONTROLLERS_REF, STATIC_CONTROLLERS_REF):
+            found, place = self._objects.find(deployment, deadline=deadline), deployment.namespace
+            if found is not None:
+                pods = self._objects.list_pods(place, f"k8s-app={CONTROLLERS_NAME}", deadline=deadline)
+                yield read_controllers(found, pods, namespace=place)
 
     def _read_definitions(self, mode: str, deadline: Deadline) -> Iterator[tuple[str, bool]]:
         if not mode:

@@ -164,9 +164,8 @@ class EmptyCluster:
         return ToolUser(folder, {"datastoreType": "kubernetes", "kubeconfig": kubeconfig, **settings})
 
     def check_works(self, tool: ToolUser) -> None:
-        """The tool says that netplug works."""
-        result = tool.run_command("install", "status")
-        assert result.status == 0, result.all_output
+        """The tool says that netplug works; the controllers may need longer than the nodes."""
+        wait_until(lambda: tool.run_command("install", "status").status == 0, "the tool says that netplug works")
 
     def create_installation(self, spec: Mapping[str, object] | None = None) -> None:
         """Apply the Installation ``default``, as soon as its definition is served."""

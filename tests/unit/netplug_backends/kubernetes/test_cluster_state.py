@@ -8,6 +8,7 @@ from netplug_backends.kubernetes.installing.cluster import (
     is_established,
     members_at,
     number_at,
+    read_controllers,
     read_daemonset,
     read_installation,
     read_node,
@@ -15,7 +16,7 @@ from netplug_backends.kubernetes.installing.cluster import (
     read_pod,
 )
 from netplug_core.addressing import Address, Prefix
-from netplug_core.installation.cluster import ClusterNode, InstallationState, OperatorState, PodState
+from netplug_core.installation.cluster import ClusterNode, ControllersState, InstallationState, OperatorState, PodState
 
 
 def test_a_node() -> None:
@@ -60,6 +61,18 @@ def test_an_image_that_is_the_cause_is_named() -> None:
         failing = {**container("x", {"waiting": {"reason": reason}}), "image": "r/n:v1"}
         found = {"metadata": {"name": "p"}, "status": {"initContainerStatuses": [failing]}}
         assert read_pod(found, datastore="kubernetes").problem == text
+
+
+def test_the_deployment_of_the_controllers_with_its_pods_that_stay() -> None:
+    waiting = {"metadata": {"name": "c"}, "spec": {"nodeName": "a"}}
+    ending = {"metadata": {"name": "d", "deletionTimestamp": "2026-08-20T10:00:00Z"}}
+    status = {"observedGeneration": 2, "availableReplicas": 1}
+    found = {"metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status}
+    expected = ControllersState(namespace="x", desired=1, available=1, pods=(PodState(name="c", node="a"),))
+    assert read_controllers(found, (waiting, ending), namespace="x") == expected
+    changed = {**found, "metadata": {"generation": 3}}
+    assert not read_controllers(changed, (), namespace="x").is_observed
+    assert read_controllers({}, (), namespace="x") == ControllersState(namespace="x", desired=0, available=0)
 
 
 def test_with_etcd_one_ready_container_is_enough() -> None:

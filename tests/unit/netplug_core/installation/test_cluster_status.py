@@ -8,6 +8,7 @@ from attrs import evolve
 from netplug_core.installation.cluster import (
     ClusterState,
     Condition,
+    ControllersState,
     DaemonSetState,
     FieldConflict,
     InstallationState,
@@ -25,10 +26,12 @@ AVAILABLE, LIMITED, PROGRESSING, DEGRADED = Condition
 DAEMONSET = DaemonSetState(
     namespace="netplug-system", is_observed=True, desired=2, updated=2, assigns_addresses=True, datastore="kubernetes"
 )
+CONTROLLERS = ControllersState(namespace="netplug-system", desired=1, available=1)
 WORKING = ClusterState(
     crd_mode="v1",
     definitions=(("ippools.crd.projectnetplug.org", True), ("ipamblocks.crd.projectnetplug.org", True)),
     daemonsets=(DAEMONSET,),
+    controllers=(CONTROLLERS,),
     pods=(PodState(name="x", node="a", is_ready=True), PodState(name="y", node="b", is_ready=True)),
     nodes=("a", "b"),
 )
@@ -52,6 +55,7 @@ def test_everything_works() -> None:
     assert rows(found) == [
         ("CRDs", AVAILABLE, "2 of 2 established, v1"),
         ("DaemonSet", AVAILABLE, "netplug-system: 2 nodes, 2 with the latest pod, 2 with a ready one"),
+        ("controllers", AVAILABLE, "netplug-system: 1 of 1 pods available"),
         ("pools", AVAILABLE, "main 10.0.0.0/16"),
     ]
 
@@ -116,6 +120,43 @@ def test_a_node_whose_host_lacks_a_plugin_is_named_until_it_has_it_again() -> No
     assert judge(evolve(WORKING, reports=(again, lost)), POOLS).condition is DEGRADED
 
 
+@pytest.mark.parametrize(
+    "controllers, condition, detail",
+    [
+        (evolve(CONTROLLERS, available=0), PROGRESSING, "netplug-system: 0 of 1 pods available"),
+        (evolve(CONTROLLERS, is_observed=False), PROGRESSING, "netplug-system: 1 of 1 pods available"),
+        (evolve(CONTROLLERS, desired=0), DEGRADED, "netplug-system: scaled to 0: leaked addresses stay; scale it to 1"),
+        (
+            evolve(CONTROLLERS, pods=(PodState(name="c", node="a"), PodState(name="d", node="b", problem="Crash"))),
+            DEGRADED,
+            "pod d: Crash; see kubectl -n netplug-system describe pod d",
+        ),
+        (
+            evolve(CONTROLLERS, namespace="kube-system"),
+            DEGRADED,
+            (
+                "no Deployment of the controllers in netplug-system: leaked addresses stay; "
+                "apply what has installed netplug again"
+            ),
+        ),
+    ],
+)
+def test_controllers_that_do_not_run(controllers: ControllersState, condition: Condition, detail: str) -> None:
+    found = judge(evolve(WORKING, controllers=(controllers,)), POOLS)
+    assert ("controllers", condition, detail) in rows(found)
+    assert found.condition is condition
+
+
+def test_controllers_that_an_operator_has_not_installed_yet_and_those_beside_an_etcd() -> None:
+    installed = InstallationState(name="default", conditions=(("Ready", "True", ""),))
+    state = evolve(WORKING, controllers=(), installations=(installed,), operator=OPERATOR)
+    expected = "no Deployment of the controllers in netplug-system yet"
+    assert ("controllers", PROGRESSING, expected) in rows(judge(state, POOLS))
+    beside = evolve(WORKING, controllers=(), daemonsets=(evolve(DAEMONSET, datastore="etcdv3"),))
+    detail = {name: text for name, _, text in rows(judge(beside, POOLS))}["controllers"]
+    assert "leaked addresses stay, and pods of a new namespace pass nothing where policy is enforced" in detail
+
+
 def test_two_installations_in_one_cluster() -> None:
     state = evolve(WORKING, daemonsets=(DAEMONSET, evolve(DAEMONSET, namespace="kube-system")))
     detail = "there is one in each of netplug-system and kube-system; remove one"
@@ -130,7 +171,7 @@ def test_definitions_that_are_missing() -> None:
 
 def test_with_etcd_there_are_no_definitions_and_without_own_addresses_no_pools() -> None:
     state = evolve(WORKING, daemonsets=(evolve(DAEMONSET, datastore="etcdv3", assigns_addresses=False),))
-    assert [check.name for check in judge(state, PoolsFound()).checks] == ["DaemonSet"]
+    assert [check.name for check in judge(state, PoolsFound()).checks] == ["DaemonSet", "controllers"]
 
 
 def test_pools_that_give_no_addresses() -> None:

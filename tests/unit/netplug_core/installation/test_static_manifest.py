@@ -51,6 +51,7 @@ COMMON = {
     "log_file_path": "/var/log/netplug/cni/cni.log",
     "nodename": "node-1",
     "policy": {"type": "k8s"},
+    "policy_guard": True,
     "kubernetes": {"kubeconfig": "/etc/cni/net.d/netplug-kubeconfig"},
 }
 ETCD = {
@@ -58,7 +59,7 @@ ETCD = {
     **{f"etcd_{part}_file": f"{TLS_FOLDER}/etcd-{part}" for part in ("key", "cert")},
     "etcd_ca_cert_file": f"{TLS_FOLDER}/etcd-ca",
 }
-KUBERNETES: dict[str, object] = {"datastore_type": "kubernetes", "policy_guard": True}
+KUBERNETES: dict[str, object] = {"datastore_type": "kubernetes"}
 NODE_CIDR = {"type": "host-local", "subnet": "usePodCidr"}
 FIRST_PLUGINS: dict[Method, dict[str, object]] = {
     Method.KDD: {**COMMON, **KUBERNETES, "mtu": 0, "ipam": {"type": "netplug-ipam"}},
