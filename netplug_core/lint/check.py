@@ -152,7 +152,8 @@ def _read_cluster(read: _Documents, resources: Sequence[Sourced[Resource]], stor
 def _read_scene(cluster: Cluster, resources: Sequence[Sourced[Resource]], surroundings: Surroundings) -> PolicyScene:
     """What policies are judged beside: every pod and host endpoint, and the labels that they inherit."""
     endpoints = _of_type(resources, WorkloadEndpoint)
-    targets = [target_of(one.value) for one in (*endpoints, *cluster.host_endpoints)]
+    targets = [target_of(one.value) for one in endpoints]
+    targets.extend(target_of(one.value) for one in cluster.host_endpoints)
     for one in cluster.workloads:
         target = read_target(one.document, one.found)
         targets.extend(() if target is None else (target,))
@@ -186,8 +187,12 @@ def _read_policies(
         found[name] = Sourced(policy, document.source)
     for policy in stored:
         found.setdefault((policy.namespace, policy.name), Sourced(policy, STORED))
-    own = (*_of_type(resources, NetworkPolicy), *_of_type(resources, GlobalNetworkPolicy))
-    return (*(Sourced(one.value, one.source) for one in own), *found.values())
+    own = (
+        Sourced[StoredPolicy](one.value, one.source)
+        for one in resources
+        if isinstance(one.value, NetworkPolicy | GlobalNetworkPolicy)
+    )
+    return (*own, *found.values())
 
 
 def _read_resources(read: _Documents, stored: Sequence[Resource]) -> tuple[Sourced[Resource], ...]:

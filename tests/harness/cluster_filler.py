@@ -22,7 +22,7 @@ from netplug_backends.etcdv3.operations import Put, Txn
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.ipam.model.block import Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key, host_owner
@@ -122,7 +122,7 @@ class ClusterFiller:
             for pod in range(self.pods_per_node):
                 names = {"namespace": NAMESPACE, "node": self.node_name(node), "pod": self.pod_name(node, pod)}
                 attribute = Attribute(handle=self.handle(node, pod), owner=tuple(sorted(names.items())))
-                block = block.assign((pod,), attribute)
+                block = block.assign((Ordinal(pod),), attribute)
                 yield handle_key(self.handle(node, pod)), Handle(blocks=((prefix, 1),))
             yield affinity_key(owner, prefix), Affinity(state=AffinityState.CONFIRMED)
             yield block_key(prefix), block

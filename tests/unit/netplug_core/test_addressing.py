@@ -157,7 +157,7 @@ def test_addresses_and_prefixes_sort_by_family_and_number() -> None:
     assert Prefix.parse("10.0.0.0/24") >= Prefix.parse("10.0.0.0/24") > Prefix.parse("10.0.0.0/8")
     for one in (Address.parse("9.0.0.1"), Prefix.parse("10.0.0.0/24")):
         with pytest.raises(TypeError):
-            sorted([one, 7])  # type: ignore[type-var]
+            sorted([one, 7])
 
 
 # --- the operators of the language ---------------------------------------------------------------------------------

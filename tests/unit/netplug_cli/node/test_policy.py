@@ -470,6 +470,9 @@ def test_what_another_program_does_while_the_table_is_read_is_read_again(enforci
                 enforcing.policy.note_foreign_changes(lost)
             return observed
 
+        def count_packets(self, table: str, chain: str) -> int:
+            return ruleset.count_packets(table, chain)
+
     enforcing.policy.ruleset = Interrupted()
     enforcing.policy.note_foreign_changes(lost)
     enforcing.reconcile()

@@ -49,6 +49,9 @@ class OldKernel:
             raise KernelError("programming the packet filter", "No such file or directory")
         self.kernel.apply(change)
 
+    def count_packets(self, table: str, chain: str) -> int:
+        return self.kernel.count_packets(table, chain)
+
 
 def test_a_kernel_with_everything_lacks_nothing_and_keeps_nothing() -> None:
     kernel = MemoryRuleset()
