@@ -21,7 +21,7 @@ from netplug_core.installation.daemonset import (
 
 __all__ = [
     "CONTROLLERS_NAME", "CONTROLLERS_PORT", "KUBERNETES_CONTROLLERS", "LEASE_NAMESPACE", "READ_ONLY_USER",
-    "controllers_of", "deployment_of", "render_controllers",
+    "controllers_of", "deployment_of", "disruption_budget", "render_controllers",
 ]  # fmt: skip
 
 Json = Mapping[str, object]
@@ -74,6 +74,19 @@ def render_controllers(
         **({"volumeMounts": [*mounts]} if mounts else {}),
     }
     return deployment_of(CONTROLLERS_NAME, namespace, container, port=CONTROLLERS_PORT, pod=pod)
+
+
+def disruption_budget(namespace: str) -> Json:
+    """What lets a program that empties nodes evict the pod of the controllers.
+
+    One that removes nodes to save them does not touch a node with a pod of kube-system that has no such object.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": CONTROLLERS_NAME, "namespace": namespace, "labels": _labels(CONTROLLERS_NAME)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": _labels(CONTROLLERS_NAME)}},
+    }
 
 
 def deployment_of(name: str, namespace: str, container: Json, *, port: int, pod: Json = _NOTHING) -> Json:

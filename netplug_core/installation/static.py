@@ -11,7 +11,12 @@ from typing import Final
 from attrs import frozen
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.controllers import KUBERNETES_CONTROLLERS, READ_ONLY_USER, render_controllers
+from netplug_core.installation.controllers import (
+    KUBERNETES_CONTROLLERS,
+    READ_ONLY_USER,
+    disruption_budget,
+    render_controllers,
+)
 from netplug_core.installation.daemonset import (
     POLICY_VARIABLES,
     daemonset_of,
@@ -183,6 +188,7 @@ def render_static(method: Method, *, version: str) -> Iterator[Json]:
         yield _namespaced("v1", "Secret", _SECRET, type="Opaque")
     yield _daemonset(method, version)
     yield _controllers(method, version)
+    yield disruption_budget(STATIC_NAMESPACE)
     if method is Method.ETCD_FLANNEL:
         yield _network_job()
 

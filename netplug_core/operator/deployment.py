@@ -14,7 +14,15 @@ from netplug_core.installation.controllers import deployment_of
 from netplug_core.installation.daemonset import endpoint_override, field_variable, health_probe
 from netplug_core.installation.settings import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
 from netplug_core.operator.report import COMPONENT_REFS
-from netplug_core.operator.state import LEASE, Json, ObjectRef, Shipped, installed_refs, ref_of
+from netplug_core.operator.state import (
+    LEASE,
+    STATIC_BUDGET_REF,
+    Json,
+    ObjectRef,
+    Shipped,
+    installed_refs,
+    ref_of,
+)
 from netplug_core.operator.status import Component, component_ref
 from netplug_core.operator.takeover import OVERRIDE_REF, static_refs
 from netplug_core.resources.installation import INSTALLATION_NAME, OPERATOR_GROUP
@@ -50,7 +58,7 @@ def own_rules(shipped: Shipped, *, manages_definitions: bool) -> list[Json]:
     definitions += [found for mode in shipped.definitions.values() for found in mode.values()]
     refs = [
         *installed_refs(shipped),
-        *static_refs(shipped),
+        *(ref for ref in static_refs(shipped) if ref != STATIC_BUDGET_REF),
         OVERRIDE_REF,
         *(map(ref_of, definitions) if manages_definitions else ()),
     ]
@@ -114,6 +122,8 @@ def _conversion_rules() -> Iterator[Json]:
     """Rules for the conversion of a static manifest, besides its objects; a node shows the provider, too."""
     yield _rule([OPERATOR_GROUP], ["installations"], ["update"], [INSTALLATION_NAME])
     yield _rule([""], ["nodes"], ["list", "patch"])
+    # Only a static manifest has one; it goes with the controllers of the manifest.
+    yield _rule([_group_of(STATIC_BUDGET_REF)], [STATIC_BUDGET_REF.plural], ["delete", "get"], [STATIC_BUDGET_REF.name])
 
 
 def _pool_rules(shipped: Shipped) -> Iterator[Json]:

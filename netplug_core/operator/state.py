@@ -28,12 +28,12 @@ from netplug_core.resources.installation import OPERATOR_GROUP, KubernetesProvid
 
 __all__ = [
     "APPLIED_HASH", "AWS_NODE", "CONFIG_MAP_REF", "CONTROLLERS_REF", "DAEMONSET_REF", "FINALIZER", "IGNORE",
-    "KUBEADM_CONFIG", "NAMESPACE_REF", "STATIC_CONTROLLERS_REF", "STATIC_DAEMONSET_REF", "Action", "ApplyObject",
-    "ChangePool", "ClusterMode", "ClusterState", "CompleteInstallation", "DeleteObject", "Json", "LockDatastore",
-    "ModeEvidence", "ModeRefused", "ObjectRef", "OperatorSettings", "SetFinalizer", "Shipped", "decide_mode",
-    "describe", "detect_provider", "installed_refs", "is_being_deleted", "is_ignored", "is_ours", "marked",
-    "may_delete", "needs_apply", "platform_prefixes", "recorded_cni", "recorded_mode", "recorded_provider", "ref_of",
-    "service_prefixes", "wanted_definitions", "wanted_objects",
+    "KUBEADM_CONFIG", "NAMESPACE_REF", "STATIC_BUDGET_REF", "STATIC_CONTROLLERS_REF", "STATIC_DAEMONSET_REF",
+    "Action", "ApplyObject", "ChangePool", "ClusterMode", "ClusterState", "CompleteInstallation", "DeleteObject",
+    "Json", "LockDatastore", "ModeEvidence", "ModeRefused", "ObjectRef", "OperatorSettings", "SetFinalizer",
+    "Shipped", "decide_mode", "describe", "detect_provider", "installed_refs", "is_being_deleted", "is_ignored",
+    "is_ours", "marked", "may_delete", "needs_apply", "platform_prefixes", "recorded_cni", "recorded_mode",
+    "recorded_provider", "ref_of", "service_prefixes", "wanted_definitions", "wanted_objects",
 ]  # fmt: skip
 
 
@@ -435,6 +435,7 @@ LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", 
 DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, SYSTEM_NAMESPACE)
 CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", CONTROLLERS_NAME, SYSTEM_NAMESPACE)
 STATIC_CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", CONTROLLERS_NAME, STATIC_NAMESPACE)
+STATIC_BUDGET_REF: Final = ObjectRef("policy/v1", "PodDisruptionBudget", CONTROLLERS_NAME, STATIC_NAMESPACE)
 STATIC_DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, STATIC_NAMESPACE)
 """The DaemonSet of a static manifest. Its plugin has its rights by the cluster role that an Installation has too."""
 

@@ -23,6 +23,7 @@ from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.operator.report import Reason, Report, is_ready_pod, rollout_of
 from netplug_core.operator.state import (
     DAEMONSET_REF,
+    STATIC_BUDGET_REF,
     STATIC_CONTROLLERS_REF,
     STATIC_DAEMONSET_REF,
     Action,
@@ -119,7 +120,7 @@ def static_refs(shipped: Shipped) -> tuple[ObjectRef, ...]:
     own = (ref for ref in accounts if ref.namespace == SYSTEM_NAMESPACE)
     refs = [ObjectRef(ref.api_version, ref.kind, ref.name, STATIC_NAMESPACE) for ref in own]
     config_map = ObjectRef("v1", "ConfigMap", STATIC_CONFIG_MAP, STATIC_NAMESPACE)
-    return (STATIC_CONTROLLERS_REF, config_map, *reversed(refs))
+    return (STATIC_CONTROLLERS_REF, STATIC_BUDGET_REF, config_map, *reversed(refs))
 
 
 def adapted(wanted: Iterable[Json], migration: NodeMigration, state: ClusterState) -> tuple[Json, ...]:

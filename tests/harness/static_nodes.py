@@ -26,6 +26,8 @@ _LABEL = "k8s-app=netplug-node"
 
 STATIC_PATHS = {
     "daemonset": "/apis/apps/v1/namespaces/kube-system/daemonsets/netplug-node",
+    "controllers": "/apis/apps/v1/namespaces/kube-system/deployments/netplug-kube-controllers",
+    "disruption budget": "/apis/policy/v1/namespaces/kube-system/poddisruptionbudgets/netplug-kube-controllers",
     "config map": "/api/v1/namespaces/kube-system/configmaps/netplug-config",
     "plugin account": "/api/v1/namespaces/kube-system/serviceaccounts/netplug-cni-plugin",
     "node account": "/api/v1/namespaces/kube-system/serviceaccounts/netplug-node",

@@ -137,7 +137,7 @@ def test_where_the_objects_are(method: Method) -> None:
     found = objects(method)
     assert {one["metadata"]["namespace"] for one in found.values()} == {"kube-system"}
     assert set(found) == {
-        "ConfigMap", "DaemonSet", "Deployment", *(["Secret"] if method.has_etcd else []),
+        "ConfigMap", "DaemonSet", "Deployment", "PodDisruptionBudget", *(["Secret"] if method.has_etcd else []),
         *(["Job"] if method is Method.ETCD_FLANNEL else []),
     }  # fmt: skip
 
@@ -192,6 +192,14 @@ def test_the_network_of_flannel_is_in_a_file_or_in_etcd() -> None:
     assert containers(Method.ETCD_FLANNEL)["flannel"]["args"] == []
     (container,) = objects(Method.ETCD_FLANNEL)["Job"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["etcdctl", "put", "/coreos.com/network/config", "$(FLANNEL_NETWORK)"]
+
+
+@METHODS
+def test_a_node_with_the_controllers_can_be_emptied(method: Method) -> None:
+    found = objects(method)
+    budget, deployment = found["PodDisruptionBudget"]["spec"], found["Deployment"]["spec"]
+    assert budget["maxUnavailable"] >= deployment["replicas"]
+    assert budget["selector"] == deployment["selector"]
 
 
 @METHODS

@@ -17,6 +17,7 @@ from netplug_core.operator.state import (
     FINALIZER,
     IGNORE,
     NAMESPACE_REF,
+    STATIC_BUDGET_REF,
     STATIC_CONTROLLERS_REF,
     STATIC_DAEMONSET_REF,
     ClusterMode,
@@ -209,7 +210,7 @@ def test_nodes_move_one_by_one_and_the_status_counts_them() -> None:
     for name in ("netplug-cni-plugin", "netplug-node"):
         assert found.bound_accounts(name) == {f"netplug-system/{name}"}
     assert not {STATIC_ACCOUNT, STATIC_CONFIG, STATIC_DAEMONSET_REF} & found.cluster.objects.keys()
-    assert STATIC_CONTROLLERS_REF not in found.cluster.objects
+    assert not {STATIC_BUDGET_REF, STATIC_CONTROLLERS_REF} & found.cluster.objects.keys()
     assert CONTROLLERS_REF in found.cluster.objects
     assert (
         ObjectRef("rbac.authorization.k8s.io/v1", "Role", "netplug-kube-controllers", "kube-system")
