@@ -17,6 +17,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core import __version__
 from netplug_core.addressing import Address, Prefix
+from netplug_core.installation.controllers import CONTROLLERS_NAME, LEASE_NAMESPACE
 from netplug_core.installation.static import Method
 from tests.harness.charts import CHARTS, Helm
 from tests.harness.charts import OPERATOR as OPERATOR_CHART
@@ -70,7 +71,9 @@ HELPERS = {f"{BIN}/{name}" for name in ("bandwidth", "host-local", "loopback", "
 STAYING = (
     "/run/netplug/", "/var/log/netplug/", "/var/lib/netplug/", "/var/lib/cni/networks/", "table inet netplug_net",
 )  # fmt: skip
-CLUSTER_ROLES = ("clusterrolebinding,clusterrole", "netplug-cni-plugin", "netplug-node")
+CLUSTER_ROLES = ("clusterrolebinding,clusterrole", "netplug-cni-plugin", "netplug-node", CONTROLLERS_NAME)
+OF_CONTROLLERS = ("-n", LEASE_NAMESPACE, "delete", "rolebinding,role,lease", CONTROLLERS_NAME)
+LEASES = ("-n", LEASE_NAMESPACE, "delete", "lease", "netplug-operator", CONTROLLERS_NAME)
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +134,13 @@ def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL, routes: 
     empty.stop_pods()
 
 
+def delete_lease_of_controllers(empty: EmptyCluster) -> None:
+    """What the page says of a static manifest: a process that still runs would make it again."""
+    kubectl, label = empty.cluster.run_kubectl, f"k8s-app={CONTROLLERS_NAME}"
+    kubectl("-n", LEASE_NAMESPACE, "wait", "--for=delete", "pod", "-l", label, "--timeout=290s")
+    kubectl("-n", LEASE_NAMESPACE, "delete", "lease", CONTROLLERS_NAME)
+
+
 def take_off_nodes(empty: EmptyCluster) -> None:
     """Nothing but what the page names is on the nodes."""
     empty.uninstall_from_nodes()
@@ -147,6 +157,7 @@ def test_an_installation_from_a_file(nothing: EmptyCluster, tool: ToolUser) -> N
 
     nothing.cluster.run_kubectl("delete", "namespace", "netplug-system", "--timeout=290s")
     nothing.cluster.run_kubectl("delete", *CLUSTER_ROLES)
+    nothing.cluster.run_kubectl(*OF_CONTROLLERS)
     nothing.delete_definitions()
     take_off_nodes(nothing)
 
@@ -162,7 +173,7 @@ def test_the_operator(nothing: EmptyCluster, tool: ToolUser) -> None:
 
     nothing.cluster.run_kubectl("delete", "installation", "default", "--timeout=290s")
     nothing.cluster.run_kubectl("delete", "-f", OPERATOR, "--timeout=290s")
-    nothing.cluster.run_kubectl("-n", "kube-system", "delete", "lease", "netplug-operator")
+    nothing.cluster.run_kubectl(*LEASES)
     nothing.delete_definitions()
     take_off_nodes(nothing)
 
@@ -183,7 +194,7 @@ def test_the_charts(nothing: EmptyCluster, tool: ToolUser, tmp_path: Path, mode:
 
     helm.run("uninstall", "netplug", "--namespace", namespace)
     kubectl("delete", "namespace", namespace, "--timeout=290s")
-    kubectl("-n", "kube-system", "delete", "lease", "netplug-operator")
+    kubectl(*LEASES)
     nothing.allow_deletion(definitions)
     kubectl("delete", "-f", "-", stdin=definitions)
     take_off_nodes(nothing)
@@ -203,6 +214,7 @@ def test_a_published_manifest(nothing: EmptyCluster, tool: ToolUser, method: Met
         use(nothing, tool, POD_CIDR, Routes.BY_HAND)
 
     nothing.cluster.run_kubectl("delete", "-f", manifest, "--timeout=290s")
+    delete_lease_of_controllers(nothing)
     take_off_nodes(nothing)
 
 
@@ -234,6 +246,7 @@ def test_host_local_is_replaced_by_pools_while_pods_run(nothing: EmptyCluster, t
         f"{pod.address} is not assigned\n" for pod in pods
     }
     kubectl("delete", "-f", str(STATIC / f"{Method.KDD.value}.yaml"), "--timeout=290s")
+    delete_lease_of_controllers(nothing)
     take_off_nodes(nothing)
 
 
@@ -261,6 +274,7 @@ def test_a_manifest_for_etcd(
     store = StoreInspector(lambda: closing(EtcdDatastore(make_client(reachable_etcd, clock=SystemClock()))))
     assert store.is_empty
     nothing.cluster.run_kubectl("delete", "-f", "-", "--timeout=290s", stdin=rendered.out)
+    delete_lease_of_controllers(nothing)
     if method.has_flannel:
         remove_flannel_plugin(nothing.nodes.values(), BIN)
     take_off_nodes(nothing)

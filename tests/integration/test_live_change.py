@@ -210,7 +210,9 @@ def apply(tool: ToolUser, spec: Mapping[str, object]) -> None:
 
 def pods_of_nodes(cluster: EmptyCluster) -> set[str]:
     """The pods of netplug-node, by their UIDs."""
-    shown = cluster.cluster.run_kubectl("-n", "netplug-system", "get", "pods", "-o", "json")
+    shown = cluster.cluster.run_kubectl(
+        "-n", "netplug-system", "get", "pods", "-l", "k8s-app=netplug-node", "-o", "json"
+    )
     return {one["metadata"]["uid"] for one in json.loads(shown)["items"]}
 
 

@@ -20,6 +20,7 @@ from threading import Event
 import pytest
 from attrs import frozen
 
+from netplug_core.installation.controllers import CONTROLLERS_NAME
 from tests.harness.installations import manifest
 from tests.harness.node import NetnsNode
 from tests.harness.runtimes.image import IMAGE
@@ -176,15 +177,16 @@ class EmptyCluster:
         kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest(spec)))
 
     def wait_for_nodes(self) -> None:
-        """Return when every node is ready, and the pods of netplug-node are."""
+        """Return when every node is ready, and the pods of netplug-node and of the controllers are."""
         for namespace in ("kube-system", "netplug-system"):
-            if self._has_daemonset(namespace):
-                name = ("-n", namespace, "daemonset/netplug-node")
-                self.cluster.run_kubectl("rollout", "status", *name, "--timeout=290s")
+            for kind, name in (("daemonset", "netplug-node"), ("deployment", CONTROLLERS_NAME)):
+                if self._has(kind, name, namespace):
+                    rollout = ("-n", namespace, "rollout", "status", f"{kind}/{name}")
+                    self.cluster.run_kubectl(*rollout, "--timeout=290s")
         self.cluster.run_kubectl("wait", "--for=condition=Ready", "--timeout=290s", "node", "--all")
 
-    def _has_daemonset(self, namespace: str) -> bool:
-        return bool(self.cluster.run_kubectl("-n", namespace, "get", "daemonsets", "-o", "name"))
+    def _has(self, kind: str, name: str, namespace: str) -> bool:
+        return bool(self.cluster.run_kubectl("-n", namespace, "get", kind, name, "--ignore-not-found", "-o", "name"))
 
     @contextmanager
     def showing_time(self, what: str) -> Iterator[None]:
