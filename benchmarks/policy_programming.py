@@ -43,7 +43,7 @@ from netplug_core.policy.model import (
 )
 from netplug_core.resources.fields import PortRange
 
-__all__ = ["measure"]
+__all__ = ["measure", "node_state"]
 
 _PODS, _POLICIES, _SETS, _MEMBERS = 110, 20, 100, 100
 _ONE_GOAL, _BURST_GOAL, _FLUSH_GOAL, _GUARD_GOAL = 0.6, 60.0, 5.0, 1.0
@@ -66,7 +66,7 @@ def measure(rounds: int) -> None:
 
 def _measure(rounds: int) -> None:
     with KeptNftables.open() as ruleset:
-        node = _Node(ruleset, _state(_PODS))
+        node = _Node(ruleset, node_state(_PODS))
         node.bring(node.state)
         own, theirs = _measure_one(node, rounds)
         one = median(own)
@@ -123,7 +123,8 @@ class _Node:
         self._tracker.observe(self.ruleset.read(POLICY_TABLE))
 
 
-def _state(pods: int, *, edited: int = 0, members: int = _MEMBERS) -> PolicyState:
+def node_state(pods: int, *, edited: int = 0, members: int = _MEMBERS) -> PolicyState:
+    """What is enforced on a node with so many pods; ``edited`` is another port in the first policy."""
     policies = tuple(sorted((_policy(number, edited) for number in range(_POLICIES)), key=lambda each: each.id))
     sets = tuple(sorted((_member_set(number, members) for number in range(_SETS)), key=lambda each: each.id))
     endpoints = tuple(_pod(number, tuple(each.id for each in policies)) for number in range(pods))
@@ -180,7 +181,7 @@ def _pod(number: int, policies: Sequence[PolicyId]) -> LocalEndpoint:
 
 def _measure_one(node: _Node, rounds: int) -> tuple[list[float], list[float]]:
     """One pod more by the node, and the same by the program; both are taken away again."""
-    few, more = node.state, evolve(node.state, endpoints=_state(_PODS + 1).endpoints)
+    few, more = node.state, evolve(node.state, endpoints=node_state(_PODS + 1).endpoints)
     own: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
@@ -213,14 +214,14 @@ def _phases(made: Sequence[TableChange]) -> list[str]:
 def _print_writes(node: _Node) -> None:
     """How much is written, which does not depend on the machine."""
     node.restart()
-    print(f"restart without a change      {len(node.bring(_state(_PODS))):9d} transactions  N5: 0")
-    (members,) = _changes(node.bring(_state(_PODS, members=_MEMBERS + 2)))
+    print(f"restart without a change      {len(node.bring(node_state(_PODS))):9d} transactions  N5: 0")
+    (members,) = _changes(node.bring(node_state(_PODS, members=_MEMBERS + 2)))
     is_alone = not (members.new_chains or members.filled_chains or members.new_sets)
     print(f"members of {len(members.added)} sets{'':15} members alone: {is_alone}     N5")
-    node.bring(_state(_PODS))
-    chains = [chain for each in _changes(node.bring(_state(_PODS, edited=1))) for chain in _chains(each)]
+    node.bring(node_state(_PODS))
+    chains = [chain for each in _changes(node.bring(node_state(_PODS, edited=1))) for chain in _chains(each)]
     print(f"an edit of a policy           {len(chains):9d} chains        N5: <= 2")
-    node.bring(_state(_PODS))
+    node.bring(node_state(_PODS))
 
 
 def _changes(made: Sequence[TableChange]) -> list[ChangeTable]:
@@ -233,7 +234,7 @@ def _chains(change: ChangeTable) -> list[str]:
 
 def _measure_flush(node: _Node, rounds: int) -> tuple[float, float, float]:
     """What the node process does once it knows of it: it looks, and makes everything again; or the guard alone."""
-    state = _state(_PODS)
+    state = node_state(_PODS)
     back: list[float] = []
     guards: list[float] = []
     loads: list[float] = []
