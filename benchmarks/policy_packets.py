@@ -40,7 +40,7 @@ def _text(pods: int) -> str:
     return f"{pods} pods"
 
 
-_LAYOUTS = {
+_LAYOUTS: dict[str, int | str] = {
     _NO_TABLE: "",
     _TRACKING: "table ip x { chain f { type filter hook forward priority 10; ct state established accept; }; }",
     _text(_FEW): _FEW,
@@ -119,26 +119,18 @@ def _count_left(interface: str) -> int:
 def _lane(rules: int | str) -> Iterator[_Lane]:
     state = _open_state(rules if isinstance(rules, int) else 2)
     ends = [each.interface for each in state.endpoints[:2]]
-    addresses = [each.addresses[0] for each in state.endpoints[:2]]
-    there, back = (
-        _frame(str(a), str(b), ports) for a, b, ports in ((*addresses, _PORTS), (*addresses[::-1], _PORTS[::-1]))
-    )
+    first, second = addresses = [str(each.addresses[0]) for each in state.endpoints[:2]]
+    frames = _frame(first, second, _PORTS), _frame(second, first, _PORTS[::-1])
     try:
         descriptor, sender = in_new_namespace(
-            partial(
-                _make_node,
-                state if isinstance(rules, int) else rules,
-                ends,
-                [str(each) for each in addresses],
-                (there, back),
-            )
+            partial(_make_node, state if isinstance(rules, int) else rules, ends, addresses, frames)
         )
     except OSError as error:
         raise SystemExit(f"a network namespace cannot be made: {error}") from error
     with sender:
         try:
-            nobody = bytes.fromhex(_NOBODY.replace(":", "")) + there[6:]
-            yield _Lane(f"/proc/self/fd/{descriptor}", sender, ends[1], _burst(there), _burst(nobody))
+            nobody = bytes.fromhex(_NOBODY.replace(":", "")) + frames[0][6:]
+            yield _Lane(f"/proc/self/fd/{descriptor}", sender, ends[1], _burst(frames[0]), _burst(nobody))
         finally:
             os.close(descriptor)
 
@@ -171,14 +163,15 @@ def _make_node(
             ruleset.apply(change)
     before = [_count_left(each) for each in ends]
     there, back = (_packet_socket(each) for each in ("pod0", "pod1"))
-    there.send(frames[0])
-    with back:
-        back.send(frames[1])
     deadline = time.monotonic() + 10
-    while [_count_left(each) for each in ends] != [each + 1 for each in before]:
-        if time.monotonic() > deadline:
-            raise SystemExit("a packet of a pod does not pass the node")
-        time.sleep(0.01)
+    with back:
+        # A link passes nothing until the kernel has noticed that it is up, so the packets are sent again and again.
+        while any(_count_left(end) < number + 2 for end, number in zip(ends, before, strict=True)):
+            if time.monotonic() > deadline:
+                raise SystemExit("a packet of a pod does not pass the node")
+            there.send(frames[0])
+            back.send(frames[1])
+            time.sleep(0.01)
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY), there
 
 
@@ -195,7 +188,7 @@ def _run(*command: str) -> None:
 # --- packets ----------------------------------------------------------------------------------------------------------
 
 
-def _frame(source: str, destination: str, ports: tuple[int, ...]) -> bytes:
+def _frame(source: str, destination: str, ports: tuple[int, int]) -> bytes:
     """A packet of UDP with 64 bytes, for the node's end of a link."""
     payload = bytes(64 - 14 - 20 - 8)
     udp = struct.pack("!HHHH", *ports, 8 + len(payload), 0) + payload  # without a checksum
