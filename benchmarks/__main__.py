@@ -17,6 +17,7 @@ BENCHMARKS = {
     "client": "a call to a server that only replies, beside a start of Python",
     "attach": "ADD and DEL beside the well-known plugins",
     "served": "ADD and DEL that a node process serves beside the well-known plugins",
+    "held": "ADD of pods that wait for their policy beside those that do not",
     "restart": "the first answer of a node process that starts again beside an import of its libraries",
     "bgp": "a new block at another node, the start of nodes and memory of BIRD beside FRR",
     "controllers": "the controllers of a cluster of 5,000 nodes and 250,000 pods: first sync, memory, CPU, a change",
@@ -25,6 +26,7 @@ BENCHMARKS = {
     "nat": "the packet filter with 10,000 prefixes and floating addresses beside one",
     "policy": "policy for 20,000 endpoints and 1,000 selectors beside json.loads of the pods",
     "policy_programming": "a pod more in the kernel's table of policy beside one nft -f - with the same",
+    "policy_packets": "a packet that passes a node with the table of policy beside no table",
     "routes": "routes to 5,000 nodes beside ip and bridge, and looked through again beside pyroute2",
     "tool": "the help of netplugctl and get beside bare imports, and long commands on 250,000 addresses",
 }

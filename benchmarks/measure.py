@@ -1,4 +1,4 @@
-"""Measures processes from outside, and summarizes many samples."""
+"""Measures processes from outside and work of this one, and summarizes many samples."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from statistics import median, quantiles
 
 from attrs import define, field, frozen
 
-__all__ = ["ProcessSample", "ProcessSeries", "format_report", "run"]
+__all__ = [
+    "Cost", "ProcessSample", "ProcessSeries", "cost_of", "cost_ratio", "format_report", "median_cost", "run",
+]  # fmt: skip
 
 
 @frozen(kw_only=True)
@@ -75,3 +78,39 @@ def format_report(series: Sequence[ProcessSeries]) -> str:
             f"{wall:11.2f} {cpu:10.2f}  {len(row.samples)}"
         )
     return "\n".join(lines)
+
+
+# --- work of this process ---------------------------------------------------------------------------------------------
+
+
+@frozen
+class Cost:
+    """Seconds of the wall clock, and of CPU of this process and its children. The second depends less on other work."""
+
+    wall_s: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        return f"{self.wall_s * 1e3:6.1f} ms (CPU {self.cpu_s * 1e3:5.1f})"
+
+
+def cost_of(work: Callable[[], object]) -> Cost:
+    """What some work costs."""
+    began, used_s = time.perf_counter(), _used_s()
+    work()
+    return Cost(time.perf_counter() - began, _used_s() - used_s)
+
+
+def median_cost(costs: Sequence[Cost]) -> Cost:
+    """The medians of both."""
+    return Cost(median(cost.wall_s for cost in costs), median(cost.cpu_s for cost in costs))
+
+
+def cost_ratio(cost: Cost, reference: Cost) -> str:
+    """Both in times of a reference."""
+    return f"{cost.wall_s / reference.wall_s:.3f} (CPU {cost.cpu_s / reference.cpu_s:.3f})"
+
+
+def _used_s() -> float:
+    usages = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -17,6 +17,7 @@ from statistics import median
 
 from attrs import define, evolve, field
 
+from benchmarks.measure import Cost, cost_of, cost_ratio, median_cost
 from netplug_backends.linux.netns import in_new_namespace
 from netplug_backends.linux.nftables import KeptNftables
 from netplug_core.addressing import Address, Family
@@ -69,13 +70,12 @@ def _measure(rounds: int) -> None:
         node = _Node(ruleset, node_state(_PODS))
         node.bring(node.state)
         own, theirs = _measure_one(node, rounds)
-        one = median(own)
-        fastest = min(own) / min(theirs)
+        one = median_cost(own).wall_s
+        fastest = min(each.wall_s for each in own) / min(each.wall_s for each in theirs)
         print(f"{rounds} rounds; medians\n")
-        print(f"one pod more, event to answer {one * 1e3:9.2f} ms")
-        print(
-            f"  / nft -f - with the same    {one / median(theirs):9.2f}     N2: <= {_ONE_GOAL:g}; fastest {fastest:.2f}"
-        )
+        print(f"one pod more, event to answer {median_cost(own)}; nft -f - {median_cost(theirs)}")
+        ratio = cost_ratio(median_cost(own), median_cost(theirs))
+        print(f"  / nft -f - with the same    {ratio}, fastest rounds {fastest:.2f}   N2: <= {_ONE_GOAL:g}")
         slow = min(rounds, _SLOW_ROUNDS)
         burst, phases = _measure_burst(node, slow)
         print(f"{_PODS} pods at once            {burst * 1e3:9.1f} ms")
@@ -179,20 +179,23 @@ def _pod(number: int, policies: Sequence[PolicyId]) -> LocalEndpoint:
 # --- what is measured -------------------------------------------------------------------------------------------------
 
 
-def _measure_one(node: _Node, rounds: int) -> tuple[list[float], list[float]]:
+def _measure_one(node: _Node, rounds: int) -> tuple[list[Cost], list[Cost]]:
     """One pod more by the node, and the same by the program; both are taken away again."""
     few, more = node.state, evolve(node.state, endpoints=node_state(_PODS + 1).endpoints)
-    own: list[float] = []
-    theirs: list[float] = []
+    own: list[Cost] = []
+    theirs: list[Cost] = []
     for _ in range(rounds):
-        began = time.perf_counter()
-        made = node.bring(more)
-        own.append(time.perf_counter() - began)
+        made: list[TableChange] = []
+        own.append(cost_of(partial(_bring, node, more, made)))
         node.bring(few)
-        theirs.append(_time(partial(_load, _as_text(made))))
+        theirs.append(cost_of(partial(_load, _as_text(made))))
         node.note(more)
         node.bring(few)
     return own, theirs
+
+
+def _bring(node: _Node, state: PolicyState, made: list[TableChange]) -> None:
+    made += node.bring(state)
 
 
 def _measure_burst(node: _Node, rounds: int) -> tuple[float, list[str]]:

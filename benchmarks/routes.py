@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
-from statistics import median
 
-from attrs import evolve, frozen
+from attrs import evolve
 from pyroute2 import IPRoute
 
+from benchmarks.measure import Cost, cost_of, cost_ratio, median_cost
 from netplug_backends.linux.netns import in_new_namespace
 from netplug_backends.linux.routing import LinuxRouting
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
@@ -79,14 +77,14 @@ def measure(rounds: int) -> None:
         for _ in range(rounds):
             ours.append(in_new_namespace(partial(_program, entries)))
             theirs.append(in_new_namespace(partial(_batch, entries)))
-        own, other = _median(ours), _median(theirs)
+        own, other = median_cost(ours), median_cost(theirs)
         print(f"{count:5} nodes from empty    {own}    ip and bridge {other}", end="    ")
-        print(f"{_ratio(own, other)}  R1: <= {goal}", flush=True)
+        print(f"{cost_ratio(own, other)}  R1: <= {goal}", flush=True)
     first, resync, among, listed = in_new_namespace(lambda: _measure_resync(rounds))
     print(f"\nresync of 5,000 nodes with nothing wrong, 0 messages: {resync}; pyroute2's lists: {listed}")
-    print(f"  times pyroute2's lists                     {_ratio(resync, listed)}  R3: <= {_RESYNC_GOAL}")
-    print(f"  the first time, at a start, likewise       {_ratio(first, listed)}")
-    print(f"  times itself among 50,000 routes of others {_ratio(among, resync)}  R3: <= {_FOREIGN_GOAL}")
+    print(f"  times pyroute2's lists                     {cost_ratio(resync, listed)}  R3: <= {_RESYNC_GOAL}")
+    print(f"  the first time, at a start, likewise       {cost_ratio(first, listed)}")
+    print(f"  times itself among 50,000 routes of others {cost_ratio(among, resync)}  R3: <= {_FOREIGN_GOAL}")
     _measure_desired(rounds)
 
 
@@ -95,14 +93,14 @@ def _measure_desired(rounds: int) -> None:
     nodes, programming, wanting, one = _nodes(_MANY), [], [], []
     for _ in range(rounds):
         engine, changes = _know(nodes), list[Change]()
-        wanting.append(_cost_of(partial(_find_changes, engine, changes)))
+        wanting.append(cost_of(partial(_find_changes, engine, changes)))
         engine.note_applied(changes, ())
-        one.append(_cost_of(partial(_move_block, engine)))
+        one.append(cost_of(partial(_move_block, engine)))
         entries = [each.entry for each in changes if not isinstance(each.entry, Tunnel)]
         programming.append(in_new_namespace(partial(_program, entries)))
-    wanted, made, moved = _median(wanting), _median(programming), _median(one)
+    wanted, made, moved = median_cost(wanting), median_cost(programming), median_cost(one)
     print(f"\nwhat should exist for {_MANY} nodes and {2 * _MANY} blocks {wanted}, made in {made}")
-    print(f"  times making it        {_ratio(wanted, made)}  R2: <= {_DESIRED_GOAL}")
+    print(f"  times making it        {cost_ratio(wanted, made)}  R2: <= {_DESIRED_GOAL}")
     part = moved.cpu_s / _MOVES / wanted.cpu_s
     print(f"  one block that moves   {moved.cpu_s / _MOVES * 1e6:.0f} us, 1/{1 / part:.0f} of it  R2: <= 1/2000")
     tracemalloc.start()
@@ -171,47 +169,17 @@ def _entries_of(number: int) -> tuple[FdbEntry, TunnelNeighbour, Nexthop, Route]
     )
 
 
-@frozen
-class _Cost:
-    """Seconds of the wall clock, and of CPU of this process and its children. The second depends less on other work."""
-
-    wall_s: float
-    cpu_s: float
-
-    def __str__(self) -> str:
-        return f"{self.wall_s * 1e3:6.1f} ms (CPU {self.cpu_s * 1e3:5.1f})"
-
-
-def _median(costs: Sequence[_Cost]) -> _Cost:
-    return _Cost(median(cost.wall_s for cost in costs), median(cost.cpu_s for cost in costs))
-
-
-def _cost_of(work: Callable[[], None]) -> _Cost:
-    began, used_s = time.perf_counter(), _used_s()
-    work()
-    return _Cost(time.perf_counter() - began, _used_s() - used_s)
-
-
-def _ratio(cost: _Cost, reference: _Cost) -> str:
-    return f"{cost.wall_s / reference.wall_s:.3f} (CPU {cost.cpu_s / reference.cpu_s:.3f})"
-
-
-def _used_s() -> float:
-    usages = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def _program(entries: Sequence[Entry]) -> _Cost:
+def _program(entries: Sequence[Entry]) -> Cost:
     _make_parent()
     with LinuxRouting.open() as routing:
         changes = [Put(entry) for entry in entries]
         _require(not routing.apply([Put(_TUNNEL)]))
-        cost = _cost_of(lambda: _require(not routing.apply(changes)))
+        cost = cost_of(lambda: _require(not routing.apply(changes)))
         _require(set(entries) == set(_observed(routing).values()) - {_TUNNEL})
     return cost
 
 
-def _batch(entries: Sequence[Entry]) -> _Cost:
+def _batch(entries: Sequence[Entry]) -> Cost:
     """The same by ``bridge -batch`` and ``ip -batch``, which is how a shell would do it."""
     _make_parent()
     with LinuxRouting.open() as routing:
@@ -223,7 +191,7 @@ def _batch(entries: Sequence[Entry]) -> _Cost:
         _run("bridge", "-batch", "-", text=bridge)
         _run("ip", "-batch", "-", text=ip)
 
-    return _cost_of(run)
+    return cost_of(run)
 
 
 def _bridge_lines(entries: Sequence[Entry]) -> Iterator[str]:
@@ -245,7 +213,7 @@ def _ip_lines(entries: Sequence[Entry]) -> Iterator[str]:
                 pass
 
 
-def _measure_resync(rounds: int) -> tuple[_Cost, _Cost, _Cost, _Cost]:
+def _measure_resync(rounds: int) -> tuple[Cost, Cost, Cost, Cost]:
     """The cost of the first resync, of later ones, of those among routes of others, and of pyroute2's lists."""
     _make_parent()
     entries = [_TUNNEL, *_entries(5_000)]
@@ -259,15 +227,15 @@ def _measure_resync(rounds: int) -> tuple[_Cost, _Cost, _Cost, _Cost]:
             tracker.observe_all(_observed(routing))
             _require(tracker.is_settled and not routing.apply(()))
 
-        first = _cost_of(resync)
-        later = _median([_cost_of(resync) for _ in range(rounds)])
-        listed = _median([_cost_of(_list_with_pyroute2) for _ in range(_PYROUTE2_ROUNDS)])
+        first = cost_of(resync)
+        later = median_cost([cost_of(resync) for _ in range(rounds)])
+        listed = median_cost([cost_of(_list_with_pyroute2) for _ in range(_PYROUTE2_ROUNDS)])
         foreign = (
             f"route add 10.{128 + (number >> 16)}.{number >> 8 & 255}.{number & 255}/32 dev parent0 proto static\n"
             for number in range(_FOREIGN_ROUTES)
         )
         _run("ip", "-batch", "-", text="".join(foreign))
-        among = _median([_cost_of(resync) for _ in range(rounds)])
+        among = median_cost([cost_of(resync) for _ in range(rounds)])
         _require(routing.messages_sent == before)
     return first, later, among, listed
 

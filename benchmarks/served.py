@@ -125,7 +125,7 @@ def _served_on(kind: StoreKind, folder: Path, rounds: int) -> Iterator[list[Serv
         if kind is StoreKind.KUBERNETES:
             make_api_pods(where, rounds)
         plugin, path = lab_plugin(kind, where), str(folder / f"{kind.value}.sock")
-        with _node_process(plugin.node, path) as process:
+        with node_process(plugin.node, path) as process:
             yield [
                 ServedPlugin(client, _GOALS[kind], _with_client(plugin, client, folder / kind.value, path), process)
                 for client in _CLIENTS
@@ -141,10 +141,11 @@ def _with_client(plugin: MeasuredPlugin, client: Client, folder: Path, path: str
 
 
 @contextmanager
-def _node_process(node: str, path: str) -> Iterator[subprocess.Popen[bytes]]:
+def node_process(node: str, path: str, variables: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A node process in a node's namespace that listens at a path, perhaps with further variables."""
     command = [sys.executable, "-m", "netplug_cli.wiring.node", "--socket", path]
     with PinnedNamespaces().enter(node):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **(variables or {})})
     try:
         while not os.path.exists(path):
             if process.poll() is not None:
