@@ -16,10 +16,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from threading import Lock, Thread
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from attrs import frozen
 
+from netplug_core.errors import narrow
 from netplug_core.log import Level, Log
 
 __all__ = ["MAX_REQUESTS", "METRICS_TYPE", "PLAIN_TEXT", "Page", "PageServer", "Pages"]
@@ -77,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page of the path."""
-        page = cast("_Server", self.server).make_page(self.path.partition("?")[0])
+        page = narrow(self.server, _Server).make_page(self.path.partition("?")[0])
         self.send_response(page.status)
         self.send_header("Content-Type", page.media_type)
         self.send_header("Content-Length", str(len(page.body)))

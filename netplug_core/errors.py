@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Iterable
 from types import UnionType
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from attrs import frozen
 
@@ -19,9 +19,11 @@ __all__ = [
     "DataplaneError", "DatastoreError", "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument",
     "InvariantBroken", "LimitedConnectivity", "NamespaceError", "NamespaceNotFound", "NetplugError", "NotYetSupported",
     "ReadError", "RequestError", "Unauthorized", "Unavailable", "UnhealthyStatus", "UsageError", "did_you_mean",
-    "excerpt", "find_similar", "quote", "redact_url_credentials", "redacted_repr", "require_count", "require_tuple",
-    "require_type", "shorten",
+    "excerpt", "find_similar", "narrow", "quote", "redact_url_credentials", "redacted_repr", "require_count",
+    "require_tuple", "require_type", "shorten",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 REDACTED = "…"
 """What an error shows in place of a value that may be a secret."""
@@ -289,6 +291,17 @@ class InvariantBroken(NetplugError):
 
     def __str__(self) -> str:
         return f"internal error: {self.message}"
+
+
+def narrow(value: object, cls: type[T]) -> T:
+    """A value that is of a class for certain, where no type checker can follow why.
+
+    Raises:
+        InvariantBroken: it is of another one.
+    """
+    if not isinstance(value, cls):
+        raise InvariantBroken(f"a {type(value).__name__} stands where a {cls.__name__} has to be")
+    return value
 
 
 def find_similar(word: str, known: Iterable[str]) -> str:

@@ -45,6 +45,11 @@ class ReadResult:
     is_cached: bool = False
     keys: tuple[Key[object], ...] = ()
 
+    def records_for(self, query: Get[V] | List[V]) -> tuple[Record[V], ...]:
+        """The records, of an answer to that query, or to one that covers it: they are of its kind."""
+        del query
+        return cast("tuple[Record[V], ...]", self.records)  # a store answers with the kind that was asked for
+
     @classmethod
     def of(cls, found: Iterable[Record[object] | Malformed | Key[object]], after: str = "") -> ReadResult:
         """The answer with what was found, in this order."""
@@ -85,7 +90,7 @@ class Snapshot:
             unread.append(query)
             return None
         if answer.records:
-            return cast("Record[V]", answer.records[0])
+            return answer.records_for(query)[0]
         _raise_first(answer.malformed)
         return None
 
@@ -100,15 +105,15 @@ class Snapshot:
         answer = self.results.get(asked)
         if answer is not None:
             if answer.records:
-                return cast("Record[V]", answer.records[0])
+                return answer.records_for(asked)[0]
             _raise_first(answer.malformed)
             return None
         key = asked.key
         for query, listed in self.results.items():
             if isinstance(query, List) and query.covers(key) and not listed.is_cached:
-                for record in listed.records:
+                for record in listed.records_for(asked):
                     if record.key == key:
-                        return cast("Record[V]", record)
+                        return record
                 if not (query.limit or listed.keys):
                     _raise_first(listed.malformed)  # one of them may be it
                     return None
@@ -123,7 +128,7 @@ class Snapshot:
         """
         answer = self._get_result(query)
         _raise_first(answer.malformed)
-        return cast("tuple[Record[V], ...]", answer.records)
+        return answer.records_for(query)
 
     def readable(self, query: Get[V] | List[V]) -> tuple[Record[V], ...]:
         """The records that a query found, in path order, without those that cannot be understood.
@@ -131,11 +136,11 @@ class Snapshot:
         Raises:
             InvariantBroken: it was not read.
         """
-        return cast("tuple[Record[V], ...]", self._get_result(query).records)
+        return self._get_result(query).records_for(query)
 
     def keys(self, query: List[V]) -> tuple[Key[V], ...]:
         """The keys of the records that a list, which was read, answered by their keys alone."""
-        return cast("tuple[Key[V], ...]", self._get_result(query).keys)
+        return cast("tuple[Key[V], ...]", self._get_result(query).keys)  # they too are of the kind that was asked for
 
     def malformed(self, query: Get[V] | List[V]) -> tuple[Malformed, ...]:
         """What is wrong with the records that a query found and that cannot be understood.
@@ -364,6 +369,16 @@ class Decision(Generic[R_co]):
     needs_read: bool = False
     rests_on: tuple[Query, ...] = ()
     passed_over: tuple[TraceEntry, ...] = ()
+
+    def get_result(self) -> R_co:
+        """The result, if it is no refusal.
+
+        Raises:
+            NetplugError: the refusal.
+        """
+        if isinstance(self.result, NetplugError):
+            raise self.result
+        return self.result
 
     def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
         """This decision with more writes around its own; ``Written`` positions are moved along."""

@@ -7,10 +7,10 @@ every backend, netplug's own too, by its entry point. Exactly the backends that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from attrs import define, field
 from pluggy import PluginManager
@@ -42,6 +42,10 @@ the module of its hooks."""
 
 _NETCONF_KEYS = {"datastore": "datastore_type", "ipam": "ipam.type", "dataplane": "dataplane_options.type"}
 _DISTRIBUTION = "netplug"
+_HOOK_PREFIX = "netplug_open_"
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class UnknownBackend(ConfigurationError):
@@ -66,34 +70,33 @@ class Registry:
             UnknownBackend: no backend offers it.
             ConfigurationError: its module cannot be imported.
         """
-        opened = self._open("datastore", name, settings=settings, clock=clock)
-        return cast("AbstractContextManager[Datastore]", opened)
+        return self._open(hookspecs.netplug_open_datastore, name=name, settings=settings, clock=clock)
 
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
         """The IPAM of that name; errors as for ``open_datastore``."""
-        return cast("AbstractContextManager[IPAM]", self._open("ipam", name, context=context))
+        return self._open(hookspecs.netplug_open_ipam, name=name, context=context)
 
     def open_dataplane(
         self, name: str, clock: Clock, log: Log, namespaces: Mapping[str, int] | None = None
     ) -> AbstractContextManager[Dataplane]:
         """The dataplane of that name; ``namespaces`` as its hook says, errors as for ``open_datastore``."""
-        opened = self._open("dataplane", name, clock=clock, log=log, namespaces=namespaces or {})
-        return cast("AbstractContextManager[Dataplane]", opened)
+        return self._open(
+            hookspecs.netplug_open_dataplane, name=name, clock=clock, log=log, namespaces=namespaces or {}
+        )
 
     def open_orchestrator(
         self, name: str, settings: DatastoreSettings, clock: Clock
     ) -> AbstractContextManager[Orchestrator]:
         """The orchestrator of that name; errors as for ``open_datastore``."""
-        opened = self._open("orchestrator", name, settings=settings, clock=clock)
-        return cast("AbstractContextManager[Orchestrator]", opened)
+        return self._open(hookspecs.netplug_open_orchestrator, name=name, settings=settings, clock=clock)
 
     def open_bgp(self, name: str, context: BgpContext) -> AbstractContextManager[BgpDaemon]:
         """The BGP daemon of that name; errors as for ``open_datastore``."""
-        return cast("AbstractContextManager[BgpDaemon]", self._open("bgp", name, context=context))
+        return self._open(hookspecs.netplug_open_bgp, name=name, context=context)
 
     def open_host(self, name: str = "host") -> AbstractContextManager[HostServices]:
         """Time, chance and identifiers of a machine; errors as for ``open_datastore``."""
-        return cast("AbstractContextManager[HostServices]", self._open("host", name))
+        return self._open(hookspecs.netplug_open_host, name=name)
 
     def names(self, interface: str) -> tuple[str, ...]:
         """The names of all backends that offer an interface, sorted: the catalog's, or else those of entry points.
@@ -105,12 +108,16 @@ class Registry:
         described = (description.names.get(interface, ()) for description in _describe_entry_points())
         return tuple(sorted({name for names in described for name in names}))
 
-    def _open(self, interface: str, name: str, **arguments: object) -> object:
-        """What the hook of an interface opens under a name."""
+    def _open(
+        self, hook: Callable[P, AbstractContextManager[T] | None], *args: P.args, **arguments: P.kwargs
+    ) -> AbstractContextManager[T]:
+        """What the hook of an interface opens under a name, which is one of its arguments. All have names."""
+        name = str(arguments["name"])
+        interface = hook.__name__.removeprefix(_HOOK_PREFIX)
         if (interface, name) not in self._registered:
             self._register_backend(interface, name)
             self._registered.add((interface, name))
-        opened: object = getattr(self._manager.hook, f"netplug_open_{interface}")(name=name, **arguments)
+        opened: AbstractContextManager[T] | None = getattr(self._manager.hook, hook.__name__)(*args, **arguments)
         if opened is None:
             raise self._unknown_backend(interface, name)
         return opened
@@ -162,7 +169,8 @@ def _describe_entry_points() -> Iterator[BackendDescription]:
         except ImportError:  # what an installed package lacks is no reason to hide the names of the others
             continue
         manager.register(backend)
-    yield from cast("list[BackendDescription]", manager.hook.netplug_describe())
+    described: list[BackendDescription] = manager.hook.netplug_describe()
+    yield from described
 
 
 def _entry_points() -> tuple[EntryPoint, ...]:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO, cast
+from typing import IO
 
 from attrs import define, field, frozen
 
@@ -115,7 +115,7 @@ class _Pipes:
     @classmethod
     def of(cls, process: subprocess.Popen[bytes], stdin: bytes, on_stderr: Callable[[bytes], None]) -> _Pipes:
         """The pipes of a process that was started with three."""
-        streams = cast("list[IO[bytes]]", [process.stdin, process.stdout, process.stderr])
+        streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream is not None]
         return cls(
             to_stdin=streams[0],
             from_stdout=streams[1],

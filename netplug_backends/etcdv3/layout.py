@@ -12,12 +12,13 @@ deleted there, and no other key is created for the same record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from attrs import frozen
 
 from netplug_backends.etcdv3.operations import KeyRange
 from netplug_core.decoding.codecs import is_utf8
+from netplug_core.decoding.tables import find_object
 from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import InvariantBroken
 from netplug_core.names import API_VERSION, InvalidName
@@ -358,7 +359,7 @@ _OBJECT_FIELD = "object"  # holds the object's other members, such as the metada
 
 def _flatten(mapping: Mapping[str, object]) -> Mapping[str, object]:
     """The stored form of a configuration: the spec's members at the top."""
-    spec = cast("Mapping[str, object]", mapping["spec"])
+    spec = find_object(mapping, "spec")
     rest = {name: member for name, member in mapping.items() if name not in ("kind", "apiVersion", "spec")}
     return {_STORED_NAMES.get(name, name): member for name, member in spec.items()} | {_OBJECT_FIELD: rest}
 

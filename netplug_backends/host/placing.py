@@ -15,7 +15,7 @@ from importlib.machinery import BuiltinImporter, ExtensionFileLoader, FrozenImpo
 from queue import SimpleQueue
 from threading import Thread, current_thread
 from types import CodeType, ModuleType
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from netplug_backends.host import atomic_files
 from netplug_backends.host.atomic_files import (
@@ -28,6 +28,9 @@ from netplug_backends.host.atomic_files import (
     read_file,
     replace_file,
 )
+
+if TYPE_CHECKING:
+    from _typeshed.importlib import MetaPathFinderProtocol
 
 __all__ = [
     "CannotEnterHost", "ContainerThread", "RunInContainer", "enter_host", "place_copy", "place_file", "place_link",
@@ -75,9 +78,11 @@ class ContainerThread:
         """Do some work in it; its result, or its error. Work of several threads is done one after the other."""
         if current_thread() is self._thread:
             return work()
+        done: list[T] = []
         future: Future[object] = Future()
-        self._waiting.put((work, future))
-        return cast("T", future.result())
+        self._waiting.put((lambda: done.append(work()), future))
+        future.result()
+        return done[0]
 
     def _serve(self) -> None:
         while True:
@@ -137,7 +142,7 @@ class _ContainerFinder(MetaPathFinder):
     Python has its import lock meanwhile. So nothing that is done in the thread of the container may import.
     """
 
-    def __init__(self, finders: Sequence[object], run: RunInContainer) -> None:
+    def __init__(self, finders: Sequence[MetaPathFinderProtocol], run: RunInContainer) -> None:
         self._finders = finders
         self._run = run
 
@@ -150,7 +155,7 @@ class _ContainerFinder(MetaPathFinder):
         return found
 
     def _find(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        specs = (cast("MetaPathFinder", finder).find_spec(name, path, target) for finder in self._finders)
+        specs = (finder.find_spec(name, path, target) for finder in self._finders)
         return next((spec for spec in specs if spec is not None), None)
 
 

@@ -59,6 +59,7 @@ def _get(address: SplitResult, deadline: Deadline) -> tuple[int, str]:
         if is_tls:
             plain = start_tls(plain, _tls_context(), host, deadline)
         connection = http.client.HTTPConnection(host, port)
+        # http.client only sends, receives and closes, all of which a DeadlineSocket does.
         connection.sock = cast("socket.socket", DeadlineSocket(plain, deadline))
         connection.request("GET", _request_target(address), headers={"Host": _host_header(address), **_HEADERS})
         response = connection.getresponse()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol
 
 from attrs import evolve, frozen
 
@@ -25,15 +25,11 @@ from netplug_backends.kubernetes.names import (
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.encoding import ipam
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, narrow
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Malformed, ValueCondition
 from netplug_core.resources import codec
-from netplug_core.resources.kinds import plural_of
-
-if TYPE_CHECKING:
-    from netplug_core.resources.ippool import IPPool
-    from netplug_core.resources.kinds import Resource
+from netplug_core.resources.kinds import plural_of, resource_of
 
 __all__ = ["KIND_MAPPINGS", "KindMapping", "is_deleted", "mirrored_uid"]
 
@@ -209,7 +205,7 @@ _BLOCK_FIELD_NAMES = {"affinity_claim_time": "affinityClaimTime"}
 def _encode_block_spec(mode: CrdMode, _key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
     spec = {_BLOCK_FIELD_NAMES.get(name, name): value for name, value in mapping.items() if value is not None}
     # A schema accepts no null in an object; the decoder reads a missing member as null.
-    attributes = cast("list[dict[str, object]]", mapping["attributes"])
+    attributes = narrow(mapping["attributes"], list)
     spec["attributes"] = [
         {name: value for name, value in attribute.items() if value is not None} for attribute in attributes
     ]
@@ -291,10 +287,11 @@ class _ResourceKindMapping:
 
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
         del mode, key
-        mapping = codec.to_mapping(cast("Resource", value))
-        metadata = cast("Json", mapping["metadata"])
+        resource = resource_of(value)
+        mapping = codec.to_mapping(resource)
+        metadata = _object_member(mapping, "metadata")
         kept = {name: member for name, member in metadata.items() if name not in _SERVER_MANAGED_METADATA}
-        attempt = cast("Resource", value).metadata.attempt
+        attempt = resource.metadata.attempt
         if attempt:
             kept["annotations"] = {**_object_member(metadata, "annotations"), _ATTEMPT_ANNOTATION: attempt}
         mapping["metadata"] = kept
@@ -315,8 +312,7 @@ class _ResourceKindMapping:
             part = codec.readable_part(key, _text_of_spec(found))
             raise Malformed(f"{kind} {'/'.join(key.path)}", str(error), subject=key, counts_as=part) from error
         if isinstance(attempt, str) and attempt:  # most resources were created without one
-            pool = cast("IPPool", value)  # every kind has metadata; a pool stands for them all
-            value = evolve(pool, metadata=evolve(pool.metadata, attempt=attempt))
+            value = evolve(value, metadata=evolve(value.metadata, attempt=attempt))
         return self._key_of(kind, found), value
 
     def find_key(self, kind: Kind[object], found: Json, condition: ValueCondition) -> Key[object] | None:
@@ -326,7 +322,7 @@ class _ResourceKindMapping:
 
 def _object_member(found: Json, name: str) -> Json:
     value = found.get(name)
-    return cast("Json", value) if isinstance(value, Mapping) else {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text_of_spec(found: Json) -> str:

@@ -87,7 +87,7 @@ class HeldTable:
 
 
 def _count_nothing(_chain: str) -> None:
-    """Nobody asks how many packets a chain has counted."""
+    """Where no test asks how many packets a chain has counted."""
 
 
 def walk(table: HeldTable | None, packet: Packet, count: Callable[[str], None] = _count_nothing) -> Fate:

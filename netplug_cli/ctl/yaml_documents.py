@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files as package_files
 from math import inf
-from typing import cast
 
 import yaml
 
@@ -233,7 +232,7 @@ _ManifestDumper.add_representer(str, _represent_template)
 def read_shipped(name: str) -> list[Mapping[str, object]]:
     """The objects of a manifest of the package, by its path in the folder of manifests."""
     text = package_files("netplug_cli").joinpath("manifests", name).read_text(encoding="utf-8")
-    return [cast("Mapping[str, object]", found) for found in yaml.safe_load_all(text)]
+    return list(yaml.safe_load_all(text))
 
 
 def render_manifest(objects: Iterable[object]) -> str:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import assert_never, cast
+from typing import assert_never
 
 from attrs import define, evolve, frozen
 
@@ -200,8 +200,8 @@ def _read_store_kind(value: object) -> StoreKind:
 
 
 def _read_variables(value: object) -> tuple[tuple[str, str], ...]:
-    STRING_MAP.decode(value)
-    return tuple(cast("Mapping[str, str]", value).items())
+    texts = STRING_MAP.decode(value)
+    return tuple((name, texts[name]) for name in OBJECT.decode(value))  # in the order of the file
 
 
 def _is_node_count(number: int) -> bool:
@@ -231,8 +231,9 @@ def _decoder() -> Decoder:
         "etcd": Field("etcd", STRING),
         "apiserver": Field("kube-apiserver", STRING),
     }
+    count = checked(INTEGER, _is_node_count, f"1 to {MAX_NODES}", is_empty_accepted=False)
     network = {
-        "node_count": Field("nodes", checked(INTEGER, _is_node_count, f"1 to {MAX_NODES}", is_empty_accepted=False)),
+        "node_count": Field("nodes", count),
         "routing": Field("routing", enum_codec(Routing)),
     }
     pod = {

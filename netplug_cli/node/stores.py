@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from threading import Event, Lock
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -373,8 +373,7 @@ class _Opening(Generic[V]):
     """One key's value, while calls use it or it waits for the next one. ``lock`` is held while it is opened."""
 
     users: int = 0
-    value: V | None = None
-    is_open: bool = False
+    opened: tuple[V, ...] = ()  # the value, once it is open
     stack: ExitStack = field(factory=ExitStack)
     lock: AbstractContextManager[object] = field(factory=Lock)
 
@@ -421,10 +420,9 @@ class SharedOpenings(Generic[K, V]):
             return
         try:
             with found.lock:
-                if not found.is_open:
-                    found.value = found.stack.enter_context(opening())
-                    found.is_open = True
-            yield cast("V", found.value)
+                if not found.opened:
+                    found.opened = (found.stack.enter_context(opening()),)
+            yield found.opened[0]
         finally:
             self._leave(key, found)
 
@@ -461,7 +459,7 @@ class SharedOpenings(Generic[K, V]):
     def _leave(self, key: K, found: _Opening[V]) -> None:
         with self._lock:
             found.users -= 1
-            if not found.is_open and not found.users:
+            if not found.opened and not found.users:
                 self._openings.pop(key, None)  # it could not be opened
 
     def _close(self, stack: ExitStack) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from json.encoder import encode_basestring_ascii
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -18,8 +18,8 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.dispatch import CNIVersion, ResultFormat, find_version, negotiate_version
 from netplug_core.cni.request import CNIRequest
 from netplug_core.decoding.codecs import NONEMPTY_STRING, STRING, UINT32, Codec, Unreadable
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error, fields_of
-from netplug_core.errors import ConfigurationError, DecodeError, excerpt, quote
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, cni_error, fields_of, items_of
+from netplug_core.errors import ConfigurationError, DecodeError, excerpt, narrow, quote
 from netplug_core.ipam.allocation.request import DNS, NO_DNS
 
 __all__ = [
@@ -274,14 +274,14 @@ class _Stated:
 class _FamilyPart:
     """The address of one family, as the oldest versions keep it."""
 
-    address: tuple[Address, Prefix]
+    address: _Network
     gateway: Address | None = None
     routes: tuple[CNIRoute, ...] = ()
 
     @property
     def ip(self) -> IPConfig:
-        address, prefix = self.address
-        return IPConfig(address=address, length=prefix.length, gateway=self.gateway)
+        network = self.address
+        return IPConfig(address=network.address, length=network.prefix.length, gateway=self.gateway)
 
 
 @frozen(kw_only=True)
@@ -299,33 +299,41 @@ class _PerFamily:
         return CNIResult(ips=tuple(part.ip for part in parts), routes=routes, dns=self.dns)
 
 
-def _read_address_and_prefix(value: object) -> tuple[Address, Prefix]:
-    text = cast("str", NONEMPTY_STRING.decode(value))
+@frozen
+class _Network:
+    """An address with a prefix length, as a text has both; of a destination the address may have host bits."""
+
+    address: Address
+    prefix: Prefix
+
+
+def _read_network(value: object) -> _Network:
+    text = NONEMPTY_STRING.decode(value)
     bare, slash, _ = text.partition("/")
-    found = Address.parse(bare), Prefix.enclosing(text)
+    found = _Network(Address.parse(bare), Prefix.enclosing(text))
     if not slash:
         raise ValueError(f"{quote(text)} has no prefix length; address/length is expected")
     return found
 
 
 def _read_gateway(value: object) -> Address | None:
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     return Address.parse(text) if text else None
 
 
 def _finish_ip(values: dict[str, object], _: object) -> dict[str, object]:
-    address, prefix = cast("tuple[Address, Prefix]", values["address"])
-    return {**values, "address": address, "length": prefix.length}
+    network = narrow(values["address"], _Network)
+    return {**values, "address": network.address, "length": network.prefix.length}
 
 
 def _finish_route(values: dict[str, object], _: object) -> dict[str, object]:
     # Host bits in a destination mean nothing, and known plugins write them.
-    return {**values, "destination": cast("tuple[Address, Prefix]", values["destination"])[1]}
+    return {**values, "destination": narrow(values["destination"], _Network).prefix}
 
 
 def _finish_result(values: dict[str, object], _: object) -> dict[str, object]:
-    count = len(cast("tuple[CNIInterface, ...]", values.get("interfaces", ())))
-    for position, ip in enumerate(cast("tuple[IPConfig, ...]", values.get("ips", ()))):
+    count = len(items_of(values, "interfaces", CNIInterface))
+    for position, ip in enumerate(items_of(values, "ips", IPConfig)):
         if ip.interface is not None and ip.interface >= count:
             problem = f"{ip.interface} is no position in interfaces, which has {count}"
             raise Unreadable(problem, path=f".ips[{position}].interface")
@@ -334,13 +342,13 @@ def _finish_result(values: dict[str, object], _: object) -> dict[str, object]:
 
 def _finish_families(values: dict[str, object], _: object) -> dict[str, object]:
     for name, (key, family) in zip(("ipv4", "ipv6"), _FAMILY_KEYS, strict=True):
-        part = cast("_FamilyPart | None", values.get(name))
-        if part is not None and part.ip.address.family is not family:
+        part = values.get(name)
+        if isinstance(part, _FamilyPart) and part.ip.address.family is not family:
             raise Unreadable(f"{part.ip.address} is not an {family} address", path=f".{key}.ip")
     return values
 
 
-_ADDRESS: Final = Codec(_read_address_and_prefix)
+_ADDRESS: Final = Codec(_read_network)
 _GATEWAY: Final = Codec(_read_gateway)
 _DNS: Final = Field("dns", DNS)
 _ROUTE_NUMBERS: Final = ("mtu", "advmss", "priority", "table", "scope")

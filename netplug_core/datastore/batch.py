@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from heapq import heappop, heappush
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar
 
 from attrs import Factory, define, evolve, field, frozen
 
@@ -23,7 +23,7 @@ from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction, decide_behind, is_too_old
 from netplug_core.datastore.view import View
 from netplug_core.datastore.write_set import apply_writes
-from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.errors import NetplugError, Unavailable, narrow
 from netplug_core.locks import Signal, Turn, TurnPlace
 from netplug_core.records import (
     ABSENT,
@@ -607,4 +607,4 @@ class BatchTransactor:
 
     def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """Commit what ``decide`` decides, as :meth:`~netplug_core.datastore.transaction.Transactor.run` says."""
-        return cast("Decision[R]", self.queue.run(BatchRequest(self.transaction, tuple(queries), decide)))
+        return narrow(self.queue.run(BatchRequest(self.transaction, tuple(queries), decide)), Decision)

@@ -284,7 +284,8 @@ class View:
             InvariantBroken: the kind was never listed.
         """
         with self.guard:
-            return cast("Record[V] | None", self._get_followed(key.kind).records.get(key.path))
+            found = self._get_followed(key.kind).records.get(key.path)
+        return cast("Record[V] | None", found)  # it is of the kind by which it is followed
 
     def get(self, key: Key[V]) -> Record[V]:
         """The last known record of a followed kind.
@@ -306,9 +307,10 @@ class View:
         Raises:
             InvariantBroken: the kind was never listed.
         """
+        query = List(kind, within)
         with self.guard:
-            found = self._get_followed(kind).find(List(kind, within))
-        return cast("tuple[Record[V], ...]", () if found is None else found.records)
+            found = self._get_followed(kind).find(query)
+        return () if found is None else found.records_for(query)
 
     def changes_since(self, mark: Mark) -> tuple[Mark, frozenset[Key[object]] | None]:
         """A mark of now, and the keys of followed kinds that have changed since another mark, deleted ones too.
@@ -578,10 +580,10 @@ class View:
         lasting, uncached, uncached_absent = policy.lasting, policy.uncached, policy.uncached_absent
         with self.guard:
             known = self._revisions if began is None else began
-            changed = [number for number, write in enumerate(writes) if _is_change(write)]
+            made = [(write, revision) for write, revision in zip(writes, revisions, strict=True) if _is_change(write)]
             if self._followed or lasting.views:
-                changed = [n for n in changed if self._is_current(cast("_Change", writes[n]), writes, known)]
-            changes, revisions = [cast("_Change", writes[n]) for n in changed], [revisions[n] for n in changed]
+                made = [one for one in made if self._is_current(one[0], writes, known)]
+            changes, revisions = [write for write, _ in made], [revision for _, revision in made]
             before = Snapshot(self._answers, self._revisions)
             after = apply_writes(before, changes, revisions, uncached=uncached, uncached_absent=uncached_absent)
             self._answers = dict(after.results)
@@ -609,12 +611,13 @@ class View:
                 return True
             found = self._answers.get(Get(write.key))  # a watch may have brought a later change already
             return found is None or any(record.revision == write.revision for record in found.records)
-        while not isinstance(write, Create) and isinstance(write.revision, Written):
-            write = cast("_Change", writes[write.revision.index])
+        first: Write = write
+        while isinstance(first, (Update, Delete)) and isinstance(first.revision, Written):
+            first = writes[first.revision.index]  # an earlier change of the same record
         record = followed.records.get(write.key.path)
-        if isinstance(write, Create):  # if the watch delivered anything since, the record may be deleted again
+        if not isinstance(first, (Update, Delete)):  # a watch that delivered anything may have deleted the record again
             return record is None and began.get(kind) == self._revisions[kind]
-        return record is not None and record.revision == write.revision
+        return record is not None and record.revision == first.revision
 
     def apply_event(self, event: WatchEvent[object], *, now_s: float) -> None:
         """Take a change that a watch delivered; nothing happens if the kind is not watched any more.

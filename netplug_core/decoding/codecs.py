@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from attrs import evolve, field, frozen
 
@@ -21,12 +21,13 @@ from netplug_core.errors import did_you_mean, quote
 __all__ = [
     "ADDRESS", "BOOLEAN", "HTTP_URL", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT",
     "PREFIX", "REQUESTED_ADDRESS", "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType",
-    "Refused", "Unreadable", "WrongType", "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8",
-    "is_utf8_without_nul", "limited", "number_in", "unchanged",
+    "Refused", "Unreadable", "WrongType", "checked", "checked_equal", "choice_of", "codec_of", "enum_codec", "exactly",
+    "is_utf8", "is_utf8_without_nul", "limited", "number_in", "unchanged",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=enum.Enum)
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _MAX_UINT32 = 2**32 - 1
 _NOT_GIVEN: Final = object()
@@ -91,16 +92,28 @@ def unchanged(value: object) -> object:
 
 
 @frozen
-class Codec:
+class Codec(Generic[T_co]):
     """One kind of value. ``decode_stored`` decodes what a datastore holds, if that is more lenient.
 
     ``schema`` says in JSON Schema what ``decode`` accepts, as far as that can say it.
     """
 
-    decode: Callable[[object], object]
+    decode: Callable[[object], T_co]
     encode: Callable[[object], object] = unchanged
-    decode_stored: Callable[[object], object] | None = None
+    decode_stored: Callable[[object], T_co] | None = None
     schema: Mapping[str, object] = field(factory=dict, eq=False, repr=False)
+
+
+def codec_of(
+    decode: Callable[[object], T],
+    encode: Callable[[T], object],
+    *,
+    decode_stored: Callable[[object], T] | None = None,
+    schema: Mapping[str, object] | None = None,
+) -> Codec[T]:
+    """A codec whose values JSON does not have itself, so that ``encode`` relies on their class."""
+    # A table gives the encoder the attribute that the decoder set, or its default; no checker can follow that.
+    return Codec(decode, cast("Callable[[object], object]", encode), decode_stored, schema or {})
 
 
 def is_utf8(text: str) -> bool:
@@ -123,28 +136,28 @@ def is_utf8_without_nul(text: str) -> bool:
 
 
 def checked(
-    codec: Codec,
+    codec: Codec[T],
     is_accepted: Callable[[T], bool],
     accepted: str,
     *,
     is_empty_accepted: bool = True,
     schema: Mapping[str, object] | None = None,
-) -> Codec:
+) -> Codec[T]:
     """A codec that also refuses values outside a set. An empty text or 0 is accepted: it usually means not set.
 
     ``schema`` says of which values the set is, the empty one included if it is accepted.
     """
 
-    def decode(value: object) -> object:
+    def decode(value: object) -> T:
         decoded = codec.decode(value)
-        if not (is_empty_accepted and not decoded) and not is_accepted(cast("T", decoded)):
+        if not (is_empty_accepted and not decoded) and not is_accepted(decoded):
             raise Refused(accepted, value=decoded)
         return decoded
 
     return Codec(decode, codec.encode, schema={**codec.schema, **(schema or {})})
 
 
-def limited(codec: Codec, **limits: object) -> Codec:
+def limited(codec: Codec[T], **limits: object) -> Codec[T]:
     """A codec whose schema says more about its values; what reads them, or a rule of the kind, refuses the others."""
     return evolve(codec, schema={**codec.schema, **limits})
 
@@ -157,24 +170,24 @@ def exactly(pattern: str) -> str:
     return f"^(?:{pattern})$(?!\\n)"
 
 
-def choice_of(choices: tuple[str, ...], accepted: str) -> Codec:
+def choice_of(choices: tuple[str, ...], accepted: str) -> Codec[str]:
     """One of some texts, or the empty text, which means not set."""
     return checked(STRING, choices.__contains__, accepted, schema={"enum": ["", *choices]})
 
 
-def number_in(lowest: int, highest: int | None, accepted: str) -> Codec:
+def number_in(lowest: int, highest: int | None, accepted: str) -> Codec[int]:
     """A whole number between two, which are included; 0 is accepted too."""
     numbers: dict[str, object] = {"minimum": min(lowest, 0)}
     if highest is not None:
         numbers["maximum"] = highest
-    return checked(INTEGER, lambda number: _is_in(cast("int", number), lowest, highest), accepted, schema=numbers)
+    return checked(INTEGER, lambda number: _is_in(number, lowest, highest), accepted, schema=numbers)
 
 
 def _is_in(number: int, lowest: int, highest: int | None) -> bool:
     return lowest <= number and (highest is None or number <= highest)
 
 
-def checked_equal(expected: str) -> Codec:
+def checked_equal(expected: str) -> Codec[str]:
     """The one text that is accepted."""
 
     def decode(value: object) -> str:
@@ -185,7 +198,7 @@ def checked_equal(expected: str) -> Codec:
     return Codec(decode)
 
 
-def enum_codec(choices: type[E]) -> Codec:
+def enum_codec(choices: type[E]) -> Codec[E]:
     """The values of an enumeration."""
 
     def decode(value: object) -> E:
@@ -198,7 +211,7 @@ def enum_codec(choices: type[E]) -> Codec:
             raise Unreadable(f"one of {', '.join(words)}", reason=meant) from None
 
     schema = {"type": "string", "enum": [choice.value for choice in choices]}
-    return Codec(decode, lambda value: cast("enum.Enum", value).value, schema=schema)
+    return codec_of(decode, lambda value: value.value, schema=schema)
 
 
 def _text(value: object) -> str:
@@ -261,7 +274,7 @@ def _object(value: object) -> Mapping[str, object]:
     return value
 
 
-def _time(value: object) -> int | None:
+def _time(value: object) -> int:
     try:
         return parse_time(_text(value))
     except ValueError:
@@ -316,13 +329,13 @@ def _map_of(decode: Callable[[object], str]) -> Callable[[object], tuple[tuple[s
     return decode_map
 
 
-def _encode_map(value: object) -> object:
-    return dict(cast("tuple[tuple[str, str], ...]", value))
+def _encode_map(value: tuple[tuple[str, str], ...]) -> object:
+    return dict(value)
 
 
 TEXT: Final = Codec(_text, schema={"type": "string"})
 NONEMPTY_TEXT: Final = Codec(_nonempty_text, schema={"type": "string", "minLength": 1})
-TEXT_MAP: Final = Codec(
+TEXT_MAP: Final = codec_of(
     _map_of(_text), _encode_map, schema={"type": "object", "additionalProperties": {"type": "string"}}
 )
 """An object of texts, as sorted pairs; labels and annotations are such objects."""
@@ -359,7 +372,7 @@ NONNEGATIVE_INTEGER: Final = Codec(_nonnegative_integer, schema={"type": "intege
 OBJECT: Final = Codec(_object, schema={"type": "object"})
 """An object as it is, which another program or another table reads."""
 
-TIME: Final = Codec(_time, lambda value: format_time(cast("int", value)))
+TIME: Final = codec_of(_time, format_time)
 """Nanoseconds since the epoch; an RFC 3339 text in JSON."""
 
 ADDRESS: Final = Codec(_address, str)

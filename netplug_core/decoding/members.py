@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from attrs import frozen
 
@@ -57,7 +56,8 @@ def with_member(members: Mapping[str, object], path: Sequence[str | int], value:
 
     The copy is equal to the object if nothing is there.
     """
-    return cast("Mapping[str, object]", _with_member(members, tuple(path), value))
+    changed = _with_member(members, tuple(path), value)
+    return changed if isinstance(changed, Mapping) else members
 
 
 def without_member(members: Mapping[str, object], path: Sequence[str | int]) -> Mapping[str, object]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
-from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen, has
+from attrs import NOTHING, Attribute, field, fields_dict, frozen, has
 
 from netplug_core.decoding.codecs import Codec, JSONType, Refused, Unreadable, WrongType, enum_codec, is_utf8, unchanged
 from netplug_core.errors import (
@@ -26,6 +26,7 @@ from netplug_core.errors import (
     NetplugError,
     did_you_mean,
     excerpt,
+    narrow,
     quote,
     redact_url_credentials,
 )
@@ -34,10 +35,38 @@ if TYPE_CHECKING:
     from cattrs import BaseConverter
 
 __all__ = [
-    "Decoder", "DocumentOrigin", "Field", "Finish", "Keeps", "ListOf", "MalformedField", "Schema", "Table",
-    "UnknownField", "UnknownKeys", "carried_json", "cni_error", "collect_fields", "collect_members",
-    "collect_unknown", "declared_table", "document_error", "find_member", "find_object", "find_text", "find_unknown",
-    "json_object", "member", "object_schema", "path_in_document", "split_path", "unreadable_json",
+    "Decoder",
+    "DocumentOrigin",
+    "Field",
+    "Finish",
+    "Keeps",
+    "ListOf",
+    "MalformedField",
+    "Schema",
+    "Table",
+    "UnknownField",
+    "UnknownKeys",
+    "attributes_of",
+    "carried_json",
+    "cni_error",
+    "collect_fields",
+    "collect_members",
+    "collect_unknown",
+    "declared_table",
+    "document_error",
+    "find_member",
+    "find_object",
+    "find_text",
+    "find_unknown",
+    "inner_schema",
+    "items_of",
+    "json_object",
+    "member",
+    "member_schemas",
+    "object_schema",
+    "path_in_document",
+    "split_path",
+    "unreadable_json",
 ]  # fmt: skip
 
 
@@ -80,7 +109,7 @@ class UnknownKeys(Refused):
 class ListOf:
     """A list, as a tuple of values of one codec, enumeration or class with members."""
 
-    item: Codec | ListOf | type
+    item: Codec[object] | ListOf | type
 
 
 @frozen
@@ -98,7 +127,7 @@ class Field:
     """
 
     key: str | tuple[str, ...]
-    codec: Codec | ListOf | type
+    codec: Codec[object] | ListOf | type
     text: str = ""
     default: str = ""
     ends_up_in: str = ""
@@ -124,6 +153,12 @@ member: Final = _metadata_with(Field)
 """The metadata of an attribute that is a member; the arguments are those of ``Field``."""
 
 
+def items_of(values: Mapping[str, object], name: str, cls: type[T]) -> tuple[T, ...]:
+    """Those items of an attribute that are of a class; none if its member is absent."""
+    items = values.get(name, ())
+    return tuple(item for item in items if isinstance(item, cls)) if isinstance(items, tuple) else ()
+
+
 def find_member(members: Mapping[str, object], *names: str) -> object:
     """The member that some names lead to; None if it is absent, or on the way there is no object."""
     value: object = members
@@ -144,7 +179,7 @@ def find_object(members: Mapping[str, object], *names: str) -> Mapping[str, obje
     return found if isinstance(found, Mapping) else {}
 
 
-def fields_of(codec: Codec | ListOf, **keys: str) -> dict[str, Field]:
+def fields_of(codec: Codec[object] | ListOf, **keys: str) -> dict[str, Field]:
     """Members with one codec: each attribute, and the key of its member."""
     return {attribute: Field(key, codec) for attribute, key in keys.items()}
 
@@ -204,8 +239,7 @@ def declared_table(cls: type) -> Table[object]:
 
 
 def _declared_fields(cls: type) -> dict[str, Field]:
-    attributes = fields_dict(cls) if has(cls) else {}
-    return {name: one.metadata[_MEMBER] for name, one in attributes.items() if _MEMBER in one.metadata}
+    return {name: one.metadata[_MEMBER] for name, one in attributes_of(cls).items() if _MEMBER in one.metadata}
 
 
 # --- the reader -------------------------------------------------------------------------------------------------------
@@ -257,7 +291,8 @@ class Decoder:
 
     def encode(self, value: object) -> dict[str, object]:
         """The JSON object that stands for a value; attributes with their default value are left out."""
-        return cast("dict[str, object]", self._converter.unstructure(value))
+        members: dict[str, object] = self._converter.unstructure(value)
+        return members
 
 
 @frozen
@@ -305,7 +340,7 @@ class _ObjectReader:
 
     def __init__(self, decoder: Decoder, cls: type, converter: BaseConverter) -> None:
         self._decoder, self._table = decoder, decoder.table_of(cls)
-        attributes = _attributes(self._table)
+        attributes = attributes_of(self._table.cls)
         is_stored = decoder.origin is DocumentOrigin.DATASTORE
         rows = (
             tuple(
@@ -406,8 +441,9 @@ def _name_of_optional(rows: tuple[_Row, ...]) -> str:
     return row.path[0] if len(rows) == 1 and row.path and not row.is_required else ""
 
 
-def _attributes(table: Table[object]) -> Mapping[str, Attribute[object]]:
-    return fields_dict(cast("type[AttrsInstance]", table.cls))
+def attributes_of(cls: type) -> Mapping[str, Attribute[object]]:
+    """The attributes of a class of attrs by their names; none of any other class."""
+    return fields_dict(cls) if has(cls) else {}
 
 
 def _known_keys(table: Table[object], decoder: Decoder) -> set[str]:
@@ -417,7 +453,7 @@ def _known_keys(table: Table[object], decoder: Decoder) -> set[str]:
             if one.path:
                 known.add(one.path[0])
             else:  # only an object is read in place of its own members
-                known |= _known_keys(decoder.table_of(cast("type", one.codec)), decoder)
+                known |= _known_keys(decoder.table_of(narrow(one.codec, type)), decoder)
     return known
 
 
@@ -427,7 +463,7 @@ def _row(name: str, line: Field, attribute: Attribute[object] | None, decode: De
     return _Row(name, line.path, decode, is_required, line.is_unset_if_empty, is_single_value, show)
 
 
-def _decode_function(codec: Codec | ListOf | type, converter: BaseConverter, *, is_stored: bool) -> Decode:
+def _decode_function(codec: Codec[object] | ListOf | type, converter: BaseConverter, *, is_stored: bool) -> Decode:
     match codec:
         case Codec():
             return codec.decode_stored if is_stored and codec.decode_stored else codec.decode
@@ -462,7 +498,7 @@ def _list_decode_function(decode: Decode) -> Decode:
 
 
 def _object_writer(table: Table[object], converter: BaseConverter) -> Callable[[object], dict[str, object]]:
-    attributes = _attributes(table)
+    attributes = attributes_of(table.cls)
     rows = tuple(
         (
             line.written or name,
@@ -485,12 +521,13 @@ def _object_writer(table: Table[object], converter: BaseConverter) -> Callable[[
     return write
 
 
-def _encode_function(codec: Codec | ListOf | type, converter: BaseConverter) -> Callable[[object], object]:
+def _encode_function(codec: Codec[object] | ListOf | type, converter: BaseConverter) -> Callable[[object], object]:
     match codec:
         case Codec():
             return codec.encode
         case ListOf():
             encode = _encode_function(codec.item, converter)
+            # The attribute of a list, or the property that is written in place of it, is some collection.
             return lambda values: [encode(value) for value in cast("Iterable[object]", values)]
     return converter.get_unstructure_hook(codec)
 
@@ -584,22 +621,31 @@ def collect_unknown(value: object, path: str = "") -> tuple[str, ...]:
 def collect_fields(schema: Schema, path: str = "") -> dict[str, Schema]:
     """The schema of each field of an object, by its path; ``[]`` stands behind a list."""
     found: dict[str, Schema] = {}
-    for name, member in cast("dict[str, Schema]", schema.get("properties", {})).items():
+    for name, member in member_schemas(schema).items():
         here = f"{path}.{name}".removeprefix(".")
         found[here] = member
         found |= collect_fields(member, here)
-        found |= collect_fields(cast("Schema", member.get("items", {})), f"{here}[]")
+        found |= collect_fields(inner_schema(member, "items"), f"{here}[]")
     return found
 
 
+def inner_schema(schema: Schema, name: str) -> Schema:
+    """The schema that stands in another one, such as that of the ``items`` of a list; empty if there is none."""
+    found = schema.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def member_schemas(schema: Schema) -> dict[str, Schema]:
+    """The schemas of an object's members, by their names; what changes them changes that of the object."""
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
 def _is_required(table: Table[object], attribute: str) -> bool:
-    return (
-        table.fields[attribute].is_required
-        or fields_dict(cast("type[AttrsInstance]", table.cls))[attribute].default is NOTHING
-    )
+    return table.fields[attribute].is_required or attributes_of(table.cls)[attribute].default is NOTHING
 
 
-def _value_of(codec: Codec | ListOf | type) -> Schema:
+def _value_of(codec: Codec[object] | ListOf | type) -> Schema:
     match codec:
         case Codec():
             return dict(codec.schema)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import TypeVar
 
 from attrs import frozen
 
-from netplug_core.addressing import Address
 from netplug_core.decoding.codecs import (
     ADDRESS,
     BOOLEAN,
@@ -37,6 +36,8 @@ from netplug_core.ipam.reporting.usage import (
 )
 
 __all__ = ["UnusableReport", "decode_report", "encode_report"]
+
+T = TypeVar("T")
 
 
 _ENTRY_MEMBERS = ("ip", "handle", "sequenceNumber", "inUse", "coolingDown")
@@ -170,16 +171,16 @@ def _find_leak(entry: object, text: str) -> AllocationRef | None:
     """The assignment that an entry of an address describes; None if it is in use, or cools down."""
     if not isinstance(entry, Mapping):
         raise WrongType(JSONType.OBJECT)
-    address = cast("Address", _member(entry, "ip", ADDRESS))
+    address = _member(entry, "ip", ADDRESS)
     if str(address) != text:
         raise Refused(f"the address {quote(text)}, under which the entry is", value=str(address), path=".ip")
-    handle = cast("str", _member(entry, "handle", TEXT))
-    sequence = cast("int", _member(entry, "sequenceNumber", NONNEGATIVE_INTEGER))
+    handle = _member(entry, "handle", TEXT)
+    sequence = _member(entry, "sequenceNumber", NONNEGATIVE_INTEGER)
     is_kept = [_member(entry, name, BOOLEAN) for name in ("inUse", "coolingDown")]
     return None if any(is_kept) else AllocationRef(address, handle, sequence)
 
 
-def _member(entry: Mapping[str, object], name: str, codec: Codec) -> object:
+def _member(entry: Mapping[str, object], name: str, codec: Codec[T]) -> T:
     value = entry.get(name)
     try:
         return codec.decode(value)

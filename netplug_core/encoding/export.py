@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import frozen
 
 from netplug_core.decoding.codecs import NONEMPTY_TEXT, NONNEGATIVE_INTEGER, OBJECT, TEXT, TIME
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, document_error, find_member
 from netplug_core.encoding.stored_json import STORED_JSON
-from netplug_core.errors import ConfigurationError, quote
+from netplug_core.errors import ConfigurationError, narrow, quote
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.records import Key, Kind, Malformed
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, CLUSTER_INFORMATION_KEY, ClusterInformation
-from netplug_core.resources.kinds import KINDS, Resource, key_of
+from netplug_core.resources.kinds import KINDS, key_of, resource_of
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
 __all__ = [
@@ -130,7 +130,7 @@ def _decode_header(place: str, line: str) -> ExportHeader:
     if find_member(mapping, "kind") != _HEADER:
         raise UnusableExport(place, None, f"kind is {quote(mapping.get('kind'))}, and {_HEADER} is expected")
     found = _DECODER.decode(mapping, _HeaderLine, place)
-    cluster = cast("ClusterInformation", _from_json(CLUSTER_INFORMATION_KEY, found.cluster, place))
+    cluster = narrow(_from_json(CLUSTER_INFORMATION_KEY, found.cluster, place), ClusterInformation)
     return ExportHeader(id=found.id, release=found.release, time_ns=found.time_ns, cluster=cluster)
 
 
@@ -142,8 +142,10 @@ def _decode_record(line: _RecordLine, place: str) -> ExportedRecord:
         raise UnusableExport(place, None, f"a path of {', '.join(kind.segments)} is expected, found {quote(line.path)}")
     key = kind.key(*line.path)
     value = _from_json(key, line.value, place)
-    if kind in _RESOURCES and key_of(cast("Resource", value)) != key:
-        raise UnusableExport(place, None, f"the value is of {key_of(cast('Resource', value))}, and the path of {key}")
+    if kind in _RESOURCES:
+        named = key_of(resource_of(value))
+        if named != key:
+            raise UnusableExport(place, None, f"the value is of {named}, and the path of {key}")
     return ExportedRecord(key=key, value=value)
 
 
@@ -165,7 +167,8 @@ def _parse(line: str, place: str) -> Mapping[str, object]:
 
 
 def _to_json(key: Key[object], value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", json.loads(STORED_JSON.encode(key, value)))
+    members: Mapping[str, object] = json.loads(STORED_JSON.encode(key, value))
+    return members
 
 
 def _from_json(key: Key[object], mapping: Mapping[str, object], place: str) -> object:

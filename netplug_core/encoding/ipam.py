@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import TypeGuard, TypeVar, cast
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
-from netplug_core.errors import quote
+from netplug_core.errors import narrow, quote
 from netplug_core.ipam.model.block import BLOCK, FULL, RESERVED_HANDLE, Attribute, Attributes, Block, Pairs, Row, row
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
 from netplug_core.records import Kind, ValueCondition
@@ -45,7 +45,7 @@ def to_mapping(value: object) -> dict[str, object]:
         return _with_carried(_block_out(value), value.unknown_json)
     if isinstance(value, Handle):
         return _with_carried(_handle_out(value), value.unknown_json)
-    affinity = cast("Affinity", value)
+    affinity = narrow(value, Affinity)
     return _with_carried({"state": affinity.state.value}, affinity.unknown_json)
 
 
@@ -124,12 +124,13 @@ def _handle_out(handle: Handle) -> dict[str, object]:
 
 def _block_in(mapping: Json) -> Block:
     allocations, free = _items(mapping, "allocations"), _items(mapping, "unallocated")
-    _check_numbers([index for index in allocations if index is not None], "allocations")
-    _check_numbers(free, "unallocated")
+    _numbers([index for index in allocations if index is not None], "allocations")
+    _numbers(free, "unallocated")
     block = Block(
         prefix=_parsed("cidr", _prefix, _text(mapping, "cidr")),
         owner=_text(mapping, "affinity"),
         claim_time_ns=_time(mapping, "affinity_claim_time"),
+        # They were asked for their classes above, all at once: one by one it would take several times as long.
         allocations=cast("tuple[int | None, ...]", tuple(allocations)),
         free=cast("tuple[Ordinal, ...]", tuple(free)),
         attributes=_attributes_in(_items(mapping, "attributes")),
@@ -165,7 +166,9 @@ def _attributes_in(items: list[object]) -> Attributes:
     try:
         "".join(map("".join, attributes.values))  # the quickest way to ask whether all of them are texts
     except TypeError:
-        return Attributes.of(_attribute_in(cast("Json", item)) for item in items)  # refuses the one that is not
+        return Attributes.of(
+            _attribute_in(item if isinstance(item, dict) else {}) for item in items
+        )  # refuses the one that is not
     return attributes
 
 
@@ -252,18 +255,21 @@ def _object(mapping: Json, key: str) -> dict[str, object]:
     return value
 
 
-def _check_numbers(items: Collection[object], key: str) -> None:
-    if not set(map(type, items)) <= {int} or min(cast("Collection[int]", items), default=0) < 0:
-        for item in items:
-            _number(item, key)
+def _are_integers(items: Collection[object]) -> TypeGuard[Collection[int]]:
+    return set(map(type, items)) <= {int}
+
+
+def _numbers(items: Collection[object], key: str) -> Collection[int]:
+    if _are_integers(items) and min(items, default=0) >= 0:
+        return items
+    return [_number(item, key) for item in items]  # refuses the one that is none
 
 
 def _sequences(mapping: Json, allocations: list[object]) -> tuple[int, ...]:
     """The numbers by ordinal; those of free ordinals mean nothing."""
     stored, size = _object(mapping, "sequenceNumberForAllocation"), len(allocations)
-    _check_numbers(stored.values(), "sequenceNumberForAllocation")
     numbers = [0] * size
-    for text, number in cast("dict[str, int]", stored).items():
+    for text, number in zip(stored, _numbers(stored.values(), "sequenceNumberForAllocation"), strict=True):
         ordinal = _ordinal(text)
         if ordinal < size and allocations[ordinal] is not None:
             numbers[ordinal] = number
@@ -278,11 +284,12 @@ def _ordinal(text: str) -> int:
 
 
 def _owner(mapping: Json, key: str) -> Pairs:
-    pairs = _object(mapping, key)
-    for name, value in pairs.items():
+    pairs: list[tuple[str, str]] = []
+    for name, value in _object(mapping, key).items():
         if not isinstance(value, str):
             raise ValueError(f"{key}.{name}: {quote(value)} is not a string")
-    return cast("Pairs", tuple(sorted(pairs.items())))
+        pairs.append((name, value))
+    return tuple(sorted(pairs))
 
 
 def _carried(mapping: Json, known: frozenset[str]) -> str:

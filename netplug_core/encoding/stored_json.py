@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from attrs import frozen
 
@@ -19,7 +19,7 @@ from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.records import Key, Kind, Malformed, NotSupported, ValueCondition
 from netplug_core.resources.codec import from_mapping, readable_part, to_mapping
-from netplug_core.resources.kinds import KINDS, Resource
+from netplug_core.resources.kinds import KINDS, resource_of
 
 __all__ = ["STORED_JSON", "JsonCodec", "KindCodec", "ValueCodec"]
 
@@ -107,7 +107,7 @@ class JsonCodec:
 def _require_object(value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise ValueError(f"not a JSON object but {type(value).__name__}")
-    return cast("Mapping[str, object]", value)
+    return value
 
 
 def _checked(key: Key[object], mapping: Mapping[str, object], value: object) -> object:
@@ -122,7 +122,7 @@ def _resource_from_mapping(kind: Kind[object], mapping: Mapping[str, object]) ->
 
 
 _IPAM_CODEC: Final = KindCodec(ipam.to_mapping, ipam.from_mapping, ipam.is_marked_deleted)
-_RESOURCE_CODEC: Final = KindCodec(lambda value: to_mapping(cast("Resource", value)), _resource_from_mapping)
+_RESOURCE_CODEC: Final = KindCodec(lambda value: to_mapping(resource_of(value)), _resource_from_mapping)
 
 STORED_JSON: Final = JsonCodec(
     {kind.name: _IPAM_CODEC for kind in (AFFINITY, BLOCK, HANDLE)} | {row.name: _RESOURCE_CODEC for row in KINDS}

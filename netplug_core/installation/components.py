@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -21,6 +21,7 @@ from netplug_core.decoding.tables import (
     ListOf,
     Schema,
     find_member,
+    items_of,
     json_object,
     member,
     object_schema,
@@ -60,10 +61,10 @@ _COMPONENT_PORT: Final = Codec(
 
 
 def _check_deployment(values: dict[str, object], _: object) -> dict[str, object]:
-    labels = cast("tuple[tuple[str, str], ...]", values.get("node_selector", ()))
+    labels = items_of(values, "node_selector", tuple)
     for problem in find_label_problems(".nodeSelector", labels):
         raise Refused(f"labels that nodes can have: {problem.reason}", value=problem.value, path=problem.field)
-    count = len(cast("tuple[Toleration, ...]", values.get("tolerations", ())))
+    count = len(items_of(values, "tolerations", Toleration))
     if count > MAX_TOLERATIONS:
         raise Refused(f"at most {MAX_TOLERATIONS} tolerations", value=f"{count} of them", path=".tolerations")
     return values

@@ -7,9 +7,9 @@ API's expression language (CEL) have what an API server can check of one object.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
-from netplug_core.decoding.tables import Schema, collect_fields, object_schema
+from netplug_core.decoding.tables import Schema, collect_fields, inner_schema, object_schema
 from netplug_core.installation.document import CNIType, IPAMType
 from netplug_core.resources.installation import (
     INSTALLATION_NAME,
@@ -74,7 +74,7 @@ def spec_schema() -> Schema:
 def _limit(spec: Schema) -> None:
     """Add limits, so that a server can estimate the cost of the rules, and the rules."""
     fields = collect_fields(spec)
-    cast("Schema", fields["netplugNetwork.ipPools"]["items"])["required"] = ["cidr"]
+    inner_schema(fields["netplugNetwork.ipPools"], "items")["required"] = ["cidr"]
     for path in fields:
         if path.startswith("cni."):
             fields[path]["description"] = f"another spelling of `netplugNetwork.{path}`"

@@ -311,7 +311,7 @@ def _error_finding(one: Configuration, error: ConfigurationError | DecodeError, 
 
 def _find_conversion(one: Configuration, path: tuple[str, ...], value: object) -> Repair | None:
     """The same value as another JSON type, if that is accepted."""
-    candidates: tuple[object, ...] = ()
+    candidates: tuple[str | int, ...] = ()
     if isinstance(value, bool):
         candidates = (str(value).lower(),)
     elif isinstance(value, int):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from attrs import evolve, field, frozen
 
@@ -142,7 +142,7 @@ class KubernetesObject:
 
 def _read_annotations(value: object) -> Mapping[str, object]:
     """The annotations with texts as names: YAML reads ``8080`` as a number and ``on`` as a truth value."""
-    return {str(name): text for name, text in cast("Mapping[object, object]", OBJECT.decode(value)).items()}
+    return {str(name): text for name, text in OBJECT.decode(value).items()}
 
 
 _ANNOTATIONS: Final = Codec(_read_annotations)

@@ -234,7 +234,7 @@ class Repair:
     """The value that a member of the document is given, so that the rule is not broken any more."""
 
     path: Path
-    value: object
+    value: str | float
 
 
 @frozen(kw_only=True)

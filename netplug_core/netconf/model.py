@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, frozen
 
@@ -28,7 +28,7 @@ from netplug_core.decoding.codecs import (
     exactly,
     number_in,
 )
-from netplug_core.decoding.tables import ListOf, find_member, json_object, member
+from netplug_core.decoding.tables import ListOf, find_member, items_of, json_object, member
 from netplug_core.errors import ConfigurationError, redacted_repr
 from netplug_core.log import Level, LogSettings
 from netplug_core.names import HOST_MAC, RESOURCE_DOMAIN, label_value
@@ -69,7 +69,7 @@ _NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
 
 
 def _read_level(value: object) -> Level | None:
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     level = _LEVELS.get(text.upper()) if text.isascii() else None
     if text and level is None:
         raise Refused("ERROR, WARNING, INFO and DEBUG are accepted")
@@ -78,7 +78,7 @@ def _read_level(value: object) -> Level | None:
 
 def _read_string_boolean(value: object) -> bool | None:
     """A key whose value is the *string* true or false."""
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     if text not in ("", "true", "false"):
         raise Refused('the string "true" or "false" is expected')
     return text == "true" if text else None
@@ -88,18 +88,18 @@ def _read_boolean_or_text(value: object) -> bool:
     """A key of the list, which runtimes take as a boolean or as its text in any case."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    return cast("bool", BOOLEAN.decode(value))
+    return BOOLEAN.decode(value)
 
 
 def _read_plugin_name(value: object) -> str:
-    name = "" if value is None else cast("str", STRING.decode(value))
+    name = "" if value is None else STRING.decode(value)
     if not name or "/" in name or name == "netplug":
         raise Refused("the name of an IPAM plugin is expected, such as netplug-ipam", value=name)
     return name
 
 
 def _read_queues(value: object) -> int:
-    queues = max(cast("int", INTEGER.decode(value)), 1)
+    queues = max(INTEGER.decode(value), 1)
     if queues > MAX_QUEUES:
         raise Refused(f"at most {MAX_QUEUES} are possible")
     return queues
@@ -107,9 +107,9 @@ def _read_queues(value: object) -> int:
 
 def _read_route(value: object) -> Prefix | None:
     """The destination of a route; its gateway is ignored, as the next hop is always the same."""
-    text = find_member(cast("Mapping[str, object]", OBJECT.decode(value)), "dst")
+    text = find_member(OBJECT.decode(value), "dst")
     try:
-        return Prefix.parse(cast("str", STRING.decode(text))) if text else None
+        return Prefix.parse(STRING.decode(text)) if text else None
     except WrongType:
         raise
     except ValueError as error:
@@ -122,7 +122,7 @@ def _read_label_name(value: object) -> str:
     One of these labels would move the endpoint to a namespace. A DEL finds the endpoint by container and interface
     alone, and the labels may have changed since the ADD; so all endpoints of such containers are in one namespace.
     """
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     if text == _NAMESPACE_LABEL:
         raise Refused("endpoints of containers without a pod are in the namespace default; leave this label out")
     name = _without_foreign_characters(text)
@@ -132,7 +132,7 @@ def _read_label_name(value: object) -> str:
 
 
 def _read_label_value(value: object) -> str:
-    return label_value(_without_foreign_characters(cast("str", STRING.decode(value))))
+    return label_value(_without_foreign_characters(STRING.decode(value)))
 
 
 def _without_foreign_characters(text: str) -> str:
@@ -161,7 +161,7 @@ def parse_mac(text: str) -> str:
 
 
 def _read_mac(value: object) -> str:
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     try:
         return parse_mac(text) if text else ""
     except ValueError as error:
@@ -233,9 +233,8 @@ _MESOS_LABELS: Final = ("args", "org.apache.mesos", "network_info", "labels", "l
 
 def _finish_ipam(values: dict[str, object], _: object) -> dict[str, object]:
     # A route without a destination is skipped.
-    routes = cast("tuple[Prefix | None, ...]", values.get("routes", ()))
     is_delegated = values.get("type", "") not in ("", *KEYS_OF_IPAM)
-    return {**values, "routes": tuple(route for route in routes if route is not None), "is_delegated": is_delegated}
+    return {**values, "routes": items_of(values, "routes", Prefix), "is_delegated": is_delegated}
 
 
 @json_object(finish=_finish_ipam)

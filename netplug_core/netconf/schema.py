@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Final, cast
+from typing import Final
 
-from attrs import NOTHING, AttrsInstance, fields_dict, frozen
+from attrs import NOTHING, frozen
 
 from netplug_core.cni.dispatch import SUPPORTED_VERSIONS
 from netplug_core.decoding.codecs import Codec, exactly
-from netplug_core.decoding.tables import Decoder, ListOf, Table, find_member
+from netplug_core.decoding.tables import Decoder, ListOf, Table, attributes_of, find_member, member_schemas
 from netplug_core.ipam.hostlocal.settings import settings_decoder
 from netplug_core.netconf.load import LoadPurpose, netconf_decoder
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, KEYS_OF_IPAM
@@ -138,8 +138,8 @@ def find_unknown_keys(members: Mapping[str, object]) -> Iterator[tuple[tuple[str
 
 @cache
 def _plugin_properties() -> Mapping[str, object]:
-    properties = cast("dict[str, Schema]", _plugin_schema()["properties"])
-    of_ipam = cast("Schema", properties["ipam"]["properties"])
+    properties = member_schemas(_plugin_schema())
+    of_ipam = member_schemas(properties["ipam"])
     for keys in KEYS_OF_IPAM.values():
         of_ipam.update({key: {} for key in keys if key not in of_ipam})
     return {**properties, **{key: {} for key in (*_of_the_list(), *_OF_RUNTIMES)}}
@@ -153,10 +153,10 @@ def _find_unknown_keys(
             if not name.startswith(("_", "$")):
                 yield (*above, name), tuple(known)
             continue
-        inner = cast("Schema", known[name]).get("properties")
+        inner = find_member(known, name, "properties")
         is_of_another = name == "ipam" and find_member(members, "ipam", "type") not in tuple(KEYS_OF_IPAM)
-        if isinstance(value, Mapping) and inner is not None and not is_of_another:
-            yield from _find_unknown_keys(value, cast("Mapping[str, object]", inner), (*above, name))
+        if isinstance(value, Mapping) and isinstance(inner, Mapping) and not is_of_another:
+            yield from _find_unknown_keys(value, inner, (*above, name))
 
 
 def _of_the_list() -> Schema:
@@ -172,7 +172,7 @@ def _plugin_schema() -> Schema:
     schema: Schema = {"type": "object"}
     for cls in classes:
         _merge(schema, _Reader(decoder).object_of(cls))
-    properties = cast("dict[str, Schema]", schema["properties"])
+    properties = member_schemas(schema)
     properties["type"] = {"const": "netplug"}
     properties["ipam"]["type"] = "object"  # null is no configuration
     properties["capabilities"] = {"properties": {key: {} for key in _CAPABILITIES}}  # it is the runtime that reads it
@@ -185,7 +185,7 @@ def _plugin_schema() -> Schema:
 
 def _keys_of_own_ipam(ipam: Schema) -> Schema:
     """The rules of the keys of ``ipam``, taken out of its schema: another plugin may have the same keys."""
-    keys = cast("dict[str, Schema]", ipam["properties"])
+    keys = member_schemas(ipam)
     ipam["properties"] = {
         key: schema if key == "type" else {"description": schema["description"]} for key, schema in keys.items()
     }
@@ -214,7 +214,7 @@ class _Reader:
                 _merge(schema, _below(one.path, described, is_required=is_required))
         return schema
 
-    def value_of(self, codec: Codec | ListOf | type) -> Schema:
+    def value_of(self, codec: Codec[object] | ListOf | type) -> Schema:
         """The schema of one member's value."""
         match codec:
             case Codec():
@@ -223,14 +223,14 @@ class _Reader:
                 return {"type": "array", "items": self._item_of(codec.item)}
         return self.object_of(codec)
 
-    def _item_of(self, codec: Codec | ListOf | type) -> Schema:
+    def _item_of(self, codec: Codec[object] | ListOf | type) -> Schema:
         item = self.value_of(codec)
         # An object of a list may be null, like any other, if it has no required members.
         return _nullable(item) if isinstance(codec, type) and "required" not in item else item
 
 
 def _default(table: Table[object], attribute: str) -> object:
-    found = fields_dict(cast("type[AttrsInstance]", table.cls)).get(attribute)
+    found = attributes_of(table.cls).get(attribute)
     return None if found is None else found.default
 
 
@@ -249,19 +249,20 @@ def _merge(schema: Schema, other: Mapping[str, object]) -> None:
         here = schema.get(name)
         if isinstance(here, dict) and isinstance(value, Mapping):
             _merge(here, value)
-        elif name == "required" and isinstance(here, list):
-            here.extend(one for one in cast("list[str]", value) if one not in here)
+        elif name == "required" and isinstance(here, list) and isinstance(value, list):
+            here.extend(one for one in value if one not in here)
         else:
             schema[name] = value
 
 
 def _nullable(schema: Schema) -> Schema:
     """The schema with null, which means that a member is absent."""
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [*cast("list[Schema]", schema["anyOf"]), {"type": "null"}]}
+    either, choices = schema.get("anyOf"), schema.get("enum")
+    if isinstance(either, list):
+        return {**schema, "anyOf": [*either, {"type": "null"}]}
     with_null = dict(schema)
-    if "enum" in schema:
-        with_null["enum"] = [*cast("list[object]", schema["enum"]), None]
+    if isinstance(choices, list):
+        with_null["enum"] = [*choices, None]
     if isinstance(schema.get("type"), str):
         with_null["type"] = [schema["type"], "null"]
     return with_null
@@ -269,7 +270,7 @@ def _nullable(schema: Schema) -> Schema:
 
 def _describe(schema: Schema, path: str) -> None:
     """Put marks, and the descriptions that no class declares, at an object's members; every one has a description."""
-    for name, member in cast("dict[str, Schema]", schema.get("properties", {})).items():
+    for name, member in member_schemas(schema).items():
         here = f"{path}{name}"
         if "description" not in member:
             member["description"] = DESCRIPTIONS[here]

@@ -6,7 +6,7 @@ Published as a manifest (``make manifests``); the chart of the operator has the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from netplug_core.decoding.tables import find_member, find_text
 from netplug_core.installation.components import COMPONENT_NAME
@@ -78,7 +78,7 @@ def given_rules(shipped: Shipped) -> Iterator[Json]:
     """The rules of the roles that the operator makes."""
     for account in shipped.accounts:
         rules = find_member(account, "rules")
-        yield from cast("Sequence[Mapping[str, object]]", rules) if isinstance(rules, list) else ()
+        yield from rules if isinstance(rules, list) else ()
 
 
 def lease_rules() -> list[Json]:

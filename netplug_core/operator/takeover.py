@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, frozen
 
 from netplug_core.decoding.tables import find_member, find_object, find_text
+from netplug_core.errors import narrow
 from netplug_core.installation.cluster import IncompatibleCluster
 from netplug_core.installation.conversion import convert
 from netplug_core.installation.daemonset import ENDPOINT_CONFIG_MAP, SYSTEM_NAMESPACE
@@ -250,7 +251,7 @@ def _adapted(wanted: Json, migration: NodeMigration) -> Json:
     if ref == DAEMONSET_REF and migration.is_restricted:
         return marked(_with_node_selector(wanted, {**_ON_LINUX, MIGRATION_LABEL: MIGRATED}))
     if ref.kind.endswith("RoleBinding") and ref.namespace != SYSTEM_NAMESPACE and migration.binds_both:
-        own = cast("Sequence[Json]", find_member(wanted, "subjects"))
+        own = narrow(find_member(wanted, "subjects"), list)
         return marked({**wanted, "subjects": [*own, *({**one, "namespace": STATIC_NAMESPACE} for one in own)]})
     return wanted
 

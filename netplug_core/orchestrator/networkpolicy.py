@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, frozen
 
@@ -76,7 +76,7 @@ class LabelSelector:
 # --- the rules --------------------------------------------------------------------------------------------------------
 
 
-_CIDR: Final = Codec(lambda value: Prefix.enclosing(cast("str", TEXT.decode(value))), str)
+_CIDR: Final = Codec(lambda value: Prefix.enclosing(TEXT.decode(value)), str)
 """A prefix. Kubernetes accepts host bits, which mean nothing."""
 
 

@@ -7,8 +7,7 @@ objects as they are, not on how they became so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from attrs import define, field
 
@@ -130,7 +129,7 @@ class PolicyIndex:
 
     node: str
     usual: PolicySettings = field(factory=PolicySettings)
-    _sets: SetIndex = field(factory=SetIndex, init=False)
+    _sets: SetIndex[_User] = field(factory=SetIndex, init=False)
     _local: LabelIndex[PeerId, PolicyId] = field(init=False)
 
     # Objects.
@@ -175,13 +174,13 @@ class PolicyIndex:
         """An object is new, has changed, or does not exist (None). It may be as it was, or never have existed."""
         name, path = key.kind.name, key.path
         if name in _PEER_KINDS:
-            self._apply_peer((name, *path), cast("PeerObject | None", value))
+            self._apply_peer((name, *path), value if isinstance(value, PeerObject) else None)
         elif name in _POLICY_KINDS:
-            self._apply_policy(_POLICY_KINDS[name], path, cast("StoredPolicy | None", value))
+            self._apply_policy(_POLICY_KINDS[name], path, value if isinstance(value, StoredPolicy) else None)
         elif name == PROFILE.name and key != DEFAULT_ALLOW_PROFILE.key:
-            self._apply_profile(path, cast("Profile | None", value))
+            self._apply_profile(path, value if isinstance(value, Profile) else None)
         elif name == NODE_CONFIGURATION.name:
-            self._apply_configuration(path, cast("NodeConfiguration | None", value))
+            self._apply_configuration(path, value if isinstance(value, NodeConfiguration) else None)
 
     def set_attached(self, interface: str, container_id: str | None) -> None:
         """The process has attached an interface for a container; None: it has detached it."""
@@ -234,11 +233,11 @@ class PolicyIndex:
     def _apply_peer(self, identity: PeerId, value: PeerObject | None) -> None:
         self._sets.set_peer(identity, None if value is None else peer_of(value, self.node))
         if identity[0] == WORKLOAD_ENDPOINT.name:
-            self._apply_workload(identity, cast("WorkloadEndpoint | None", value))
+            self._apply_workload(identity, value if isinstance(value, WorkloadEndpoint) else None)
         elif identity[0] == HOST_ENDPOINT.name:
-            self._apply_host(identity, cast("HostEndpoint | None", value))
+            self._apply_host(identity, value if isinstance(value, HostEndpoint) else None)
         else:
-            networks = cast("SetOfNetworks | None", value)
+            networks = value if isinstance(value, SetOfNetworks) else None
             problems = () if networks is None else tuple(network_set_problems(networks))
             self._may_have_problems_changed |= problems != self._set_problems.pop(identity, ())
             if problems:
@@ -402,7 +401,7 @@ class PolicyIndex:
             if former is not None:
                 self._sets.release(user, (each for each in former.sets if each.id not in kept))
             self._may_have_problems_changed |= former != definition
-        for user in (*self._changed_users, *cast("Iterator[_User]", self._sets.users_of_replaced())):
+        for user in (*self._changed_users, *self._sets.users_of_replaced()):
             used = self._used.get(user)
             names = {each.id: self._sets.used_id(each.id) for each in (() if used is None else used.sets)}
             if isinstance(user, PolicyId):

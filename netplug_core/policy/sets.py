@@ -6,8 +6,8 @@ cluster, whichever node their endpoint is on; but only sets that a policy or pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from attrs import define, field, frozen
 
@@ -35,6 +35,9 @@ __all__ = [
     "Peer", "PeerId", "PeerObject", "PeerPort", "SetChanges", "SetIndex", "members_of", "network_set_problems",
     "peer_id", "peer_of", "shared_address_problems",
 ]  # fmt: skip
+
+U = TypeVar("U")
+"""Who uses a set, such as a policy."""
 
 
 # --- peers ------------------------------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ class SetChanges:
 
 
 @define(eq=False)
-class _UsedSet:
+class _UsedSet(Generic[U]):
     """A set that is used. ``published`` is what was handed out of it last; None: nothing yet.
 
     ``before``: the members that may have changed since then, and whether they were members then. A set of prefixes
@@ -175,7 +178,7 @@ class _UsedSet:
     """
 
     definition: SetDefinition
-    users: dict[Hashable, None] = field(factory=dict)
+    users: dict[U, None] = field(factory=dict)
     published: SetId | None = None
     before: dict[Address | PortMember, bool] = field(factory=dict)
     prefixes: frozenset[Prefix] = frozenset()
@@ -185,7 +188,7 @@ class _UsedSet:
 
 
 @define(eq=False)
-class SetIndex:
+class SetIndex(Generic[U]):
     """The peers of the cluster, and the sets that are used, with what has changed of their members.
 
     Before anything changes, each set is asked about the members that the change may concern. ``take`` asks again. So
@@ -200,8 +203,8 @@ class SetIndex:
     _holders: dict[Address, list[PeerId]] = field(factory=dict, init=False)
     _networks: dict[PeerId, None] = field(factory=dict, init=False)  # the peers that have some
     _shared: dict[Address, None] = field(factory=dict, init=False)
-    _sets: dict[SetId, _UsedSet] = field(factory=dict, init=False)
-    _local_sets: dict[SetId, _UsedSet] = field(factory=dict, init=False)
+    _sets: dict[SetId, _UsedSet[U]] = field(factory=dict, init=False)
+    _local_sets: dict[SetId, _UsedSet[U]] = field(factory=dict, init=False)
     _changed: dict[SetId, None] = field(factory=dict, init=False)
     _index: LabelIndex[PeerId, SetId] = field(init=False)
 
@@ -262,7 +265,7 @@ class SetIndex:
 
     # --- which sets there are -----------------------------------------------------------------------------------------
 
-    def require(self, user: Hashable, definitions: Iterable[SetDefinition]) -> None:
+    def require(self, user: U, definitions: Iterable[SetDefinition]) -> None:
         """A policy or a profile uses these sets."""
         for definition in definitions:
             used = self._sets.get(definition.id)
@@ -275,7 +278,7 @@ class SetIndex:
                     self._index.add_selector(definition.id, definition.selector)
             used.users[user] = None
 
-    def release(self, user: Hashable, definitions: Iterable[SetDefinition]) -> None:
+    def release(self, user: U, definitions: Iterable[SetDefinition]) -> None:
         """It does not use these any more. A set that is not used at all is removed by the next ``take``."""
         for definition in definitions:
             del self._sets[definition.id].users[user]
@@ -288,7 +291,7 @@ class SetIndex:
             return definition.networks_id
         return identity
 
-    def users_of_replaced(self) -> Iterator[Hashable]:
+    def users_of_replaced(self) -> Iterator[U]:
         """Who uses a set that rules name otherwise than at the last ``take``."""
         for identity in self._changed:
             used = self._sets[identity]
@@ -323,13 +326,13 @@ class SetIndex:
             tuple(sorted(removed)),
         )
 
-    def _forget(self, identity: SetId, used: _UsedSet) -> None:
+    def _forget(self, identity: SetId, used: _UsedSet[U]) -> None:
         used.published = None  # nothing is noted of it any more
         if self._local_sets.pop(identity, None) is None:
             self._index.remove_selector(identity)
         del self._sets[identity]
 
-    def _all_members(self, used: _UsedSet) -> frozenset[Member]:
+    def _all_members(self, used: _UsedSet[U]) -> frozenset[Member]:
         definition = used.definition
         if isinstance(definition, NamedPortSet):
             return frozenset(member for peer in self._selected(definition) for member in peer.port_members(definition))
@@ -351,7 +354,7 @@ class SetIndex:
         chosen = [each for each in self._networks if definition.id in self._index.selectors_of(each)]
         return [prefix for identity in chosen for prefix in self._peers[identity].networks]
 
-    def _changed_members(self, used: _UsedSet, identity: SetId) -> MemberChange | None:
+    def _changed_members(self, used: _UsedSet[U], identity: SetId) -> MemberChange | None:
         """The change of the members of a set; None if there is none."""
         before: frozenset[Member]
         after: frozenset[Member]
@@ -368,7 +371,7 @@ class SetIndex:
             return None
         return MemberChange(id=identity, added=after - before, removed=before - after)
 
-    def _in_prefixes(self, used: _UsedSet, members: Iterable[Member]) -> frozenset[Prefix]:
+    def _in_prefixes(self, used: _UsedSet[U], members: Iterable[Member]) -> frozenset[Prefix]:
         """The prefixes of the addresses that are in no prefix of a network set: those are members by themselves."""
         addresses = (member for member in members if isinstance(member, Address))
         return frozenset(
@@ -384,7 +387,7 @@ class SetIndex:
     def _before(self, identity: PeerId, selector: SetId) -> None:
         self._note(self._sets[selector], self._peers.get(identity), self._incoming)
 
-    def _note(self, used: _UsedSet, former: Peer | None, peer: Peer | None) -> None:
+    def _note(self, used: _UsedSet[U], former: Peer | None, peer: Peer | None) -> None:
         """Remember what a set has now of the members that a peer gives to it, or will give."""
         if used.published is None:
             return
@@ -416,7 +419,7 @@ def _has_same_members(one: Peer, other: Peer) -> bool:
     return one.addresses == other.addresses and one.ports == other.ports and one.networks == other.networks
 
 
-def _type_of(used: _UsedSet) -> SetType:
+def _type_of(used: _UsedSet[U]) -> SetType:
     if isinstance(used.definition, NamedPortSet):
         return SetType.PORTS
     return SetType.ADDRESSES if used.published == used.definition.id else SetType.PREFIXES

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, Protocol, TypeAlias, TypeVar, cast
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
 from netplug_core.datastore.view import START, Mark, View
+from netplug_core.errors import narrow
 from netplug_core.names import KUBERNETES_ORCHESTRATOR, MAX_NAME_LENGTH, endpoint_labels
 from netplug_core.orchestrator.model import (
     NAMESPACE,
@@ -168,7 +169,7 @@ class NamedCopies:
             return CopyChange(write=Delete(target, stored.revision), gone=gone, problems=problems)
         if stored is None:
             return CopyChange(write=Create(target, wanted), problems=problems)
-        found = cast("Profile | NetworkPolicy", stored.value)
+        found = narrow(stored.value, type(wanted))
         if found.spec == wanted.spec:
             return CopyChange(problems=problems)
         restored = evolve(wanted, metadata=found.metadata, unknown_json=found.unknown_json)
@@ -203,17 +204,17 @@ def _policy_target(source: Key[object]) -> Key[object] | None:
 
 
 def _make_namespace_profile(metadata: Metadata, source: object) -> tuple[Profile, tuple[Problem, ...]]:
-    facts = cast("NamespaceFacts", source)
+    facts = narrow(source, NamespaceFacts)
     return Profile(metadata=metadata, spec=namespace_spec(facts.name, facts.labels)), ()
 
 
 def _make_account_profile(metadata: Metadata, source: object) -> tuple[Profile, tuple[Problem, ...]]:
-    facts = cast("ServiceAccountFacts", source)
+    facts = narrow(source, ServiceAccountFacts)
     return Profile(metadata=metadata, spec=account_spec(facts.name, facts.labels)), ()
 
 
 def _make_policy(metadata: Metadata, source: object) -> tuple[NetworkPolicy | None, tuple[Problem, ...]]:
-    policy = cast("KubernetesNetworkPolicy", source)
+    policy = narrow(source, KubernetesNetworkPolicy)
     spec, found = copied_spec(policy)
     problems = tuple(Problem(message=f"{each.subject} is copied in part", cause=each.text) for each in found)
     return None if spec is None else NetworkPolicy(metadata=metadata, spec=spec), problems
@@ -304,7 +305,7 @@ class EndpointCopies:
         """The pod of an endpoint; None: it is that of a container without a pod, or it is gone."""
         if stored is None:
             return None
-        spec = cast("WorkloadEndpoint", stored.value).spec
+        spec = narrow(stored.value, WorkloadEndpoint).spec
         is_pod = spec.orchestrator == KUBERNETES_ORCHESTRATOR and bool(spec.pod)
         return POD.key(target.path[0], spec.pod) if is_pod else None
 
@@ -314,7 +315,7 @@ class EndpointCopies:
         """Bring an endpoint to what its pod is now."""
         if source is None or stored is None:
             return CopyChange()
-        pod, endpoint = cast("PodFacts", source.value), cast("WorkloadEndpoint", stored.value)
+        pod, endpoint = narrow(source.value, PodFacts), narrow(stored.value, WorkloadEndpoint)
         is_left = pod.network is PodNetwork.HOST or pod.is_terminated
         changed = endpoint if is_left else _follow_pod(endpoint, pod)
         return CopyChange() if changed == endpoint else CopyChange(write=Update(target, changed, stored.revision))
@@ -391,7 +392,7 @@ class KeptParts:
         """The first of all equal ones. After many different ones it begins anew."""
         if len(self._shared) >= _MOST_SHARED:
             self._shared.clear()
-        return cast("_V", self._shared.setdefault(part, part))
+        return narrow(self._shared.setdefault(part, part), type(part))
 
 
 # --- what has to be looked at -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve
 
@@ -84,7 +84,7 @@ def _references(node: Node, facts: NodeFacts) -> tuple[OrchestratorReference, ..
 def _read_annotation(node: Node, name: str) -> Mapping[str, str]:
     text = dict(node.metadata.annotations).get(name)
     try:
-        return cast("Mapping[str, str]", STRING_MAP.decode(json.loads(text))) if text else {}
+        return STRING_MAP.decode(json.loads(text)) if text else {}
     except (ValueError, RecursionError):
         key = node_key(node.metadata.name)
         problem = f"annotation {name}: a JSON object of texts is expected"

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias, TypeVar, assert_never, cast
+from typing import TypeAlias, TypeVar, assert_never
 
 from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.dataplane.filter import closed_endpoint, closed_policy, find_guarded
 from netplug_core.dataplane.ruleset import NamedSet
+from netplug_core.errors import narrow
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
 from netplug_core.policy.model import (
     ActiveHostEndpoint,
@@ -142,7 +143,7 @@ class KeptEndpoints:
 
     def _share(self, value: T) -> T:
         """The first value that was equal to this one."""
-        return cast("T", self._shared.setdefault(value, value))
+        return narrow(self._shared.setdefault(value, value), type(value))
 
 
 # --- closed parts -----------------------------------------------------------------------------------------------------

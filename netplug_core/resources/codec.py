@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from attrs import field, frozen
 
@@ -22,6 +22,7 @@ from netplug_core.decoding.tables import (
     DocumentOrigin,
     MalformedField,
     document_error,
+    find_object,
     json_object,
     member,
     path_in_document,
@@ -51,7 +52,7 @@ def to_mapping(resource: Resource, *, revision: str = "") -> dict[str, object]:
         resource
     )
     if revision:
-        cast("dict[str, object]", out["metadata"])["resourceVersion"] = revision
+        out["metadata"] = {**find_object(out, "metadata"), "resourceVersion": revision}
     return out
 
 

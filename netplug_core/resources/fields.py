@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import frozen
 
 from netplug_core.addressing import InterfaceAddress
-from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, enum_codec
+from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, codec_of, enum_codec
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
@@ -83,11 +83,11 @@ def parse_duration_s(text: str) -> float:
     return float(seconds)
 
 
-def integer_between(lowest: int, highest: int, what: str = "a whole number") -> Codec:
+def integer_between(lowest: int, highest: int, what: str = "a whole number") -> Codec[int]:
     """A number between two, which are included; both have 32 bits."""
     return checked(
         INTEGER,
-        lambda number: lowest <= cast("int", number) <= highest,
+        lambda number: lowest <= number <= highest,
         f"{what} from {lowest} to {highest}",
         is_empty_accepted=False,
         schema={"format": "int32", "minimum": lowest, "maximum": highest},
@@ -110,7 +110,7 @@ class PortRange:
 
 
 def _read_port_range(value: object) -> PortRange:
-    text = cast("str", TEXT.decode(value))
+    text = TEXT.decode(value)
     if re.fullmatch(_PORT_RANGE, text, re.ASCII):
         first, _, last = text.partition(":")
         found = PortRange(int(first), int(last or first))
@@ -124,7 +124,7 @@ PORT_RANGE: Final = Codec(_read_port_range, str, schema={"type": "string", "patt
 
 PORT_OR_NONE: Final = checked(
     INTEGER,
-    lambda port: 0 <= cast("int", port) <= MAX_PORT,
+    lambda port: 0 <= port <= MAX_PORT,
     f"a port up to {MAX_PORT}, or 0",
     schema={"format": "int32", "minimum": 0, "maximum": MAX_PORT},
 )
@@ -161,22 +161,21 @@ IP_ADDRESS: Final = Codec(ADDRESS.decode, ADDRESS.encode, schema={"type": "strin
 
 def _read_interface_address(value: object) -> InterfaceAddress:
     try:
-        return InterfaceAddress.parse(cast("str", TEXT.decode(value)))
+        return InterfaceAddress.parse(TEXT.decode(value))
     except ValueError:
         raise ValueError("an IP address with the length of its prefix, such as 192.0.2.7/24") from None
 
 
-def _write_interface_address(value: object) -> str:
-    held = cast("InterfaceAddress", value)
+def _write_interface_address(held: InterfaceAddress) -> str:
     return str(held.address) if held.length == held.address.family.width else str(held)
 
 
-INTERFACE_ADDRESS: Final = Codec(_read_interface_address, _write_interface_address, schema={"type": "string"})
+INTERFACE_ADDRESS: Final = codec_of(_read_interface_address, _write_interface_address, schema={"type": "string"})
 """An address of a node. Without a length it is that address alone: /32 or /128."""
 
 MAC_ADDRESS: Final = checked(
     TEXT,
-    lambda text: re.fullmatch(_MAC, cast("str", text)) is not None,
+    lambda text: re.fullmatch(_MAC, text) is not None,
     "a MAC such as 66:0a:1b:2c:3d:4e",
     schema={"pattern": f"^({_MAC})?$"},
 )

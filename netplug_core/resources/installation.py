@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, frozen
 
@@ -18,11 +18,12 @@ from netplug_core.decoding.codecs import (
     HTTP_URL,
     INTEGER,
     NONEMPTY_TEXT,
-    OBJECT,
     TEXT,
     TEXT_MAP,
     Codec,
+    JSONType,
     Refused,
+    WrongType,
 )
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.names import RESOURCE_DOMAIN
@@ -59,7 +60,7 @@ def _read_count_or_share(value: object) -> int | str:
 
 
 def _read_int32(value: object) -> int:
-    number = cast("int", INTEGER.decode(value))
+    number = INTEGER.decode(value)
     if not _MIN_INT32 <= number <= _MAX_INT32:
         raise Refused("a whole number of 32 bits")
     return number
@@ -68,14 +69,15 @@ def _read_int32(value: object) -> int:
 def _read_text_or_number(value: object) -> str:
     """A text; a number is its decimal text, as in the pods of Kubernetes."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = NONEMPTY_TEXT.decode(str(value) if is_number else value)
-    return cast("str", text)
+    return NONEMPTY_TEXT.decode(str(value) if is_number else value)
 
 
 def _read_quantities(value: object) -> tuple[tuple[str, str], ...]:
     """Amounts of resources. Source: the API of Kubernetes, Quantity, whose JSON is a text or a number."""
     quantities: list[tuple[str, str]] = []
-    for name, amount in cast("Mapping[object, object]", OBJECT.decode(value)).items():
+    if not isinstance(value, Mapping):
+        raise WrongType(JSONType.OBJECT)
+    for name, amount in value.items():
         text = amount if isinstance(amount, bool | str) else str(amount)
         if not isinstance(name, str) or not isinstance(text, str) or not _QUANTITY.fullmatch(text):
             raise Refused("a quantity such as 100m, 1 or 96Mi", value=amount, path=f"[{name}]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Final, cast
+from typing import Final
 
 from attrs import Factory, field, frozen
 
@@ -52,7 +52,7 @@ def _read_pool_cidr(value: object) -> Prefix:
 
 def _read_stored_pool_cidr(value: object) -> Prefix:
     """A stored pool is already in use as what it means, so host bits are cleared; only a user can be asked."""
-    text = "" if value is None else cast("str", TEXT.decode(value))
+    text = "" if value is None else TEXT.decode(value)
     if not text:
         raise Refused("a CIDR", reason="IPPool CIDR must be specified", value=None)
     try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.codecs import PREFIX, TEXT, Codec
-from netplug_core.decoding.tables import ListOf, json_object, member
+from netplug_core.decoding.tables import ListOf, items_of, json_object, member
 from netplug_core.records import Key, Kind
 from netplug_core.resources.metadata import ENVELOPE, Metadata
 
@@ -19,7 +19,7 @@ __all__ = ["IPRESERVATION", "IPReservation", "IPReservationSpec", "ipreservation
 def read_stored_entry(value: object) -> Prefix | str:
     """An entry of a reservation, host bits cleared. One that cannot be read is kept as JSON text."""
     try:
-        return Prefix.enclosing(cast("str", TEXT.decode(value)))
+        return Prefix.enclosing(TEXT.decode(value))
     except ValueError:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -29,13 +29,11 @@ def _write_entry(entry: object) -> object:
 
 
 MAX_RESERVED: Final = 1024
-_RESERVED: Final = Codec(PREFIX.decode, _write_entry, read_stored_entry, {"type": "string"})
+_RESERVED: Final[Codec[Prefix | str]] = Codec(PREFIX.decode, _write_entry, read_stored_entry, {"type": "string"})
 
 
 def _split_reserved(values: dict[str, object], _: object) -> dict[str, object]:
-    entries = cast("tuple[Prefix | str, ...]", values.pop("reserved", ()))
-    reserved = tuple(entry for entry in entries if isinstance(entry, Prefix))
-    unparsed = tuple(entry for entry in entries if isinstance(entry, str))
+    reserved, unparsed = items_of(values, "reserved", Prefix), items_of(values, "reserved", str)
     return {**values, "reserved": reserved, "unparsed": unparsed}
 
 

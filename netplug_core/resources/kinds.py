@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 from attrs import frozen
 
 from netplug_core.decoding.codecs import is_utf8
-from netplug_core.errors import ConfigurationError, excerpt, find_similar
+from netplug_core.errors import ConfigurationError, InvariantBroken, excerpt, find_similar
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS", "OF_NODE", "NetworkResource", "PolicyResource", "Resource", "ResourceKind", "ResourceScope",
-    "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of", "plural_of",
+    "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of", "plural_of", "resource_of",
 ]  # fmt: skip
 
 OF_NODE = "node."
@@ -272,6 +272,21 @@ def get_kind(alias: object, *, where: str = "") -> ResourceKind:
 def kind_of(resource: Resource) -> ResourceKind:
     """The kind of a value."""
     return _BY_NAME[type(resource).__name__]
+
+
+def resource_of(value: object) -> Resource:
+    """A stored value that is a resource: no block, no affinity, no handle.
+
+    Raises:
+        InvariantBroken: it is something else.
+    """
+    if not _is_resource(value):
+        raise InvariantBroken(f"a {type(value).__name__} stands where a resource has to be")
+    return value
+
+
+def _is_resource(value: object) -> TypeGuard[Resource]:
+    return type(value).__name__ in _BY_NAME
 
 
 def key_of(resource: Resource) -> Key[Resource]:

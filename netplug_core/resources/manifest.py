@@ -6,16 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
 
 from attrs import evolve, field, frozen
 
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.codec import from_mapping, read_resource_version
 from netplug_core.resources.kinds import Resource, ResourceScope, kind_of
-
-if TYPE_CHECKING:
-    from netplug_core.resources.ippool import IPPool
 
 __all__ = ["Manifest", "manifest_from_mapping"]
 
@@ -38,8 +34,7 @@ class Manifest:
         metadata = self.resource.metadata
         if metadata.namespace or kind_of(self.resource).scope is ResourceScope.CLUSTER:
             return self
-        pool = cast("IPPool", self.resource)  # every kind has metadata; a pool stands for them all
-        return evolve(self, resource=evolve(pool, metadata=evolve(metadata, namespace=namespace)))
+        return evolve(self, resource=evolve(self.resource, metadata=evolve(metadata, namespace=namespace)))
 
     def place_of(self, path: str) -> str:
         """Where a member stands, as an error shows it: the name of the document if more is not known."""

@@ -52,22 +52,23 @@ DEFAULT_TIER: Final = "default"
 """The one tier of this release."""
 
 
-def _read_tier(value: object) -> object:
+def _read_tier(value: object) -> str:
     if value != DEFAULT_TIER:
         raise Refused(DEFAULT_TIER, reason="there is one tier")
-    return value
+    return DEFAULT_TIER
 
 
 _TIER: Final = Codec(_read_tier, decode_stored=NONEMPTY_TEXT.decode, schema={"type": "string", "enum": [DEFAULT_TIER]})
 
 
-def _only_false(reason: str) -> Codec:
+def _only_false(reason: str) -> Codec[bool]:
     """True or false, of which users may write false."""
 
-    def decode(value: object) -> object:
-        if BOOLEAN.decode(value):
+    def decode(value: object) -> bool:
+        found = BOOLEAN.decode(value)
+        if found:
             raise Refused("false", reason=reason)
-        return value
+        return found
 
     return Codec(decode, decode_stored=BOOLEAN.decode, schema={"type": "boolean", "enum": [False]})
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.codecs import PREFIX, TEXT, Codec
-from netplug_core.decoding.tables import ListOf, find_unknown, json_object, member
+from netplug_core.decoding.tables import ListOf, find_unknown, items_of, json_object, member
 from netplug_core.records import Kind
 from netplug_core.resources.fields import FieldError
 from netplug_core.resources.metadata import ENVELOPE, Metadata
@@ -29,7 +29,7 @@ MAX_NETS: Final = 10_000
 def _read_stored_entry(value: object) -> Prefix | str:
     """An entry of a set, host bits cleared. One that cannot be read is kept as JSON text."""
     try:
-        return Prefix.enclosing(cast("str", TEXT.decode(value)))
+        return Prefix.enclosing(TEXT.decode(value))
     except ValueError:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -38,13 +38,11 @@ def _write_entry(entry: object) -> object:
     return json.loads(entry) if isinstance(entry, str) else str(entry)
 
 
-_NET: Final = Codec(PREFIX.decode, _write_entry, _read_stored_entry, {"type": "string"})
+_NET: Final[Codec[Prefix | str]] = Codec(PREFIX.decode, _write_entry, _read_stored_entry, {"type": "string"})
 
 
 def _split_entries(values: dict[str, object], _: object) -> dict[str, object]:
-    entries = cast("tuple[Prefix | str, ...]", values.pop("nets", ()))
-    nets = tuple(entry for entry in entries if isinstance(entry, Prefix))
-    unparsed = tuple(entry for entry in entries if isinstance(entry, str))
+    nets, unparsed = items_of(values, "nets", Prefix), items_of(values, "nets", str)
     return {**values, "nets": nets, "unparsed": unparsed}
 
 

@@ -8,21 +8,33 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import cast
+from functools import partial
+from typing import Protocol
 
 from attrs import evolve
 
 from netplug_core.decoding.tables import DocumentOrigin, UnknownField, unreadable_json
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["Mark", "apply_merge_patch", "marks_of", "strip_cluster_fields", "with_marks", "without_unknown"]
+__all__ = [
+    "Mark",
+    "apply_merge_patch",
+    "marks_of",
+    "strip_cluster_fields",
+    "with_marks",
+    "with_parts",
+    "without_unknown",
+]
 
 _PATCH = "patch"
 _PATCHABLE_FIELDS = ("metadata", "spec")
 _PATCHABLE_METADATA = ("annotations", "labels")
+
+
+class _Change(Protocol):
+    def __call__(self, **parts: object) -> Resource: ...
 
 
 class Mark(enum.Enum):
@@ -64,7 +76,7 @@ def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resour
     metadata = patch.get("metadata")
     if isinstance(metadata, Mapping):
         _refuse_unknown_fields(metadata, _PATCHABLE_METADATA, "$.metadata")
-    merged = cast("Mapping[str, object]", _merge(to_mapping(without_unknown(resource)), patch))
+    merged = _merge(to_mapping(without_unknown(resource)), patch)
     return from_mapping(merged, origin=DocumentOrigin.USER, source=_PATCH)
 
 
@@ -73,14 +85,16 @@ def without_unknown(resource: Resource) -> Resource:
 
     The flow that stores a document restores them. A field that could not be read stays, so that it is not lost unseen.
     """
-    plain = cast("IPPool", resource)  # every kind has these members; a pool stands for them all
-    bare = evolve(
-        plain,
-        metadata=evolve(plain.metadata, unknown_json=""),
-        spec=evolve(plain.spec, unknown_json=unreadable_json(plain.spec)),
-        unknown_json="",
+    metadata, spec = evolve(resource.metadata, unknown_json=""), resource.spec
+    return with_parts(
+        resource, metadata=metadata, spec=evolve(spec, unknown_json=unreadable_json(spec)), unknown_json=""
     )
-    return cast("Resource", bare)
+
+
+def with_parts(resource: Resource, **parts: object) -> Resource:
+    """The resource with other parts; a spec is that of its own kind, which no type checker sees of a union."""
+    change: _Change = partial(evolve, resource)
+    return change(**parts)
 
 
 def strip_cluster_fields(resource: Resource) -> Resource:
@@ -90,7 +104,7 @@ def strip_cluster_fields(resource: Resource) -> Resource:
 
 
 def _with_metadata(resource: Resource, metadata: Metadata) -> Resource:
-    return cast("Resource", evolve(cast("IPPool", resource), metadata=metadata))
+    return evolve(resource, metadata=metadata)
 
 
 def _refuse_unknown_fields(members: Mapping[str, object], known: tuple[str, ...], at: str) -> None:
@@ -99,13 +113,11 @@ def _refuse_unknown_fields(members: Mapping[str, object], known: tuple[str, ...]
         raise UnknownField(f"{_PATCH} {at}", ", ".join(others), ", ".join(known))
 
 
-def _merge(target: object, patch: object) -> object:
-    if not isinstance(patch, Mapping):
-        return patch
+def _merge(target: object, patch: Mapping[str, object]) -> Mapping[str, object]:
     out = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if value is None:
             out.pop(name, None)
         else:
-            out[name] = _merge(out.get(name), value)
+            out[name] = _merge(out.get(name), value) if isinstance(value, Mapping) else value
     return out

@@ -10,12 +10,12 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, Never, TypeAlias, cast
+from typing import Final, Never, TypeAlias
 
 from attrs import evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.decoding.codecs import PREFIX, TEXT, TEXT_MAP, Codec, Refused, enum_codec, limited
+from netplug_core.decoding.codecs import PREFIX, TEXT, TEXT_MAP, Codec, Refused, codec_of, enum_codec, limited
 from netplug_core.decoding.tables import Keeps, ListOf, collect_unknown, json_object, member
 from netplug_core.errors import did_you_mean
 from netplug_core.names import is_resource_name
@@ -76,7 +76,7 @@ _ACTION: Final = Codec(
 )
 
 
-def not_supported(what: str) -> Codec:
+def not_supported(what: str) -> Codec[Never]:
     """What refuses a member that other programs have and this release has not; ``what`` says why.
 
     A stored one is unreadable, so that it is kept as unknown where the object keeps what it cannot read.
@@ -114,9 +114,8 @@ def _read_protocol(value: object) -> Protocol:
     return Protocol(number)
 
 
-def _write_protocol(value: object) -> str | int:
-    number = cast("Protocol", value).number
-    return _NAME_OF_PROTOCOL.get(number, number)
+def _write_protocol(protocol: Protocol) -> str | int:
+    return _NAME_OF_PROTOCOL.get(protocol.number, protocol.number)
 
 
 _PROTOCOL_SCHEMA: Final = {
@@ -126,7 +125,7 @@ _PROTOCOL_SCHEMA: Final = {
     "minimum": 1,
     "maximum": _MAX_PROTOCOL,
 }
-_PROTOCOL: Final = Codec(_read_protocol, _write_protocol, schema=_PROTOCOL_SCHEMA)
+_PROTOCOL: Final = codec_of(_read_protocol, _write_protocol, schema=_PROTOCOL_SCHEMA)
 
 TCP: Final = Protocol(PROTOCOL_NUMBERS["TCP"])
 UDP: Final = Protocol(PROTOCOL_NUMBERS["UDP"])
@@ -172,15 +171,15 @@ def _read_port_match(value: object) -> PortMatch:
     return PortRange(first, last)
 
 
-def _write_port_match(value: object) -> str | int:
-    match cast("PortMatch", value):
+def _write_port_match(value: PortMatch) -> str | int:
+    match value:
         case PortRange(first=first, last=last) if first == last:
             return first
         case found:
             return str(found)
 
 
-PORT_MATCH: Final = Codec(
+PORT_MATCH: Final = codec_of(
     _read_port_match,
     _write_port_match,
     schema={
@@ -201,14 +200,12 @@ def _read_family(value: object) -> Family:
     raise Refused("4 or 6")
 
 
-_FAMILY: Final = Codec(
-    _read_family, lambda value: cast("Family", value).value, schema={"type": "integer", "enum": [4, 6]}
-)
+_FAMILY: Final = codec_of(_read_family, lambda family: family.value, schema={"type": "integer", "enum": [4, 6]})
 
 
 def _read_stored_net(value: object) -> Prefix:
     try:
-        return Prefix.enclosing(cast("str", TEXT.decode(value)))
+        return Prefix.enclosing(TEXT.decode(value))
     except ValueError:
         raise Refused("a CIDR or an IP address") from None
 
@@ -218,7 +215,7 @@ NET: Final = Codec(PREFIX.decode, str, decode_stored=_read_stored_net, schema={"
 
 
 def _read_stored_selector(value: object) -> str:
-    text = cast("str", TEXT.decode(value))
+    text = TEXT.decode(value)
     parse(text)
     return text
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.decoding.codecs import ADDRESS, NONNEGATIVE_INTEGER, TEXT, Codec
+from netplug_core.decoding.codecs import ADDRESS, NONNEGATIVE_INTEGER, TEXT, codec_of
 from netplug_core.decoding.tables import ListOf, json_object, member
 from netplug_core.records import Kind
 from netplug_core.resources.metadata import ENVELOPE, Metadata
@@ -17,7 +17,7 @@ __all__ = ["IPNAT", "WORKLOAD_ENDPOINT", "EndpointPort", "WorkloadEndpoint", "Wo
 
 def _read_host_prefix(value: object) -> Address:
     try:
-        prefix = Prefix.parse(cast("str", TEXT.decode(value)))
+        prefix = Prefix.parse(TEXT.decode(value))
     except ValueError:
         prefix = None
     if prefix is None or prefix.size != 1:
@@ -25,7 +25,7 @@ def _read_host_prefix(value: object) -> Address:
     return prefix.first
 
 
-_HOST_PREFIX: Final = Codec(_read_host_prefix, lambda address: str(cast("Address", address).host_prefix))
+_HOST_PREFIX: Final = codec_of(_read_host_prefix, lambda address: str(address.host_prefix))
 
 
 @frozen(kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Final, cast
+from typing import Final
 from urllib.parse import parse_qsl
 
 from attrs import field, frozen
@@ -32,7 +32,7 @@ from netplug_core.decoding.tables import (
     document_error,
     path_in_document,
 )
-from netplug_core.errors import REDACTED, ConfigurationError, NetplugError
+from netplug_core.errors import REDACTED, ConfigurationError, NetplugError, narrow
 from netplug_core.names import API_VERSION
 from netplug_core.settings.model import (
     ANNOTATION_PREFIX,
@@ -138,7 +138,7 @@ def _read_rate(value: object) -> int:
 
 
 def _read_rate_text(value: object) -> int:
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     # Python refuses to convert thousands of digits. One digit more than the limit has is enough to see that.
     digits = text.lstrip("0")[: len(str(MAX_REQUEST_RATE)) + 1] or "0"
     if not (text.isascii() and text.isdigit() and int(digits) <= MAX_REQUEST_RATE):
@@ -148,7 +148,7 @@ def _read_rate_text(value: object) -> int:
 
 
 def _read_flag_text(value: object) -> bool:
-    text = cast("str", STRING.decode(value)).lower()
+    text = STRING.decode(value).lower()
     if text not in _FLAGS:
         raise Refused("true or false is expected")
     return _FLAGS[text]
@@ -157,7 +157,7 @@ def _read_flag_text(value: object) -> bool:
 def _read_options_text(value: object) -> object:
     """Options as the query of a URL has them: ``name=value&name=value``, percent-encoded."""
     try:
-        pairs = parse_qsl(cast("str", STRING.decode(value)), keep_blank_values=True, strict_parsing=True)
+        pairs = parse_qsl(STRING.decode(value), keep_blank_values=True, strict_parsing=True)
     except ValueError:
         raise Refused("name=value&name=value is expected, as in the query of a URL") from None
     return STRING_MAP.decode(dict(pairs))
@@ -202,6 +202,6 @@ def _finish_tool(values: dict[str, object], keys: Mapping[str, str], *, key_pref
 def _guess_datastore(values: Mapping[str, object]) -> str:
     """The datastore that the other settings are about; etcd if there are none."""
     is_about_etcd = any(map(values.get, ("etcd_endpoints", "etcd_discovery_srv", "etcd_scheme", "etcd_authority")))
-    access = cast("KubernetesAccess", values["kubernetes"])
+    access = narrow(values["kubernetes"], KubernetesAccess)
     is_about_kubernetes = bool(access.kubeconfig or access.kubeconfig_inline or access.api_root)
     return KUBERNETES_DATASTORE if is_about_kubernetes and not is_about_etcd else ETCD_DATASTORE

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, fields, frozen
 
@@ -348,7 +348,7 @@ def _netconf_field(setting: Setting) -> Field | None:
 
 
 def _read_deprecated_api_root(value: object) -> str:
-    return cast("str", STRING.decode(value)).partition("/api/")[0]
+    return STRING.decode(value).partition("/api/")[0]
 
 
 def settings_tables(field_of: Callable[[Setting], Field | None], finish: Finish) -> tuple[Table[object], ...]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from attrs import frozen
 
 from netplug_core.addressing import without_ipv4_brackets
-from netplug_core.errors import REDACTED, ConfigurationError, quote
+from netplug_core.errors import REDACTED, ConfigurationError, narrow, quote
 from netplug_core.settings.model import (
     ETCD_DATASTORE,
     KUBERNETES_DATASTORE,
@@ -139,7 +138,7 @@ def _split(url: str) -> SplitResult:
         raise InvalidURL.of(url, "it has a blank or an unprintable character")
     if "@" in _split_location(url)[2]:
         raise InvalidURL.of(url, "it has an @ behind a ? or #; write the ones of a password as %3F, %23 and %40")
-    found = cast("re.Match[str]", _FORM.fullmatch(url))  # each text has the form
+    found = narrow(_FORM.fullmatch(url), re.Match)  # each text has the form
     parts = SplitResult(**found.groupdict(default=""))
     parts = parts._replace(scheme=parts.scheme.lower(), netloc=without_ipv4_brackets(f"//{parts.netloc}")[2:])
     if not parts.scheme:

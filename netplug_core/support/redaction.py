@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from collections.abc import Mapping
+from typing import Final
 from urllib.parse import quote
 
 from attrs import define, field
@@ -81,17 +81,16 @@ class Redactor:
     def redact(self, value: object) -> object:
         """A JSON-like value without what may be secret in it: by the names of its members, and by their texts."""
         if isinstance(value, Mapping):
-            members = cast("Mapping[object, object]", value)
             # The items of a list of variables: the name is a member like the value.
-            is_variable = is_secret_name(str(members.get("name", "")))
+            is_variable = is_secret_name(str(value.get("name", "")))
             return {
                 self.redact_text(str(name)): self._redact_all(member)
                 if is_secret_name(str(name)) or (is_variable and name == "value")
                 else self.redact(member)
-                for name, member in members.items()
+                for name, member in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.redact(item) for item in cast("Iterable[object]", value)]
+            return [self.redact(item) for item in value]
         return self.redact_text(value) if isinstance(value, str) else value
 
     def redact_text(self, text: str) -> str:
@@ -122,19 +121,17 @@ class Redactor:
     def hide_seen_in(self, value: object) -> object:
         """The same in every text of a JSON-like value: once it is rendered, a secret may be broken into lines."""
         if isinstance(value, Mapping):
-            members = cast("Mapping[object, object]", value)
-            return {self.hide_seen(str(name)): self.hide_seen_in(member) for name, member in members.items()}
+            return {self.hide_seen(str(name)): self.hide_seen_in(member) for name, member in value.items()}
         if isinstance(value, list | tuple):
-            return [self.hide_seen_in(item) for item in cast("Iterable[object]", value)]
+            return [self.hide_seen_in(item) for item in value]
         return self.hide_seen(value) if isinstance(value, str) else value
 
     def _redact_all(self, value: object) -> object:
         """A value all of which may be secret; only flags and empty texts are shown."""
         if isinstance(value, Mapping):
-            members = cast("Mapping[object, object]", value)
-            return {self.redact_text(str(name)): self._redact_all(member) for name, member in members.items()}
+            return {self.redact_text(str(name)): self._redact_all(member) for name, member in value.items()}
         if isinstance(value, list | tuple):
-            return [self._redact_all(item) for item in cast("Iterable[object]", value)]
+            return [self._redact_all(item) for item in value]
         if value is None or isinstance(value, bool) or value == "":
             return value
         self._keep(str(value))

@@ -201,7 +201,7 @@ def find_json_object(data: bytes) -> Json | None:
         found = parse_json(data)
     except ValueError:
         return None
-    return cast("Json", found) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def excerpt_bytes(data: bytes) -> str:
@@ -227,7 +227,7 @@ class ApiConnection:
         self._prefix = address.path.rstrip("/")
         self._host = _host_header(address)
         self._http = http.client.HTTPConnection(address.hostname or "", port_of(address))
-        self._http.sock = cast("socket.socket", socket_)
+        self._http.sock = cast("socket.socket", socket_)  # http.client only sends, receives and closes it
         self._response: http.client.HTTPResponse | None = None
 
     @property

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -106,7 +106,7 @@ def _get_named_entry(
                 inner = entry.get(member)
                 if isinstance(inner, Mapping):
                     where = f"{part.where} {collection}[{name}]"
-                    return KubeconfigEntry(where, cast("Mapping[str, object]", inner), part.folder)
+                    return KubeconfigEntry(where, inner, part.folder)
     raise UnusableFile(f"{_describe_files(kubeconfigs)} {collection}", name, "an entry of that name is expected")
 
 
@@ -171,7 +171,7 @@ def _parse_yaml(where: str, text: str) -> object:
         first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
         for first, known in parser.yaml_implicit_resolvers.items()
     }
-    loader = cast("type[yaml.SafeLoader]", type("Loader", (parser,), {"yaml_implicit_resolvers": resolvers}))
+    loader: type[yaml.SafeLoader] = type("Loader", (parser,), {"yaml_implicit_resolvers": resolvers})
     loader.add_constructor("tag:yaml.org,2002:binary", _construct_binary)
     try:
         _refuse_depth(text, yaml.parse(text, Loader=parser))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping
-from typing import cast
 
 from attrs import field, frozen
 
@@ -76,7 +75,7 @@ class KubeconfigEntry:
         value = self.members.get(name)
         if not isinstance(value, Mapping):
             raise ConfigurationError(f"{self.where}.{name}", describe_type(value), "a mapping is expected")
-        return KubeconfigEntry(f"{self.where}.{name}", cast("Mapping[str, object]", value), self.folder)
+        return KubeconfigEntry(f"{self.where}.{name}", value, self.folder)
 
     def entries(self, name: str) -> tuple[KubeconfigEntry, ...]:
         """The objects in a list; empty if it is missing."""

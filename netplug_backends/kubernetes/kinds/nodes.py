@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from attrs import define
 
@@ -41,7 +40,7 @@ from netplug_backends.kubernetes.names import API_DOMAIN, NODES_PATH, node_path
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
 from netplug_core.decoding.tables import DocumentOrigin, find_member
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, narrow
 from netplug_core.names import API_VERSION, KUBERNETES_ORCHESTRATOR
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.records import (
@@ -60,7 +59,7 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.resources.kinds import Resource
+from netplug_core.resources.kinds import resource_of
 
 __all__ = ["NodeStore", "PodAddressSource", "node_annotations", "node_record"]
 
@@ -252,7 +251,8 @@ def node_annotations(value: object, found: Json) -> dict[str, str | None]:
     Raises:
         ConfigurationError: the resource has another text for a label of the cluster's: the change would have no effect.
     """
-    mapping = to_mapping(cast("Resource", value))
+    resource = resource_of(value)
+    mapping = to_mapping(resource)
     out: dict[str, str | None] = {
         f"{API_DOMAIN}/{name}": _text(mapping, path) for name, path in _TEXT_ANNOTATIONS.items()
     }
@@ -261,7 +261,7 @@ def node_annotations(value: object, found: Json) -> dict[str, str | None]:
     interfaces = _find_member(mapping, ("spec", "interfaces"))
     out[_INTERFACES] = None if interfaces is None else _compact(interfaces)
     metadata = metadata_of(mapping)
-    own = _own_labels(cast("Mapping[str, str]", metadata.get("labels") or {}), node_facts(found))
+    own = _own_labels(dict(resource.metadata.labels), node_facts(found))
     out[_LABELS] = _compact(own) if own else None
     out[_ANNOTATIONS] = _compact(metadata["annotations"]) if metadata.get("annotations") else None
     return out
@@ -302,7 +302,7 @@ def _json(facts: NodeFacts, name: str) -> object:
 def _set_member(mapping: dict[str, object], path: tuple[str, ...], value: object) -> None:
     *outer, last = path
     for name in outer:
-        mapping = cast("dict[str, object]", mapping.setdefault(name, {}))
+        mapping = narrow(mapping.setdefault(name, {}), dict)
     mapping[last] = value
 
 

@@ -7,7 +7,7 @@ accounts'>``. If one is missing, as in the revision of a single profile, a watch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from attrs import define, evolve, frozen
 
@@ -41,8 +41,8 @@ from netplug_backends.kubernetes.names import (
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, TEXT, TEXT_MAP, TIME, Codec, Refused, enum_codec
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, document_error
-from netplug_core.errors import ConfigurationError
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, document_error, items_of
+from netplug_core.errors import ConfigurationError, narrow
 from netplug_core.names import API_VERSION
 from netplug_core.orchestrator.model import (
     NAMESPACE,
@@ -154,7 +154,7 @@ def sorted_labels(metadata: Json, name: str) -> Labels:
     except Refused as refused:
         refused.locate(f".metadata.{name}", value)
         raise _malformed(refused, str(metadata.get("name") or "")) from None
-    return cast("Labels", labels)
+    return labels
 
 
 def _decode(kind: str, found: Json, cls: type[T]) -> T:
@@ -169,13 +169,10 @@ def _malformed(refused: Refused, where: str) -> Malformed:
 
 def _finish_pod(values: dict[str, object], _keys: Mapping[str, str]) -> dict[str, object]:
     # Those of the containers that run first come last: of two ports of one name, that of the running container counts.
-    containers = [
-        container
-        for member in ("ports", "init_ports")
-        for container in cast("tuple[_Container, ...]", values.pop(member, ()))
-    ]
-    pod_ips = cast("tuple[_PodIP, ...]", values.pop("addresses", ()))
+    containers = (*items_of(values, "ports", _Container), *items_of(values, "init_ports", _Container))
+    values.pop("init_ports", None)
     values["ports"] = tuple(port for container in containers for port in container.ports)
+    pod_ips = items_of(values, "addresses", _PodIP)
     values["addresses"] = tuple(each.address for each in pod_ips if each.address is not None)
     return values
 
@@ -185,14 +182,14 @@ def _pod_network(value: object) -> PodNetwork:
 
 
 def _finish_node(values: dict[str, object], _keys: Mapping[str, str]) -> dict[str, object]:
-    listed = cast("tuple[_NodeAddress, ...]", values.pop("internal_addresses", ()))
+    listed = items_of(values, "internal_addresses", _NodeAddress)
     internal = (each.address for each in listed if each.type == "InternalIP")
     values["internal_addresses"] = tuple(each for each in internal if each is not None)
     return values
 
 
 def _find_address(value: object) -> Address | None:
-    return cast("Address", ADDRESS.decode(value)) if value else None
+    return ADDRESS.decode(value) if value else None
 
 
 def _find_address_or_name(value: object) -> Address | None:
@@ -474,7 +471,7 @@ def profile_record(kind: Kind[object], found: Json) -> Record[object]:
         "metadata": {"name": profile, **{member: metadata.get(member) for member in times}},
     }
     try:
-        value = cast("Profile", from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind))
+        value = narrow(from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind), Profile)
     except ConfigurationError as error:
         raise Malformed(f"{kind}({profile})", str(error)) from error
     spec = account_spec(name, labels) if namespace else namespace_spec(name, labels)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
-from netplug_core.decoding.tables import Schema, collect_fields, object_schema
+from netplug_core.decoding.tables import Schema, collect_fields, inner_schema, member_schemas, object_schema
 from netplug_core.ipam.model.handle import AffinityState
 from netplug_core.names import MAX_NAME_LENGTH
 from netplug_core.resources.bgp import DEFAULT_ONLY, BGPConfiguration, BGPFilter, BGPPeer
@@ -157,7 +157,7 @@ _CIDR: Final[Schema] = {
 
 def _spec_of(cls: type) -> dict[str, Schema]:
     """The schema of each field of a spec, by its path; the spec itself has the empty path. Lists have a bound."""
-    spec = cast("dict[str, Schema]", object_schema(cls)["properties"])["spec"]
+    spec = member_schemas(object_schema(cls))["spec"]
     fields = {"": spec} | collect_fields(spec)
     for schema in fields.values():
         if schema.get("type") == "array":
@@ -166,7 +166,7 @@ def _spec_of(cls: type) -> dict[str, Schema]:
 
 
 def _items(schema: Schema) -> Schema:
-    return cast("Schema", schema["items"])
+    return inner_schema(schema, "items")
 
 
 def _is_given(field: str) -> str:
@@ -490,10 +490,10 @@ def _for_valid_cidr(rule: str, message: str) -> tuple[str, str]:
 def _pool(mode: CrdMode) -> Schema:
     del mode
     spec = _spec_of(IPPool)[""] | validations(*_cidr_rules(), *_use_rules(), *_change_rules())
-    members = cast("dict[str, Schema]", spec["properties"])
+    members = member_schemas(spec)
     for name in ("nodeSelector", "namespaceSelector"):
         members[name] |= selector()
-    status = cast("dict[str, Schema]", object_schema(IPPool)["properties"])["status"]
+    status = member_schemas(object_schema(IPPool))["status"]
     conditions = collect_fields(status)["conditions"]
     conditions |= {"items": preserve_unknown(_items(conditions)), "maxItems": 16}
     return resource("A range of addresses, and who may use it.", spec, status=preserve_unknown(status))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from attrs import define, frozen
 
@@ -47,7 +46,7 @@ from netplug_backends.kubernetes.kinds.profiles import pod_facts
 from netplug_backends.kubernetes.names import PODS_PATH, namespaced_path, pod_path
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, RequestError
+from netplug_core.errors import ConfigurationError, RequestError, narrow
 from netplug_core.names import (
     DEFAULT_INTERFACE,
     KUBERNETES_ORCHESTRATOR,
@@ -234,7 +233,7 @@ class WorkloadEndpointStore:
 
 def pod_endpoint_record(pod: Record[object], prefix: str) -> Record[object] | None:
     """The endpoint of a pod that was read, with the pod's revision; None if it has none."""
-    return _endpoint_record(WORKLOAD_ENDPOINT, cast("PodFacts", pod.value), pod.revision, prefix)
+    return _endpoint_record(WORKLOAD_ENDPOINT, narrow(pod.value, PodFacts), pod.revision, prefix)
 
 
 def _endpoint_record(kind: Kind[object], pod: PodFacts, revision: Revision, prefix: str) -> Record[object] | None:
@@ -354,4 +353,4 @@ def _find_identity(name: str) -> WorkloadEndpointIdentifiers | None:
 
 
 def _endpoint(value: object) -> WorkloadEndpoint:
-    return cast("WorkloadEndpoint", value)
+    return narrow(value, WorkloadEndpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -143,8 +143,8 @@ def _codec_name(codec: object) -> str:
         case Codec():
             choices = codec.schema.get("enum")
             return (
-                "|".join(str(one) for one in cast("Iterable[object]", choices) if one)
-                if choices
+                "|".join(str(one) for one in choices if one)
+                if isinstance(choices, list) and choices
                 else str(codec.schema.get("type", "string"))
             )
         case ListOf():

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
-from typing import TypedDict, Unpack, assert_never, cast
+from typing import TypedDict, Unpack, assert_never
 
 import click
 from attrs import define, evolve, field, frozen
@@ -307,7 +307,7 @@ def _list(session: Session, request: _GetRequest, output: OutputFormat) -> int:
         if len(request.kinds) > 1:
             _print_kinds(store, session, request, columns)
             return 0
-        kind = cast("ResourceKind", request.kind)
+        (kind,) = request.kinds
         is_empty = _print_kind(_stored(store, session, kind, request), request, columns[kind])
     if is_empty:
         is_narrow = kind.scope is ResourceScope.NAMESPACED and request.namespace
@@ -435,7 +435,9 @@ def _print_named(
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         if position:
             click.echo()
-        _print_rows(cast("Columns", columns[kind]), records, request.look)
+        own = columns[kind]
+        if own is not None:
+            _print_rows(own, records, request.look)
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import unified_diff
-from typing import TypedDict, Unpack, cast
+from typing import TypedDict, Unpack
 
 import click
 from attrs import frozen
@@ -175,7 +175,7 @@ def _plan(file: str, repairs: Sequence[tuple[Document, str, Repair]]) -> FileRep
     before = after = read_text(file)
     problems = list[ConfigurationError]()
     for document, name, repair in repairs:
-        path, value = (*document.path, *repair.path), cast("str | float", repair.value)
+        path, value = (*document.path, *repair.path), repair.value
         try:
             after = replace_value(after, document.number, path, value, name=name)
         except InputError as error:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 from attrs import evolve, frozen
@@ -32,6 +32,7 @@ from netplug_cli.node_status import (
 from netplug_core.addressing import Prefix
 from netplug_core.clock import SECOND_NS, format_time
 from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
+from netplug_core.decoding.tables import find_object
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.reconcile.registration import describe_registered
 from netplug_core.records import Get, List
@@ -314,7 +315,7 @@ def _report_of(facts: Mapping[str, object], rows: Sequence[tuple[str, str]], lin
 
 
 def _member(status: NodeStatus, name: str) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", encode_status(status)[name])
+    return find_object(encode_status(status), name)
 
 
 def _route_row(route: RouteStatus) -> tuple[Cell, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 from attrs import frozen
 
@@ -54,7 +53,7 @@ def release_addresses(store: Datastore, items: Sequence[ReleaseItem], *, pace: P
             return decide_release_addresses(snapshot, batch, pace.clock.now_ns())
 
         decision = Transaction(store, pace).run(release_addresses_queries(), decide)
-        results.append(cast("AddressesReleased", decision.result))
+        results.append(decision.get_result())
     return AddressesReleased(
         released=tuple(address for result in results for address in result.released),
         free_already=tuple(address for result in results for address in result.free_already),
@@ -73,7 +72,7 @@ def find_holder(store: Datastore, address: Address, *, pace: Pace) -> AddressHol
         found = find_holder_of(snapshot, address)
         return found if isinstance(found, NeedMore) else Decision((), found)
 
-    return cast("AddressHolder", Transaction(store, pace).run(owner_queries(), decide).result)
+    return Transaction(store, pace).run(owner_queries(), decide).get_result()
 
 
 def change_owner(store: Datastore, change: OwnerChange, *, pace: Pace) -> AddressHolder:
@@ -86,7 +85,7 @@ def change_owner(store: Datastore, change: OwnerChange, *, pace: Pace) -> Addres
         ContentionExhausted, Unavailable: try again later.
     """
     decision = Transaction(store, pace).run(owner_queries(), lambda snapshot: decide_owner(snapshot, change))
-    return cast("AddressHolder", decision.result)
+    return decision.get_result()
 
 
 # --- what a handle holds ----------------------------------------------------------------------------------------------

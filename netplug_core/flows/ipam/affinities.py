@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import cast
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
@@ -86,7 +85,7 @@ def _claim(store: Datastore, claimant: str, blocks: tuple[Prefix, ...], pace: Pa
         for block in blocks:
             yield from _claim(store, claimant, (block,), pace)
     else:
-        yield cast("ClaimResult", decision.result)
+        yield decision.get_result()
 
 
 def ensure_blocks(store: Datastore, request: AssignRequest, *, order: BlockOrder, pace: Pace) -> EnsuredBlocks:
@@ -99,7 +98,7 @@ def ensure_blocks(store: Datastore, request: AssignRequest, *, order: BlockOrder
     decision = Transaction(store, pace, READINESS_GATE).run(
         queries(request), lambda snapshot: decide_ensure(snapshot, request, pace.clock.now_ns(), order)
     )
-    return cast("EnsuredBlocks", decision.result)
+    return decision.get_result()
 
 
 def relinquish(
@@ -126,7 +125,7 @@ def _relinquish(
         relinquish_queries(affinities),
         lambda snapshot: decide_relinquish(snapshot, affinities, emptiness, pace.clock.now_ns()),
     )
-    return cast("RelinquishResult", decision.result)
+    return decision.get_result()
 
 
 def relinquish_node(store: Datastore, node: str, emptiness: Emptiness, *, pace: Pace) -> RelinquishResult:

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from attrs import evolve, frozen
 
@@ -19,7 +19,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore
 from netplug_core.datastore.transaction import Transaction, read_pages
-from netplug_core.errors import NetplugError, NotServed, Unavailable
+from netplug_core.errors import NetplugError, NotServed, Unavailable, narrow
 from netplug_core.ipam.gc.detect import HandleTally
 from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime
 from netplug_core.ipam.gc.reclaim import DELETE_BLOCKS, RELINQUISH_AFFINITIES, REPAIR_HANDLES, Reclaimer, ReclaimResult
@@ -211,7 +211,7 @@ def repair(
 def _attempt(store: Datastore, wanted: Repair, pace: Pace) -> RepairAttempt:
     queries, decide = _rule(wanted, pace.clock.now_ns)
     try:
-        result = cast("RepairResult", Transaction(store, pace).run(queries, decide).result)
+        result = Transaction(store, pace).run(queries, decide).get_result()
     except Unavailable:
         raise
     except NetplugError as error:  # a record that it needs is damaged; the other repairs go on
@@ -239,8 +239,8 @@ def _decide_action(
     rule: Reclaimer[A], action: A, now_ns: Callable[[], int], snapshot: Snapshot
 ) -> Decision[RepairResult]:
     # Never NeedMore: these three rules read everything first.
-    decision = cast("Decision[ReclaimResult]", rule.decide(snapshot, (action,), now_ns()))
-    is_done = not cast("ReclaimResult", decision.result).skipped
+    decision: Decision[ReclaimResult] = narrow(rule.decide(snapshot, (action,), now_ns()), Decision)
+    is_done = not decision.get_result().skipped
     return Decision(decision.writes, RepairResult.DONE if is_done else RepairResult.CHANGED)
 
 

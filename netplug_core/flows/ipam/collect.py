@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from attrs import Factory, define, evolve, field, frozen
 
@@ -257,7 +257,7 @@ class _Tick:
         decision = Transaction(self.collector.store, pace, READINESS_GATE).run(
             rule.queries(batch), lambda snapshot: rule.decide(snapshot, batch, clock.now_ns())
         )
-        return cast("ReclaimResult", decision.result)  # a result that is an error was raised
+        return decision.get_result()
 
 
 def _look_up(live_lookup: LiveLookup, subjects: Iterable[PodName | str], until: Deadline) -> LookupResult:

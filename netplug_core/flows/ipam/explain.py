@@ -6,7 +6,6 @@ Read only. Damaged records are among the problems of an answer and stop none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from attrs import frozen
 
@@ -67,7 +66,7 @@ def explain_address(store: Datastore, address: Address, *, pace: Pace) -> Addres
         return found if isinstance(found, NeedMore) else Decision((), found)
 
     decision = Transaction(store, pace).run(explanation.address_queries(), decide)
-    return cast("AddressExplanation", decision.result)
+    return decision.get_result()
 
 
 def explain_request(
@@ -84,7 +83,7 @@ def explain_request(
         return found if isinstance(found, NeedMore) else Decision((), found)
 
     decision = Transaction(store, pace).run(explanation.request_queries(request), decide)
-    return cast("RequestExplanation", decision.result)
+    return decision.get_result()
 
 
 def find_addresses_of_handle(store: Datastore, handle: str, *, deadline: Deadline) -> HeldAddresses:

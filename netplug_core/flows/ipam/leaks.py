@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from typing import cast
 
 from attrs import define, evolve, frozen
 
@@ -270,7 +269,7 @@ def release_handle(store: Datastore, handle: HandleRef, *, pace: Pace) -> Handle
         ContentionExhausted, Unavailable: try again later.
         Malformed: the handle, or a block that it names, cannot be understood.
     """
-    return cast("HandleResult", Transaction(store, pace).run((Get(handle_key(handle.id)),), _HandleRule(handle)).result)
+    return Transaction(store, pace).run((Get(handle_key(handle.id)),), _HandleRule(handle)).get_result()
 
 
 @define

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -431,7 +431,7 @@ def _drawn_once(chance: Callable[[], float]) -> Callable[[], float]:
 
 
 def _result_of(decision: Decision[R]) -> R:
-    return cast("R", decision.result)  # an error result was raised by ``run``
+    return decision.get_result()
 
 
 # --- its part about the endpoint --------------------------------------------------------------------------------------

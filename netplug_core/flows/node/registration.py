@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
 from attrs import evolve, frozen
 
@@ -330,7 +330,7 @@ class _Settling:
         """Store what is settled now, unless it is stored already."""
         transaction = Transaction(self.world.datastore, self.world.pace(), READINESS_GATE)
         decide = partial(self._decide, looks_at_others=looks_at_others)
-        return cast("_Settled", transaction.run((Get(self.key),), decide).result)  # an error is raised
+        return transaction.run((Get(self.key),), decide).get_result()
 
     def _decide(self, snapshot: Snapshot, *, looks_at_others: bool) -> Decision[_Settled] | NeedMore:
         stored, settings = snapshot.find(self.key), self.settings

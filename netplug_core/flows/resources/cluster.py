@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
 
 from attrs import evolve, frozen
 
@@ -127,7 +126,7 @@ def ensure_initialized(
     def decide(snapshot: Snapshot) -> Decision[ClusterInformation]:
         return completion.of(snapshot.find(CLUSTER_INFORMATION_KEY), recorded)
 
-    return cast("ClusterInformation", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
+    return Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).get_result()
 
 
 _EVERY_NODE = List(NODE)
@@ -176,7 +175,7 @@ def store_release(store: Datastore, own: NodeRelease, *, pace: Pace, new_uid: Ca
         after = raised_release(known, recorded)
         return Decision(completion.of(stored, recorded).writes, "" if after == known else after)
 
-    return cast("str", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
+    return Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).get_result()
 
 
 @frozen(kw_only=True)
@@ -327,7 +326,7 @@ def _set_ready(store: Datastore, pace: Pace, *, is_ready: bool) -> None:
         spec = evolve(stored.value.spec, is_datastore_ready=is_ready)
         return Decision((Update(stored.key, evolve(stored.value, spec=spec), stored.revision),), None)
 
-    cast("None", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
+    Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).get_result()
 
 
 def _require_no_import(information: ClusterInformation) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import cast
 
 from attrs import evolve, frozen
 
@@ -24,7 +23,7 @@ from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import Affinity, Handle
 from netplug_core.records import Create, Decision, Get, Key, Kind, Record, Require, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
-from netplug_core.resources.kinds import Resource
+from netplug_core.resources.kinds import resource_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import COPIED_POLICY_PREFIX, NETWORK_POLICY
 from netplug_core.resources.node import NODE, Node
@@ -151,8 +150,8 @@ def _read_values(store: Datastore, kinds: Iterable[Kind[object]], deadline: Dead
 
 
 def _is_bare_pod(store: Datastore, value: object) -> bool:
-    is_pod = store.description.endpoints is EndpointStorage.PODS and isinstance(value, WorkloadEndpoint)
-    return is_pod and not cast("WorkloadEndpoint", value).spec.addresses
+    is_of_pods = store.description.endpoints is EndpointStorage.PODS
+    return is_of_pods and isinstance(value, WorkloadEndpoint) and not value.spec.addresses
 
 
 def _first_difference(first: Values, second: Values) -> Key[object] | None:
@@ -275,7 +274,7 @@ def _is_same(wanted: object, stored: object) -> bool:
 def _comparable(value: object) -> object:
     if isinstance(value, (Affinity, Block, Handle)):
         return evolve(value, unknown_json="")
-    resource = cast("Resource", value)
+    resource = resource_of(value)
     metadata = resource.metadata
     return (metadata.name, metadata.namespace, metadata.labels, metadata.annotations, resource.spec)
 

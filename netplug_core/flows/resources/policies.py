@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from attrs import frozen
 
 from netplug_core.clock import Deadline
@@ -53,7 +51,8 @@ def read_policy_objects(store: Datastore, *, deadline: Deadline) -> PolicyObject
     found: list[PolicyObject] = []
     for kind in POLICY_KINDS:
         try:
-            found += [cast("PolicyObject", record.value) for record in read_pages(store, kind, (), deadline=deadline)]
+            records = read_pages(store, kind, (), deadline=deadline)
+            found += [record.value for record in records if isinstance(record.value, PolicyObject)]
         except NotSupported:
             continue  # etcd has no policies of Kubernetes: a controller copies them
     return PolicyObjects(tuple(found))

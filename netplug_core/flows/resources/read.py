@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from attrs import Factory, define, field, frozen
 
@@ -20,7 +20,7 @@ from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import NetplugError, Unavailable, find_similar
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.records import Get, Key, Kind, List, Malformed, Record, Revision, WatchEvent, WatchExpired
-from netplug_core.resources.kinds import Resource, ResourceKind, find_kind
+from netplug_core.resources.kinds import Resource, ResourceKind, find_kind, resource_of
 from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import Everything, Selector
 
@@ -248,7 +248,7 @@ class _Known:
     store: Datastore
     selection: Selection
     clock: Clock
-    records: dict[Key[Resource], Record[Resource]] = Factory(dict)
+    records: dict[Key[object], Record[Resource]] = Factory(dict)
     position: Revision = field(default=Revision(""))
     _damaged: set[str] = Factory(set)
 
@@ -262,9 +262,9 @@ class _Known:
         """The differences to what was known; each damaged record is reported once."""
         before = self.records
         for error in self._read():
-            subject = cast("Key[Resource] | None", error.subject)
-            if subject is not None and subject in before:  # still there, and shown as it was
-                self.records[subject] = before[subject]
+            kept = None if error.subject is None else before.get(error.subject)
+            if kept is not None:  # still there, and shown as it was
+                self.records[kept.key] = kept
             if str(error) not in self._damaged:
                 self._damaged.add(str(error))
                 yield WatchProblem(error)
@@ -282,15 +282,17 @@ class _Known:
         for event in self.store.watch(start, deadline=Deadline.after(self.clock, _TURN_S)):
             self.position = event.revision
             if self.selection.covers(event.key) and _find_default(event.key) is None:
-                found = self._apply(cast("WatchEvent[Resource]", event))
+                found = self._apply(event)
                 if found is not None:
                     yield found
 
-    def _apply(self, event: WatchEvent[Resource]) -> ResourceEvent | None:
+    def _apply(self, event: WatchEvent[object]) -> ResourceEvent | None:
         before = self.records.pop(event.key, None)
-        if event.value is None or not is_selected(event.value, self.selection.selector):
+        value = None if event.value is None else resource_of(event.value)
+        if value is None or not is_selected(value, self.selection.selector):
             return ResourceEvent(EventType.DELETED, before) if before else None
-        record = self.records[event.key] = Record(event.key, event.value, event.revision)
+        key = self.selection.kind.kind.key(*event.key.path)
+        record = self.records[key] = Record(key, value, event.revision)
         return _compare(before, record)
 
     def _read(self) -> tuple[Malformed, ...]:

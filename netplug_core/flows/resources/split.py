@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import cast
 
 from attrs import evolve, frozen
 
@@ -249,7 +248,7 @@ _LOCKED = WriteGate(Get(CLUSTER_INFORMATION_KEY), _check_locked)
 
 
 def _run(store: Datastore, pace: Pace, decide: Callable[[Snapshot], Decision[bool]]) -> bool:
-    return cast("bool", Transaction(store, pace, _LOCKED).run((POOLS,), decide).result)
+    return Transaction(store, pace, _LOCKED).run((POOLS,), decide).get_result()
 
 
 def _stored(snapshot: Snapshot) -> dict[str, Record[IPPool]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias, cast
 
 from attrs import evolve, frozen
 
@@ -52,21 +51,20 @@ from netplug_core.resources.ipamconfiguration import (
     IPAMConfiguration,
     IPAMConfigurationSpec,
 )
-from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
-from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
-from netplug_core.resources.kinds import NetworkResource, PolicyResource, Resource, key_of
+from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolStatus
+from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.kinds import Resource, key_of, resource_of
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION,
-    KubeControllersConfiguration,
 )
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import GLOBAL_NETWORK_POLICY, NETWORK_POLICY
 from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET
-from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.node import NODE
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, interface_prefixes
-from netplug_core.resources.patch import Mark, marks_of, with_marks
-from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
+from netplug_core.resources.patch import Mark, marks_of, with_marks, with_parts
+from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
 from netplug_core.resources.validation import (
     FieldError,
     InvalidResource,
@@ -83,7 +81,6 @@ __all__ = [
     "Overwriting",
     "Preview",
     "ResourceChange",
-    "Writable",
     "apply",
     "change_marks",
     "commit_change",
@@ -103,11 +100,6 @@ __all__ = [
 
 # --- one change -------------------------------------------------------------------------------------------------------
 
-
-_WritableAddressing: TypeAlias = "IPPool | IPReservation | IPAMConfiguration"
-_WritableOther: TypeAlias = "Node | Profile | KubeControllersConfiguration"
-Writable: TypeAlias = "_WritableAddressing | _WritableOther | NetworkResource | PolicyResource"
-"""The resources that people may write."""
 
 _WRITABLE_KINDS = (
     IPPOOL,
@@ -135,8 +127,8 @@ class ResourceChange:
     ``revision`` is the resource version of the manifest; empty for any.
     """
 
-    wanted: Writable
-    created: Writable
+    wanted: Resource
+    created: Resource
     revision: str
 
     @classmethod
@@ -148,7 +140,7 @@ class ResourceChange:
             KindNotWritable: people do not write its kind.
         """
         require_writable(key_of(manifest.resource), operation)
-        wanted = cast("Writable", manifest.resource)
+        wanted = manifest.resource
         validate_resource(wanted)
         metadata = wanted.metadata
         created_ns = pace.clock.now_ns() if metadata.creation_time_ns is None else metadata.creation_time_ns
@@ -210,7 +202,7 @@ def commit_change(
         if found.state(query) is ABSENT:
             warnings = neighbours.prepare(store, pool, pace=pace)
     transaction = Transaction(store, pace)
-    effect = cast("Effect", transaction.run((query,), lambda snapshot: decide(snapshot, neighbours)).result)
+    effect = transaction.run((query,), lambda snapshot: decide(snapshot, neighbours)).get_result()
     if isinstance(pool, IPPool) and effect is Effect.CREATED:
         neighbours.note_creation(store, pool, next(reversed(transaction.revisions), None), pace=pace)
         if run is None:
@@ -295,7 +287,7 @@ def decide_repair(
     return Decision((*conditions, Update(change.key, change.created, damage.revision)), Effect.REPAIRED)
 
 
-def decide_replacement(stored: Record[Resource], wanted: Writable, revision: str) -> Decision[Effect]:
+def decide_replacement(stored: Record[Resource], wanted: Resource, revision: str) -> Decision[Effect]:
     """Give a stored resource the labels, the annotations and the spec of another; ``revision`` is empty for any."""
     if revision and revision != stored.revision:
         return Decision((), ResourceOutdated(str(stored.key), revision, stored.revision))
@@ -304,8 +296,7 @@ def decide_replacement(stored: Record[Resource], wanted: Writable, revision: str
         validate_pool_update(before, wanted)
     metadata = evolve(before.metadata, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations)
     spec = evolve(wanted.spec, unknown_json=carried_json(before.spec, wanted.spec))
-    # Every kind has these members, but a type checker cannot see that in a union. So a pool stands for all of them.
-    after = evolve(cast("IPPool", before), metadata=metadata, spec=cast("IPPoolSpec", spec))
+    after = with_parts(before, metadata=metadata, spec=spec)
     if after == before:
         return Decision((), Effect.UNCHANGED)
     # After a lost reply, a manifest with a resource version would take its own write for another person's.
@@ -416,14 +407,14 @@ def edit(store: Datastore, key: Key[Resource], change: Callable[[Resource], Reso
         stored = snapshot.find(key)
         if stored is None:
             return Decision((), ResourceMissing.of(key))
-        wanted = cast("Writable", change(stored.value))
+        wanted = change(stored.value)
         validate_resource(wanted)
         require_interfaces_kept(store, key, wanted, pace)
         kept = dict(wanted.metadata.labels)
         removed[:] = [name for name, _ in stored.value.metadata.labels if name not in kept]
         return decide_replacement(stored, wanted, revision="")
 
-    effect = cast("Effect", Transaction(store, pace).run([Get(key)], decide).result)
+    effect = Transaction(store, pace).run([Get(key)], decide).get_result()
     if removed and key.kind == NODE:
         _require_removed(store, key, removed, pace)
     return Outcome(key=key, effect=effect)
@@ -602,7 +593,7 @@ def _preview_of(decision: Decision[Effect], snapshot: Snapshot, change: Resource
     if stored is None:
         return Preview(key=change.key, before=None, after=change.wanted, is_damaged=is_damaged)
     updates = [write.value for write in decision.writes if isinstance(write, Update)]
-    return Preview(key=change.key, before=stored.value, after=cast("Resource", (*updates, stored.value)[0]))
+    return Preview(key=change.key, before=stored.value, after=resource_of((*updates, stored.value)[0]))
 
 
 # --- without a datastore ----------------------------------------------------------------------------------------------
@@ -655,4 +646,4 @@ def configure_ipam(
             return Decision((), wanted.spec)
         return Decision((Update(IPAM_CONFIGURATION_KEY, wanted, stored.revision),), wanted.spec)
 
-    return cast("IPAMConfigurationSpec", Transaction(store, pace).run([Get(IPAM_CONFIGURATION_KEY)], decide).result)
+    return Transaction(store, pace).run([Get(IPAM_CONFIGURATION_KEY)], decide).get_result()

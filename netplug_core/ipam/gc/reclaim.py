@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Generic, TypeAlias, TypeVar, assert_never, cast
+from typing import Generic, TypeAlias, TypeVar, assert_never
 
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
+from netplug_core.errors import narrow
 from netplug_core.ipam.allocation.affinities import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.allocation.context import BLOCKS_FREED_PER_COMMIT, batches
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.allocation.release import decide_release_addresses, release_addresses_queries
-from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
+from netplug_core.ipam.allocation.request import ReleaseItem
 from netplug_core.ipam.gc.candidates import LeakReason, LookupResult, judge
 from netplug_core.ipam.gc.model import (
     AllocationRef,
@@ -166,7 +167,7 @@ def _free(snapshot: Snapshot, actions: tuple[FreeHandle, ...], now_ns: int) -> D
     decision = decide_release_addresses(snapshot, items, now_ns)
     if isinstance(decision, NeedMore):
         return decision
-    answer = cast("AddressesReleased", decision.result)  # never an error: refused items are listed in it
+    answer = decision.get_result()  # never an error: refused items are listed in it
     free = {*answer.released, *answer.free_already}
     done = tuple(action for action in unchanged if free.issuperset(leak.owner.address for leak in action.leaks))
     result = ReclaimResult(done=done, skipped=tuple(action for action in actions if action not in done))
@@ -318,8 +319,9 @@ def _relinquish(snapshot: Snapshot, actions: tuple[RelinquishAffinity, ...], now
     """Relinquish affinities whose reason still holds. An affinity whose block is in use is skipped."""
     affinities = [action.affinity for action in actions if _is_due(snapshot, action)]
     # Never NeedMore and never an error: everything was read, and refused affinities are listed in the result.
-    decision = cast("Decision[RelinquishResult]", decide_relinquish(snapshot, affinities, Emptiness.REQUIRED, now_ns))
-    gone = frozenset(cast("RelinquishResult", decision.result).relinquished)
+    made = decide_relinquish(snapshot, affinities, Emptiness.REQUIRED, now_ns)
+    decision: Decision[RelinquishResult] = narrow(made, Decision)
+    gone = frozenset(decision.get_result().relinquished)
     result = ReclaimResult(
         done=tuple(action for action in actions if action.affinity in gone),
         skipped=tuple(action for action in actions if action.affinity not in gone),

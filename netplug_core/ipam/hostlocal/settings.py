@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -141,7 +141,7 @@ def _located(
 
 
 def _read_subnet(value: object) -> Prefix | PodCIDR | str:
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     if not text:
         return text
     for name in PodCIDR:
@@ -154,7 +154,7 @@ def _read_subnet(value: object) -> Prefix | PodCIDR | str:
 
 
 def _read_address(value: object) -> Address | str:
-    text = cast("str", STRING.decode(value))
+    text = STRING.decode(value)
     try:
         return Address.parse(text) if text else text
     except ValueError:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import cast
 
 from attrs import evolve, frozen
 
@@ -231,7 +230,7 @@ class Block:
             owner=owner,
             claim_time_ns=_whole_seconds(now_ns),
             allocations=(0,) * first + (None,) * (size - first - last) + (0,) * last,
-            free=cast("tuple[Ordinal, ...]", tuple(range(first, size - last))),
+            free=tuple(map(Ordinal, range(first, size - last))),
             attributes=Attributes.of((Attribute(handle=RESERVED_HANDLE),) if first or last else ()),
             sequence=now_ns,
             sequences=(0,) * size,

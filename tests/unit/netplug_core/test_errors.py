@@ -32,6 +32,7 @@ from netplug_core.errors import (
     UsageError,
     did_you_mean,
     find_similar,
+    narrow,
     require_count,
     require_type,
     shorten,
@@ -70,6 +71,12 @@ REFUSED = (
 ])  # fmt: skip
 def test_codes_and_texts(error: NetplugError, code: int, text: str) -> None:
     assert (error.code, str(error)) == (code, text)
+
+
+def test_a_value_of_another_class_than_it_has_to_be_is_our_mistake() -> None:
+    assert narrow("text", str) == "text"
+    with pytest.raises(InvariantBroken, match="a int stands where a str has to be"):
+        narrow(7, str)
 
 
 def test_bases_say_whose_move_it_is() -> None:

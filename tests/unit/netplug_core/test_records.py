@@ -169,6 +169,13 @@ def test_the_state_of_a_key_is_known_whether_or_not_its_record_can_be_understood
         Snapshot.empty().state(Get(KNIFE))
 
 
+def test_the_result_of_a_decision_is_no_refusal() -> None:
+    assert Decision((), "done").get_result() == "done"
+    refusal: Decision[str] = Decision((), InvariantBroken("no"))
+    with pytest.raises(InvariantBroken, match="no"):
+        refusal.get_result()
+
+
 def test_writes_around_a_decision_move_its_positions_along() -> None:
     own = (Create(APPLE, "a"), Update(APPLE, "b", Written(0)), Delete(PEAR, Revision("3")))
     around = Decision(own, "done").with_writes(

@@ -32,7 +32,7 @@ class Colour(enum.Enum):
         (enum_codec(Colour), "Red", Colour.RED),
     ],
 )
-def test_a_value_goes_in_and_comes_out_again(codec: Codec, json_value: object, value: object) -> None:
+def test_a_value_goes_in_and_comes_out_again(codec: Codec[object], json_value: object, value: object) -> None:
     assert codec.decode(json_value) == value
     assert codec.encode(value) == json_value
 
@@ -62,7 +62,7 @@ def test_a_value_goes_in_and_comes_out_again(codec: Codec, json_value: object, v
         (codecs.STRING_MAP, {"a": "\0"}, JSONType.UTF8),
     ],
 )
-def test_a_value_of_another_type_is_refused(codec: Codec, value: object, expected: JSONType) -> None:
+def test_a_value_of_another_type_is_refused(codec: Codec[object], value: object, expected: JSONType) -> None:
     with pytest.raises(WrongType) as refusal:
         codec.decode(value)
     assert refusal.value.expected is expected
@@ -82,7 +82,7 @@ def test_a_value_of_another_type_is_refused(codec: Codec, value: object, expecte
         (enum_codec(Colour), "Green", "one of Red, Blue"),
     ],
 )
-def test_a_value_that_cannot_be_read_is_refused(codec: Codec, value: object, accepted: str) -> None:
+def test_a_value_that_cannot_be_read_is_refused(codec: Codec[object], value: object, accepted: str) -> None:
     with pytest.raises(ValueError, match=r"\w") as refusal:
         codec.decode(value)
     assert str(refusal.value) == accepted

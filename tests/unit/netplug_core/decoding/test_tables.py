@@ -24,8 +24,11 @@ from netplug_core.decoding.tables import (
     find_member,
     find_object,
     find_unknown,
+    inner_schema,
+    items_of,
     json_object,
     member,
+    member_schemas,
     object_schema,
     split_path,
     unreadable_json,
@@ -322,3 +325,23 @@ def test_members_are_found_by_their_paths() -> None:
 def test_what_some_names_lead_to(names: tuple[str, ...], found: object, members: object) -> None:
     whole = {"a": {"b": {"c": 1}}, "text": "x", "null": None}
     assert (find_member(whole, *names), find_object(whole, *names)) == (found, members)
+
+
+def test_the_items_of_an_attribute_are_those_of_one_class() -> None:
+    values: dict[str, object] = {"mixed": (1, "a", 2), "one": 1}
+    assert items_of(values, "mixed", int) == (1, 2)
+    assert items_of(values, "mixed", str) == ("a",)
+    assert items_of(values, "one", int) == ()
+    assert items_of(values, "absent", int) == ()
+
+
+def test_schemas_within_a_schema_are_changed_in_place() -> None:
+    schema: dict[str, object] = {"properties": {"name": {"type": "string"}}, "items": {"type": "integer"}}
+    member_schemas(schema)["name"]["maxLength"] = 3
+    inner_schema(schema, "items")["minimum"] = 0
+    assert schema == {
+        "properties": {"name": {"type": "string", "maxLength": 3}},
+        "items": {"type": "integer", "minimum": 0},
+    }
+    assert member_schemas({}) == {}
+    assert inner_schema({}, "items") == {}

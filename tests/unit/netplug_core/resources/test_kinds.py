@@ -2,8 +2,17 @@
 
 import pytest
 
-from netplug_core.errors import ConfigurationError
-from netplug_core.resources.kinds import KINDS, ResourceScope, UnknownKind, find_kind, get_kind, key_of, kind_of
+from netplug_core.errors import ConfigurationError, InvariantBroken
+from netplug_core.resources.kinds import (
+    KINDS,
+    ResourceScope,
+    UnknownKind,
+    find_kind,
+    get_kind,
+    key_of,
+    kind_of,
+    resource_of,
+)
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
@@ -64,6 +73,13 @@ def test_a_word_for_nothing_is_refused(word: object) -> None:
 
 def test_nothing_found_is_none() -> None:
     assert find_kind("somekind") is None
+
+
+def test_a_value_that_is_no_resource_is_our_mistake() -> None:
+    node = Node(metadata=Metadata(name="node-1"))
+    assert resource_of(node) is node
+    with pytest.raises(InvariantBroken, match="a str stands where a resource has to be"):
+        resource_of("node-1")
 
 
 def test_keys_have_a_namespace_only_where_the_kind_has() -> None:
