@@ -18,6 +18,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.installing.manifests import controllers_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family, Prefix
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from tests.harness.controllers_process import open_controllers
@@ -143,6 +144,7 @@ def open_shop(server: ApiServer, runtime: CNIRuntime, folder: Path, etcd: EtcdCl
     node = runtime.node
     with ExitStack() as stack:
         stack.enter_context(forward_port(node, server.port))
+        store: Datastore
         if etcd is None:
             environ, netconf = {"DATASTORE_TYPE": "kubernetes"}, {"datastore_type": "kubernetes"}
             install_definitions(server, CrdMode.V1)
