@@ -38,6 +38,7 @@ class Progress:
     stream: TextIO
     began_s: float
     deadline: Deadline | None = None
+    counted_since_s: float | None = None
     shown_s: float = -inf
     is_shown: bool = False
 
@@ -49,13 +50,19 @@ class Progress:
         if passed_s < _SILENT_S or now_s - self.shown_s < _EVERY_S or not self.stream.isatty():
             return
         if self.deadline is None:
-            left = estimate_left(done, self.total, passed_s)
+            since_s = self.began_s if self.counted_since_s is None else self.counted_since_s
+            left = estimate_left(done, self.total, now_s - since_s)
         else:
             left = f", at most {format_duration(max(0.0, self.deadline.remaining_s))} left"
         counted = f"{format_count(done)} of {format_count(self.total)}" if self.total else format_count(done)
         self.stream.write(f"{_ERASE}{self.label}: {counted}{note}{left}")
         self.stream.flush()
         self.shown_s, self.is_shown = now_s, True
+
+    def go_on_with(self, label: str, since_s: float) -> None:
+        """Count something else, since a moment."""
+        if label != self.label:
+            self.label, self.counted_since_s = label, since_s
 
     def erase(self) -> None:
         """Take the line away, if there is one."""

@@ -36,7 +36,8 @@ class ReadResult:
 
     ``after`` continues a page; empty when nothing follows. ``malformed`` has an error for each record that is stored
     and cannot be understood. ``is_cached``: a cache of the store answered, so the latest changes may be missing.
-    ``keys`` are those of records that a list answers by their keys alone (``List.keys_only_if``).
+    ``keys`` are those of records that a list answers by their keys alone (``List.keys_only_if``). ``left`` is how many
+    follow a page, where the store says so; nothing but what a person sees may depend on it.
     """
 
     records: tuple[Record[object], ...]
@@ -44,6 +45,7 @@ class ReadResult:
     malformed: tuple[Malformed, ...] = ()
     is_cached: bool = False
     keys: tuple[Key[object], ...] = ()
+    left: int = 0
 
     def records_for(self, query: Get[V] | List[V]) -> tuple[Record[V], ...]:
         """The records, of an answer to that query, or to one that covers it: they are of its kind."""

@@ -360,7 +360,7 @@ class EtcdDatastore:
                 records.setdefault(record.key, record)  # a legacy key comes after the key itself, which wins
         after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
         in_order = tuple(sorted(records.values(), key=_path))
-        return ReadResult(in_order, after, tuple(malformed), keys=tuple(left_out))
+        return ReadResult(in_order, after, tuple(malformed), keys=tuple(left_out), left=found.left)
 
     def _find_left_out(self, query: Query, entry: KeyValue) -> Key[object] | None:
         """The key of an entry that a list answers by its key alone; it is not decoded."""

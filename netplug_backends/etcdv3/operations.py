@@ -99,10 +99,11 @@ class KeyValue:
 
 @frozen
 class RangeResult:
-    """What one range read found, in key order; ``has_more`` if its limit left out keys."""
+    """What one range read found, in key order; ``has_more`` if its limit left out keys, ``left`` is how many."""
 
     key_values: tuple[KeyValue, ...]
     has_more: bool
+    left: int = 0
 
 
 @frozen

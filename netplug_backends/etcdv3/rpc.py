@@ -320,7 +320,8 @@ def _operation(operation: RangeRead | Put | DeleteKey) -> object:
 
 
 def _range_result(response: Any) -> RangeResult:  # noqa: ANN401  # a message of protobuf's
-    return RangeResult(tuple(KeyValue(kv.key, kv.value, kv.mod_revision) for kv in response.kvs), response.more)
+    found = tuple(KeyValue(kv.key, kv.value, kv.mod_revision) for kv in response.kvs)
+    return RangeResult(found, response.more, response.count - len(found) if response.more else 0)
 
 
 def _watch_request(start: WatchStart) -> object:

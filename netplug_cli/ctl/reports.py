@@ -25,7 +25,7 @@ from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
 from netplug_core.ipam.gc.model import CollectionReport, GCAction
 from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
-from netplug_core.records import Query, Snapshot
+from netplug_core.records import Kind, List, Query, ReadResult, Snapshot
 from netplug_core.resources.fields import InvalidResource
 from netplug_core.resources.manifest import Manifest
 
@@ -332,12 +332,16 @@ def _action(action: GCAction, result: str, cause: str = "") -> tuple[Cell, ...]:
 # --- progress --------------------------------------------------------------------------------------------------------
 
 
+_ALL_RECORDS = "records read"
+
+
 @define
 class _CountedDatastore(ObservedDatastore):
     """A datastore whose records are counted as they are read."""
 
     progress: Progress
     _count: int = 0
+    _of_kind: dict[Kind[object], int] = Factory(dict)
 
     def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:  # noqa: ARG002 - the interface's
         """Nothing is done about a call as such."""
@@ -345,14 +349,28 @@ class _CountedDatastore(ObservedDatastore):
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """The answers, which count."""
+        began_s = self.progress.clock.monotonic()
         snapshot = self.datastore.read(queries, deadline=deadline)
-        self._count += sum(len(result.records) for result in snapshot.results.values())
-        self.progress.update(self._count)
+        for query, result in snapshot.results.items():
+            self._add(query, result, began_s)
         return snapshot
+
+    def _add(self, query: Query, result: ReadResult, began_s: float) -> None:
+        """Show how far the list is whose pages are read, where the store says how long it is; otherwise all records."""
+        self._count += len(result.records)
+        is_next = isinstance(query, List) and bool(query.after)
+        of_kind = len(result.records) + (self._of_kind.get(query.kind, 0) if is_next else 0)
+        self._of_kind[query.kind] = of_kind
+        if result.left or (is_next and self.progress.total):
+            self.progress.go_on_with(f"{query.kind} records read", began_s)
+            self.progress.update(of_kind, total=of_kind + result.left)
+        else:
+            self.progress.go_on_with(_ALL_RECORDS, began_s)
+            self.progress.update(self._count, total=0)
 
 
 @contextmanager
 def count_reads(store: Datastore, clock: Clock) -> Iterator[Datastore]:
     """The datastore; while it is read, a line says how many records were. Nothing else may be printed meanwhile."""
-    with show_progress("records read", 0, clock) as progress:
+    with show_progress(_ALL_RECORDS, 0, clock) as progress:
         yield _CountedDatastore(store, progress)

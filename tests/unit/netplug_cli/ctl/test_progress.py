@@ -1,15 +1,19 @@
 """The line about the progress of a long work: when it is there, what it says, and that it goes."""
 
 import io
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
+from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.reports import count_reads
 from netplug_cli.progress import Progress, show_progress
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.records import Create, List
+from netplug_core.datastore.protocol import DatastoreCall, ObservedDatastore
+from netplug_core.records import Create, Get, List, Query, Snapshot
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.clock import ManualClock
@@ -103,6 +107,37 @@ def test_records_are_counted_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -
             counted.read([List(IPPOOL)], deadline=Deadline.after(clock, 1.0))
         assert counted.description == store.description
     assert screen.getvalue() == f"{ERASE}records read: 4{ERASE}records read: 6{ERASE}"
+
+
+@define
+class PagedStore(ObservedDatastore):
+    """A store that says with each page how many records follow, as etcd does; a page takes three seconds."""
+
+    clock: ManualClock
+
+    def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        self.clock.sleep(3)
+        found = self.datastore.read(queries, deadline=deadline)
+        results = {query: evolve(result, left=1 if result.after else 0) for query, result in found.results.items()}
+        return Snapshot(results, found.revisions)
+
+
+def test_a_list_whose_length_is_known_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, screen = ManualClock(), Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    store = MemoryDatastore(clock=clock)
+    pools = [IPPool(metadata=Metadata(name=name), spec=IPPoolSpec(prefix=Prefix.parse(cidr))) for name, cidr in POOLS]
+    store.commit([Create(pool.key, pool) for pool in pools], deadline=Deadline.after(clock, 1.0))
+    with count_reads(PagedStore(store, clock), clock) as counted:
+        first = List(IPPOOL, limit=1)
+        after = counted.read([first], deadline=Deadline.after(clock, 9.0)).after(first)
+        counted.read([List(IPPOOL, limit=1, after=after)], deadline=Deadline.after(clock, 9.0))
+        counted.read([Get(pools[0].key)], deadline=Deadline.after(clock, 9.0))
+    lines = ["IPPool records read: 1 of 2, about 3s left", "IPPool records read: 2 of 2", "records read: 3", ""]
+    assert screen.getvalue() == "".join(f"{ERASE}{line}" for line in lines)
 
 
 POOLS = (("a", "10.0.0.0/16"), ("b", "10.1.0.0/16"))
