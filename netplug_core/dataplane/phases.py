@@ -324,7 +324,27 @@ class TableTracker:
         )
         if not filled or (len(filled) == 1 and not deleted and not added):
             return (whole,)
-        return _in_order(whole, _find_effects(wanted, self._former))
+        effects = _find_effects(wanted, self._former)
+        return _in_order(whole, effects, self._find_gated(whole, wanted, effects))
+
+    def _find_gated(self, whole: ChangeTable, wanted: PacketTable, effects: _Effects) -> frozenset[str]:
+        """The chains that let nothing pass until elements have changed that open for some packets and close for others.
+
+        They are those that a packet may meet which is looked up there. Where the rules of before are not known, they
+        are all that change.
+        """
+        mixed = frozenset(each.name for each in (*whole.deleted, *whole.added) if effects.is_mixed(each.name))
+        changing = frozenset(each.name for each in whole.filled_chains if each.base is None)
+        if not mixed or self._former is None:
+            return changing if mixed else frozenset()
+        targets: dict[str, frozenset[str]] = {}
+        for named in (*self._sets.values(), *wanted.sets):
+            found = (each.value.chain for each in named.elements if isinstance(each.value, Jump))
+            targets[named.name] = targets.get(named.name, frozenset()).union(found)
+        met: set[str] = set()
+        for chains in (self._former, {each.name: each for each in wanted.chains}):
+            met |= _Ways(chains, targets).find_met(mixed)
+        return frozenset(name for name in changing if name in met or name.rpartition("-")[0] in met)
 
     def _find_elements(self, wanted: Iterable[NamedSet]) -> tuple[tuple[NamedSet, ...], tuple[NamedSet, ...]]:
         """What sets that exist lose and get; an element of a map with another value is both."""
@@ -417,6 +437,9 @@ class _Effects:
     opening: frozenset[str] | None
     closing: frozenset[str]
 
+    def is_mixed(self, name: str) -> bool:
+        return not self.is_only_opening(name) and not self.is_only_closing(name)
+
     def is_only_opening(self, name: str) -> bool:
         return self.opening is not None and name not in self.closing
 
@@ -468,21 +491,78 @@ def _guarded_maps_of(chain: Chain, chains: Mapping[str, Chain]) -> frozenset[str
     return frozenset(found)
 
 
-def _in_order(whole: ChangeTable, effects: _Effects) -> tuple[ChangeTable, ...]:
+@define(eq=False)
+class _Ways:
+    """Which chains a packet may meet, by the chains of a table and the targets of its maps."""
+
+    chains: Mapping[str, Chain]
+    targets: Mapping[str, frozenset[str]]
+    _below: dict[str, frozenset[str]] = field(factory=dict, init=False)
+
+    def find_met(self, sets: frozenset[str]) -> frozenset[str]:
+        """The chains that a packet may meet which is looked up in one of some sets: before, there, and after it.
+
+        A packet that has gone to another chain does not come back, so it is not looked up in what follows.
+        """
+        met: set[str] = set()
+        waiting = [
+            (name, at, True)
+            for name, chain in self.chains.items()
+            for at, rule in enumerate(chain.rules)
+            if not sets.isdisjoint((*_map_of(rule), *(each for each, _ in _sets_of(rule))))
+        ]
+        seen = set(waiting)
+        while waiting:
+            name, at, goes_on = waiting.pop()
+            met |= self._met_at(name, at, goes_on=goes_on)
+            found = [each for each in self._callers(name) if each not in seen]
+            seen.update(found)
+            waiting += found
+        return frozenset(met)
+
+    def _met_at(self, name: str, at: int, *, goes_on: bool) -> set[str]:
+        rules = self.chains[name].rules
+        met = {name}
+        for number, rule in enumerate(rules if goes_on else rules[: at + 1]):
+            if number >= at or not isinstance(rule.statements[-1], Goto):
+                met.update(*map(self._reach, self._targets_of(rule)))
+        return met
+
+    def _callers(self, name: str) -> Iterator[tuple[str, int, bool]]:
+        """The rules that lead to a chain, and whether a packet comes back to them."""
+        for caller, chain in self.chains.items():
+            for at, rule in enumerate(chain.rules):
+                if name in self._targets_of(rule):
+                    yield caller, at, not isinstance(rule.statements[-1], Goto)
+
+    def _targets_of(self, rule: Rule) -> frozenset[str]:
+        last = rule.statements[-1]
+        if isinstance(last, Jump | Goto):
+            return frozenset((last.chain,))
+        return self.targets.get(last.name, frozenset()) if isinstance(last, JumpByMap) else frozenset()
+
+    def _reach(self, name: str) -> frozenset[str]:
+        """A chain, and all that can be reached from it."""
+        known = self._below.get(name)
+        if known is None:
+            self._below[name] = frozenset((name,))  # chains lead to no chain that leads to them
+            rules = self.chains[name].rules if name in self.chains else ()
+            found = (self._reach(each) for rule in rules for each in self._targets_of(rule))
+            known = self._below[name] = frozenset((name,)).union(*found)
+        return known
+
+
+def _in_order(whole: ChangeTable, effects: _Effects, gated: frozenset[str]) -> tuple[ChangeTable, ...]:
     """A switch as three transactions: what closes, chains, what opens.
 
-    Where a set opens and closes, the chains that change let nothing pass until its elements have changed.
+    Where a set opens and closes, the chains of ``gated`` let nothing pass until its elements have changed.
     """
     closers = tuple(each for each in whole.filled_chains if _is_denial(each))
     openers = tuple(
         each for each in whole.filled_chains if all(rule.statements == (Verdict.ACCEPT,) for rule in each.rules)
     )
     others = tuple(each for each in whole.filled_chains if each not in closers and each not in openers)
-    has_mixed = any(
-        not effects.is_only_opening(each.name) and not effects.is_only_closing(each.name)
-        for each in (*whole.deleted, *whole.added)
-    )
-    gates = (evolve(each, rules=_CLOSED) for each in (*others, *openers) if has_mixed and each.base is None)
+    gates = (evolve(each, rules=_CLOSED) for each in (*others, *openers) if each.name in gated)
     first = ChangeTable(
         phase=Phase.SWITCH,
         table=whole.table,

@@ -324,7 +324,7 @@ class PolicyIndex:
             if candidates and interface:
                 found = (self._workloads[each] for each in candidates)
                 endpoint = choose_workload(found, self._attached.get(interface))
-                chosen[peer_id(endpoint)] = endpoint
+                chosen.update(() if endpoint is None else ((peer_id(endpoint), endpoint),))
             if not candidates:
                 self._workloads_by_interface.pop(interface, None)
             self._may_have_problems_changed = True

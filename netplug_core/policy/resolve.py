@@ -174,7 +174,8 @@ class _Cluster:
         for each in self.local_workloads:
             by_interface.setdefault(each.spec.interface_name, []).append(each)
         by_interface.pop("", None)
-        return (choose_workload(each, attached.get(interface)) for interface, each in by_interface.items())
+        chosen = (choose_workload(each, attached.get(interface)) for interface, each in by_interface.items())
+        return (each for each in chosen if each is not None)
 
     def profile(self, name: str) -> ProfileDefinition:
         return define_profile(self.profiles[name]) if name in self.profiles else define_missing_profile(name)
@@ -228,11 +229,16 @@ def _failsafes(ports: tuple[FailsafePort, ...] | None, usual: tuple[Failsafe, ..
 # --- endpoints --------------------------------------------------------------------------------------------------------
 
 
-def choose_workload(endpoints: Iterable[WorkloadEndpoint], container_id: str | None) -> WorkloadEndpoint:
-    """Which of the endpoints with one interface counts: that of the container attached last, else the lowest name."""
+def choose_workload(endpoints: Iterable[WorkloadEndpoint], container_id: str | None) -> WorkloadEndpoint | None:
+    """Which of the endpoints with one interface counts: that of the container attached last, else the lowest name.
+
+    One that says another container is that of before: who came after it, under the same name, may have other labels.
+    """
+    candidates = (each for each in endpoints if container_id is None or each.spec.container_id in ("", container_id))
     return min(
-        endpoints,
+        candidates,
         key=lambda each: (each.spec.container_id != container_id, each.metadata.namespace, each.metadata.name),
+        default=None,
     )
 
 

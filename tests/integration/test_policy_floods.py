@@ -32,6 +32,7 @@ from netplug_core.policy.model import (
     Match,
     MemberSet,
     PeerMatch,
+    PolicyId,
     PolicySettings,
     PolicyState,
     PortMember,
@@ -293,7 +294,7 @@ def host_endpoints(scene: PolicyScene) -> States:
 
 
 def settings_and_hosts(scene: PolicyScene) -> States:
-    """Both in one change: new connections wait for an instant then, rather than meet a mixture of both."""
+    """Both in one change: packets between workloads meet none of what guards the node itself."""
     return [
         isolated(scene, ALLOWING, settings=each, host_endpoints=hosts) for each in _settings() for hosts in _hosts()
     ]
@@ -306,10 +307,21 @@ def receiver(scene: PolicyScene) -> States:
     return [evolve(whole, endpoints=each) for each in ((web, client), (client,), (web, client), (web,))]
 
 
+def replaced_policies(scene: PolicyScene) -> States:
+    """P-52: one policy goes and another comes, also while no process runs."""
+    contents = {A: (ALLOWING,), B: (deny(port(DENIED)), ALLOW_ALL), C: (allow(port(80)), ALLOWING)}
+
+    def state(name: PolicyId) -> PolicyState:
+        policy = ActivePolicy(id=name, ingress=contents[name], egress=contents[name])
+        return scene.state(workload("web", ingress=(name,)), workload("client", egress=(name,)), policies=(policy,))
+
+    return [state(name) for name in contents]
+
+
 Kind: TypeAlias = Callable[[PolicyScene], States]
 KEEPING: tuple[Kind, ...] = (
     edits, exceptions, moving_denials, members, selectors, other_endpoints, policies_of_an_endpoint, settings,
-    host_endpoints,
+    host_endpoints, settings_and_hosts, replaced_policies,
 )  # fmt: skip
 
 
@@ -339,7 +351,7 @@ def test_no_change_lets_anything_in_or_loses_anything(scene: PolicyScene, kind: 
     assert found.allowed_out == found.allowed_in
 
 
-@pytest.mark.parametrize("kind", [*KEEPING, settings_and_hosts], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KEEPING, ids=lambda kind: kind.__name__)
 def test_no_restart_lets_anything_in(scene: PolicyScene, kind: Kind) -> None:
     """A process that does not know which rules are in force closes rather than mixes them."""
     found = change_under_flood(scene, kind(scene), restarts=True)

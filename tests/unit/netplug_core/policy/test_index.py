@@ -234,6 +234,17 @@ def test_of_two_endpoints_on_one_interface_that_of_the_last_attached_container_c
     assert [each.id.name for each in node.state.endpoints] == ["b"]
 
 
+def test_an_endpoint_of_the_container_of_before_is_not_programmed(node: FollowedNode) -> None:
+    """P-59: its successor on the interface, perhaps with its address, may have other labels."""
+    node.put(KNS, POD)
+    assert [each.name for each in node.attach("netpa", "c2").removed_endpoints] == ["a"]
+    assert node.state.endpoints == ()
+    unknown = make_pod("a", "10.0.0.1", container_id="")
+    assert [each.id.name for each in node.put(unknown).endpoints] == ["a"]
+    (found,) = node.put(make_pod("a", "10.0.0.1", container_id="c2")).endpoints
+    assert found.container_id == "c2"
+
+
 def test_an_endpoint_moves_to_another_interface_or_node(node: FollowedNode) -> None:
     node.put(KNS, POD)
     (moved,) = node.put(make_pod("a", "10.0.0.1", interface_name="netp9")).endpoints
