@@ -257,6 +257,24 @@ def test_a_host_endpoint_that_goes_leaves_its_interface_to_another(node: Node) -
     assert [each.comment for each in changes[1].filled_chains[0].rules] == ["until the elements of sets have changed"]
 
 
+def test_a_host_endpoint_that_comes_or_goes_with_other_settings_closes_nothing_between_workloads(node: Node) -> None:
+    uplink = ActiveHostEndpoint(name="uplink", interface="eth0")
+    first = state(policy("a", rule(80)), users=((1, "a"), (2, "a")))
+    rejecting = PolicySettings(deny_action=DenyAction.REJECT)
+    node.bring(evolve(first, host_endpoints=(evolve(uplink, interface="*"),)))
+    other = evolve(first, settings=rejecting, host_endpoints=(evolve(uplink, interface="*"), uplink))
+    for wanted in (other, evolve(first, host_endpoints=(evolve(uplink, interface="*"),))):
+        changes = node.bring(wanted)
+        waiting = {
+            chain.name
+            for change in changes
+            for chain in change.filled_chains
+            if [each.comment for each in chain.rules] == ["until the elements of sets have changed"]
+        }
+        assert waiting == {"hep-any-in"}
+        assert {"fw", "tw"} <= {name[:2] for name in filled(changes)}
+
+
 def test_an_object_that_is_not_ours_is_deleted_and_one_in_the_way_replaces_the_table(node: Node) -> None:
     table = render_state(state(users=()))
     node.bring(table)
