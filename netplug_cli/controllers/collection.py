@@ -6,7 +6,7 @@ away. Here is when ticks come, what they have seen so far, and what people see o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from attrs import define, evolve, field, frozen
@@ -14,10 +14,12 @@ from attrs import define, evolve, field, frozen
 from netplug_cli.controllers.nodes import CONFIGURATION_CHANGED, LEADER_CHANGED, Acting
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, KeepsHistory
+from netplug_core.datastore.view import View
 from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
 from netplug_core.log import Log
+from netplug_core.orchestrator.model import POD, PodFacts
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
 from netplug_core.reconcile.kubecontrollers import RunningControllers, duration_s
 
@@ -64,6 +66,7 @@ class CollectionCounts:
 class Collection:
     """Runs ticks while this process acts. What a process has seen is forgotten when another one acts meanwhile.
 
+    ``pods`` has all pods as ``of_addresses`` has them, while a watch keeps them; otherwise they are read for each tick.
     ``find_source`` is the datastore that shows pods and nodes of the orchestrator; None while there is none: then no
     address is judged. ``has_source`` says whether there is one at all.
     """
@@ -72,6 +75,7 @@ class Collection:
     find_running: Callable[[], RunningControllers | None]
     find_source: Callable[[], Datastore | None]
     has_source: bool
+    pods: View | None
     chance: Callable[[], float]
     log: Log
     counts: CollectionCounts = field(factory=CollectionCounts, init=False)
@@ -116,7 +120,9 @@ class Collection:
         # Blocks before pods: a pod that comes between is taken for one that was there.
         view = read_view(due.store, None, now_ns=clock.now_ns(), deadline=reading)
         source, records = due.source, due.store if due.source is not due.store else None
-        view = evolve(view, cluster=None if source is None else read_cluster(source, records, deadline=reading))
+        if source is not None:
+            cluster = read_cluster(source, records, deadline=reading, known=self._known_pods())
+            view = evolve(view, cluster=cluster)
         if not self.acting.is_leading():
             return
         collector = Collector(
@@ -131,6 +137,12 @@ class Collection:
         self.counts = self.counts.after(report)
         period_s = min(max(due.grace_s / 2, _SHORTEST_S), _LONGEST_S) if due.grace_s else _LONGEST_S
         self._due_s = clock.monotonic() + (period_s if report.is_settled or report.idle else _AGAIN_S)
+
+    def _known_pods(self) -> Iterator[PodFacts] | None:
+        """All pods, if a watch keeps them."""
+        if self.pods is None or POD not in self.pods.watched:
+            return None
+        return (record.value for record in self.pods.list(POD))
 
 
 @frozen(kw_only=True)

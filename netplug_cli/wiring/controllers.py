@@ -48,7 +48,9 @@ from netplug_core import __version__
 from netplug_core.clock import Clock
 from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, NetplugError
+from netplug_core.flows.ipam.cluster_facts import find_addresses, of_addresses
 from netplug_core.log import Level, Log
+from netplug_core.orchestrator.model import POD, PodFacts
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
     COPY_KINDS,
@@ -201,11 +203,14 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
         note_change=lambda: runtime.wake(CONFIGURATION_CHANGED),
         log=log,
     )
-    collection = _collection(acting, configuration, None if stores.cluster is None else cluster, log)
     copying = _copying(stack, stores, configuration, acting, opened)
+    pods = copying.sources if cluster is not feed else stack.enter_context(closing(_pods_feed(stores, opened)))
+    collection = _collection(acting, configuration, None if stores.cluster is None else cluster, pods, log)
     of_cluster: tuple[Reconciler, ...] = ()
     if cluster is not feed:
         of_cluster = (cluster.controller(), _gone_nodes(acting, configuration, cluster, log), *copying.controllers())
+    elif stores.are_one:
+        of_cluster = (pods.controller(),)
     port = MetricsPort(find_running=lambda: configuration.running, render=metrics.render, log=log)
     stack.callback(port.close)
     own = (
@@ -244,13 +249,28 @@ def _election(
     )
 
 
-def _collection(acting: Acting, configuration: Configuration, cluster: StoreFeed | None, log: Log) -> Collection:
-    """The collector; ``cluster`` shows pods and nodes of the orchestrator, if there is one."""
+def _pods_feed(stores: _Stores, opened: OpenedOnce) -> StoreFeed:
+    """The pods of a cluster, for the collector: to list all of them for each tick takes longer than the tick."""
+    feed = _feed("pods feed", (POD,), stores.datastore, opened)
+    feed.read_datastore = lambda: stores.datastore if stores.are_one else None
+    feed.view.keep = _keep_addresses
+    return feed
+
+
+def _keep_addresses(value: object) -> object:
+    return of_addresses(value) if isinstance(value, PodFacts) else value
+
+
+def _collection(
+    acting: Acting, configuration: Configuration, cluster: StoreFeed | None, pods: StoreFeed, log: Log
+) -> Collection:
+    """The collector; ``cluster`` shows pods and nodes of the orchestrator, if there is one; ``pods`` follows pods."""
     return Collection(
         acting=acting,
         find_running=lambda: configuration.running,
         find_source=lambda: None if cluster is None else cluster.datastore,
         has_source=cluster is not None,
+        pods=pods.view,
         chance=random.random,
         log=log,
     )
@@ -305,7 +325,7 @@ class _CopyFeeds:
 def _copying(
     stack: ExitStack, stores: _Stores, configuration: Configuration, acting: Acting, opened: OpenedOnce
 ) -> _CopyFeeds:
-    kept = KeptParts()  # both feeds share it: a thread at a time replaces an entry, and any of equal ones is right
+    kept = KeptParts(find_addresses)  # two threads may share: whichever of equal parts is kept, it is the same
 
     def open_feed(name: str, kinds: tuple[Kind[object], ...], settings: DatastoreSettings | None) -> StoreFeed:
         def read_if_wanted() -> DatastoreSettings | None:

@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
+from netplug_core.addressing import Address
 from netplug_core.datastore.view import START, Mark, View
 from netplug_core.errors import narrow
 from netplug_core.names import KUBERNETES_ORCHESTRATOR, MAX_NAME_LENGTH, endpoint_labels
@@ -344,9 +345,11 @@ _V = TypeVar("_V")
 class KeptParts:
     """What is kept of pods and endpoints: of a pod what is copied, and what many of them have alike only once.
 
-    A large cluster has some 100,000 of each.
+    A large cluster has some 100,000 of each. ``find_addresses`` finds what is kept of a pod's addresses, for the
+    collector.
     """
 
+    find_addresses: Callable[[PodFacts], tuple[Address, ...]]
     _shared: dict[object, object] = field(factory=dict, init=False)
 
     def keep(self, value: object) -> object:
@@ -364,6 +367,7 @@ class KeptParts:
             service_account=self._share(pod.service_account),
             network=pod.network,
             phase=pod.phase,
+            addresses=self.find_addresses(pod),
         )
 
     def _keep_endpoint(self, endpoint: WorkloadEndpoint) -> WorkloadEndpoint:

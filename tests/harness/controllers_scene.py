@@ -27,6 +27,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, EndpointStorage
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
+from netplug_core.flows.ipam.cluster_facts import find_addresses
 from netplug_core.orchestrator.model import POD, PodFacts
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
@@ -122,6 +123,7 @@ class ControllersScene:
             find_running=lambda: self.configuration.running,
             find_source=lambda: cluster.datastore,
             has_source=True,
+            pods=cluster.view,
             chance=lambda: 0.5,
             log=self.log,
         )
@@ -251,7 +253,7 @@ class ControllersScene:
             name=f"{name} feed",
             what=name,
             kinds=(*CONTROLLER_KINDS, *COPY_KINDS) if name == "records" else (NODE, *COPIED_KINDS),
-            view=View(clock=self.clock, uncached_kinds=frozenset(), keep=KeptParts().keep),
+            view=View(clock=self.clock, uncached_kinds=frozenset(), keep=KeptParts(find_addresses).keep),
             read_datastore=lambda: settings,
             open_datastore=open_datastore,
             clock=self.clock,

@@ -238,7 +238,7 @@ def controllers_role(namespace: str = SYSTEM_NAMESPACE, *, copies: bool = False)
 def _controllers_rules() -> list[Json]:
     return [
         _rule([""], ["nodes"], ["get", "list", "watch"]),
-        _rule([""], ["pods"], ["get", "list"]),
+        _rule([""], ["pods"], ["get", "list", "watch"]),
         _rule(_groups(), _plurals("HostEndpoint"), ["create", "delete", "list", "update", "watch"]),
         _rule(_groups(), _plurals("KubeControllersConfiguration"), ["create", "list", "update", "watch"]),
         _rule(_groups(), _plurals(*_COLLECTED), ["create", "delete", "get", "list", "update"]),

@@ -6,7 +6,7 @@ the orchestrator's nodes and the records are in two datastores, a node may have 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import evolve, frozen
 
@@ -21,7 +21,7 @@ from netplug_core.records import Get
 from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
-__all__ = ["DatastoreLookup", "read_cluster", "read_pods", "read_users"]
+__all__ = ["DatastoreLookup", "find_addresses", "of_addresses", "read_cluster", "read_pods", "read_users"]
 
 _ADDRESS_ANNOTATIONS = STORED_ANNOTATIONS[:2]
 
@@ -52,8 +52,16 @@ class DatastoreLookup:
         return any(store.read((wanted,), deadline=deadline).find(wanted) is not None for store in stores)
 
 
-def read_cluster(store: Datastore, records: Datastore | None = None, *, deadline: Deadline) -> ClusterView | None:
+def read_cluster(
+    store: Datastore,
+    records: Datastore | None = None,
+    *,
+    deadline: Deadline,
+    known: Iterable[PodFacts] | None = None,
+) -> ClusterView | None:
     """All pods and nodes; None if the datastore does not show them. ``records`` has the Nodes, if it is another one.
+
+    ``known`` are all pods, if a watch keeps them; as ``of_addresses`` has them.
 
     Raises:
         Malformed: a pod or a node cannot be understood, so it is not known which addresses it uses.
@@ -61,12 +69,13 @@ def read_cluster(store: Datastore, records: Datastore | None = None, *, deadline
     """
     if store.description.endpoints is not EndpointStorage.PODS:
         return None
-    pods = tuple(_of_addresses(pod) for pod in _iter_pods(store, deadline))
+    found = map(of_addresses, _iter_pods(store, deadline)) if known is None else known
+    pods = tuple(found if records is None else map(_without_node, found))
     nodes = frozenset(record.key.name for record in read_pages(store, NODE, deadline=deadline))
     if records is None:
         return ClusterView(pods=pods, nodes=nodes)
     registered = frozenset(record.key.name for record in read_pages(records, NODE, deadline=deadline))
-    return ClusterView(pods=tuple(map(_without_node, pods)), nodes=nodes | registered)
+    return ClusterView(pods=pods, nodes=nodes | registered)
 
 
 def read_pods(store: Datastore, *, deadline: Deadline) -> tuple[PodFacts, ...]:
@@ -76,16 +85,25 @@ def read_pods(store: Datastore, *, deadline: Deadline) -> tuple[PodFacts, ...]:
         Malformed: a pod cannot be understood, so it is not known which addresses it uses.
         Unavailable: the store does not answer.
     """
-    return tuple(_iter_pods(store, deadline))
+    return tuple(map(_with_written_addresses, _iter_pods(store, deadline)))
 
 
 def _iter_pods(store: Datastore, deadline: Deadline) -> Iterator[PodFacts]:
-    return (_with_written_addresses(record.value) for record in read_pages(store, POD, deadline=deadline))
+    return (record.value for record in read_pages(store, POD, deadline=deadline))
 
 
-def _of_addresses(pod: PodFacts) -> PodFacts:
-    """A pod without what says nothing of its addresses: a large cluster has some 100,000."""
-    return evolve(pod, labels=(), annotations=(), ports=(), service_account="", generate_name="")
+def of_addresses(pod: PodFacts) -> PodFacts:
+    """What a pod says of its addresses, all of them. A large cluster has some 100,000 pods."""
+    return PodFacts(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid="",
+        node=pod.node,
+        network=pod.network,
+        phase=pod.phase,
+        addresses=find_addresses(pod),
+        deletion_time_ns=pod.deletion_time_ns,
+    )
 
 
 def read_users(store: Datastore, *, deadline: Deadline) -> AddressUsers:
@@ -105,21 +123,31 @@ def read_users(store: Datastore, *, deadline: Deadline) -> AddressUsers:
     )
 
 
+def find_addresses(pod: PodFacts) -> tuple[Address, ...]:
+    """The addresses of a pod, also those that the plugin wrote, which its node may not have reported yet."""
+    known = {f"{address.host_prefix}" for address in pod.addresses}
+    written = [
+        text.strip()
+        for name, value in pod.annotations
+        if name.rpartition("/")[2] in _ADDRESS_ANNOTATIONS  # the prefix depends on the API group
+        for text in value.split(",")
+    ]
+    more = [text for text in dict.fromkeys(written) if text and text not in known]
+    return tuple(dict.fromkeys((*pod.addresses, *_parse_each(more)))) if more else pod.addresses
+
+
+def _parse_each(texts: Iterable[str]) -> Iterator[Address]:
+    for text in texts:
+        try:
+            yield Prefix.enclosing(text).first
+        except ValueError:
+            continue  # an invalid text is no address
+
+
 def _without_node(pod: PodFacts) -> PodFacts:
     """A pod as if its node were not known: it may have another name where addresses are stored, and had one before."""
-    return evolve(pod, node="")
+    return evolve(pod, node="") if pod.node else pod
 
 
 def _with_written_addresses(pod: PodFacts) -> PodFacts:
-    """A pod also with the addresses that the plugin wrote, which its node may not have reported yet."""
-    return evolve(pod, addresses=tuple(dict.fromkeys((*pod.addresses, *_written_addresses(pod)))))
-
-
-def _written_addresses(pod: PodFacts) -> Iterator[Address]:
-    for name, value in pod.annotations:
-        if name.rpartition("/")[2] in _ADDRESS_ANNOTATIONS:  # the prefix depends on the API group
-            for text in filter(None, value.split(",")):
-                try:
-                    yield Prefix.enclosing(text.strip()).first
-                except ValueError:
-                    continue  # an invalid text is no address
+    return evolve(pod, addresses=find_addresses(pod))

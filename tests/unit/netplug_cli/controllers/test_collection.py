@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from attrs import define, evolve, field
 
@@ -18,6 +20,7 @@ from netplug_core.reconcile.kubecontrollers import (
     default_configuration,
     find_running_controllers,
 )
+from netplug_core.records import List, Query, Snapshot
 from netplug_core.resources.kubecontrollersconfiguration import Controllers, KubeControllersSpec, NodeController
 from netplug_core.resources.node import node_key
 from netplug_core.testing.clock import ManualClock
@@ -113,6 +116,30 @@ def test_what_a_pod_had_on_another_node_goes_once_it_reports_another_address(sce
     assert scene.handles == {"h-web", "h-moved"}
     scene.put_pod(evolve(pod, addresses=(Address.parse("10.0.0.7"),)))
     scene.settle(3 * GRACE_S)
+    assert scene.handles == {"h-web"}
+
+
+def test_pods_are_listed_only_while_no_watch_keeps_them(
+    scene: CollectionScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = MemoryDatastore.read
+    listed: list[Query] = []
+
+    def note(store: MemoryDatastore, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        if store is scene.cluster:
+            listed.extend(query for query in queries if isinstance(query, List) and query.kind == POD)
+        return read(store, queries, deadline=deadline)
+
+    monkeypatch.setattr(MemoryDatastore, "read", note)
+    scene.settle(GRACE_S)
+    ticks, seen = scene.collection.counts.ticks, len(listed)
+    scene.settle(3 * GRACE_S)
+    assert scene.collection.counts.ticks >= ticks + 3
+    assert len(listed) == seen
+    assert scene.handles == {"h-web"}
+    scene.collection.pods = None
+    scene.settle(GRACE_S)
+    assert len(listed) > seen
     assert scene.handles == {"h-web"}
 
 

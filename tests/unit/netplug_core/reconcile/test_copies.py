@@ -384,7 +384,7 @@ def some_endpoint(name: str) -> WorkloadEndpoint:
 
 
 def test_an_endpoint_is_kept_whole_and_what_many_have_alike_once() -> None:
-    kept = KeptParts()
+    kept = KeptParts(lambda pod: pod.addresses)
     first, second = (kept.keep(some_endpoint(name)) for name in ("a", "b"))
     assert (first, second) == (some_endpoint("a"), some_endpoint("b"))
     assert isinstance(first, WorkloadEndpoint)
@@ -395,7 +395,7 @@ def test_an_endpoint_is_kept_whole_and_what_many_have_alike_once() -> None:
 
 
 def test_of_a_pod_what_is_copied_is_kept() -> None:
-    kept = KeptParts()
+    kept = KeptParts(lambda pod: pod.addresses)
     first, second = (kept.keep(some_pod(name)) for name in ("a", "b"))
     assert isinstance(first, PodFacts)
     assert isinstance(second, PodFacts)
@@ -412,12 +412,12 @@ def test_of_a_pod_what_is_copied_is_kept() -> None:
 
 def test_other_values_are_kept_as_they_are() -> None:
     facts = NamespaceFacts(name="shop", uid="u")
-    assert KeptParts().keep(facts) is facts
+    assert KeptParts(lambda pod: pod.addresses).keep(facts) is facts
 
 
 def test_parts_that_are_alike_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "_MOST_SHARED", 3)
-    kept = KeptParts()
+    kept = KeptParts(lambda pod: pod.addresses)
     assert [kept.keep(evolve(some_pod("a"), namespace=f"n{number}")) for number in range(9)] == [
         evolve(some_pod("a"), namespace=f"n{number}", uid="", node="", annotations=()) for number in range(9)
     ]
