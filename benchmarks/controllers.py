@@ -205,9 +205,11 @@ def _filled(datastore: str, nodes: int, pods: int) -> Iterator[_Scene]:
 def _kept_bytes(server: ApiServer, etcd: EtcdCluster | None) -> int:
     """The bytes of the pods and nodes, and of the records that are followed, as they are stored."""
     kubernetes = f"http://127.0.0.1:{server.etcd_port}"
-    prefixes = [(kubernetes, b"/registry/minions/", b"/registry/minions0")]
+    prefixes = [
+        (kubernetes, b"/registry/minions/", b"/registry/minions0"),
+        (kubernetes, b"/registry/pods/", b"/registry/pods0"),
+    ]
     if etcd is not None:
-        prefixes.append((kubernetes, b"/registry/pods/", b"/registry/pods0"))
         ranges = (LAYOUT.list_range(kind) for kind in (WORKLOAD_ENDPOINT, NODE))
         prefixes += ((etcd.endpoints[0], each.start, each.end) for each in ranges)
     return sum(_stored_bytes(*each) for each in prefixes)

@@ -184,6 +184,10 @@ class CollectorHarness:
         assert found is not None
         self.commit(Delete(key, found.revision))
 
+    def stored_handles(self) -> tuple[Record[Handle], ...]:
+        """All handles; a view may lack those that are right."""
+        return self.inner.read((List(HANDLE),), deadline=self.deadline).list(List(HANDLE))
+
     def names(self, kind: Kind[V]) -> list[str]:
         """The last segments of the keys of a kind."""
         return [record.key.name for record in self.inner.read((List(kind),), deadline=self.deadline).list(List(kind))]

@@ -320,7 +320,7 @@ class CollectorMachine(RuleBasedStateMachine):
     def records_are_consistent(self) -> None:
         view = self.harness.view()
         affinities = {record.key for record in view.affinities}
-        handles = {record.key.name: record.value for record in view.handles}
+        handles = {record.key.name: record.value for record in self.harness.stored_handles()}
         for record in view.blocks:
             block = record.value
             assert block.problem() == ""
@@ -367,7 +367,7 @@ class CollectorMachine(RuleBasedStateMachine):
             for handle in set(self.held().values())
             if handle is not None
         }
-        assert {record.key.name: record.value.blocks for record in view.handles} == counts
+        assert {record.key.name: record.value.blocks for record in self.harness.stored_handles()} == counts
         owned = {affinity_key(block.owner, prefix) for prefix, block in blocks.items() if block.owner}
         assert {record.key for record in view.affinities} == owned
         for block in blocks.values():

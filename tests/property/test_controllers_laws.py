@@ -2,7 +2,7 @@
 
 - Whatever happens to a cluster, to its datastore and to the processes, in any order, ends in the same records: those
   that follow from the cluster and from what users have written. Processes are killed, cut off from either store, told
-  that they act or that they do not, two at once too.
+  that they act or that they do not, two at once too. The clock is set by a day.
 - What users have written is never touched.
 """
 
@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from attrs import evolve, frozen
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netplug_core.clock import SECOND_NS
 from netplug_core.names import endpoint_labels
 from netplug_core.orchestrator.model import NAMESPACE, POD, SERVICE_ACCOUNT, NamespaceFacts, PodFacts, PodPhase
 from netplug_core.orchestrator.model import ServiceAccountFacts as AccountFacts
@@ -33,11 +34,13 @@ from netplug_core.resources.node import NODE, node_key
 from netplug_core.resources.profile import PROFILE, Profile, ProfileSpec, account_spec, namespace_spec
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.controllers_scene import ControllersScene, machine_node
+from tests.harness.local_stores import IS_DEEP
 
 NAMES: Final = ("a", "b")
 TEXTS: Final = ("red", "blue")
 ENVIRONMENT: Final = {"AUTO_HOST_ENDPOINTS": "enabled", "RECONCILER_PERIOD": "0"}
 KINDS: Final[tuple[Kind[object], ...]] = (PROFILE, NETWORK_POLICY, WORKLOAD_ENDPOINT, NODE, HOST_ENDPOINT)
+DAY_NS: Final = 86_400 * SECOND_NS
 SPEC = WorkloadEndpointSpec(orchestrator="k8s", node="n", endpoint="eth0")
 
 
@@ -172,6 +175,10 @@ def _reach(world: World, event: Event) -> None:
     world.processes[event.process].away = set()
 
 
+def _set_clock(world: World, event: Event) -> None:
+    world.processes[0].clock.wall_ns += DAY_NS if event.text == "red" else -DAY_NS
+
+
 EVENTS: Final[dict[str, Callable[[World, Event], None]]] = {
     "namespace": _namespace,
     "account": _account,
@@ -191,6 +198,7 @@ EVENTS: Final[dict[str, Callable[[World, Event], None]]] = {
     "machine goes": lambda world, event: world.delete(node_key(event.name), is_of_cluster=True),
     "copy goes": lambda world, event: world.delete(PROFILE.key(f"kns.{event.name}"), is_of_cluster=False),
     "time passes": lambda world, event: world.processes[event.process].settle(65.0),
+    "clock set": _set_clock,
     "killed": lambda world, event: world.processes[event.process].start(),
     "cut off": _cut_off,
     "reached": _reach,
@@ -203,6 +211,7 @@ events = st.builds(
 )
 
 
+@settings(max_examples=settings().max_examples * (4 if IS_DEEP else 1))
 @given(st.lists(events, min_size=10, max_size=60))
 def test_everything_ends_in_what_the_cluster_and_its_users_say(happening: list[Event]) -> None:
     world = World()

@@ -46,7 +46,7 @@ ANY_VERSION = "0"
 
 _PAGE_SIZE = "500"
 _METADATA_PAGE_SIZE = "5000"  # about a kilobyte each
-_PAGE_S = 10.0  # the longest that the server may take for one of them
+_PAGE_S, _NEXT_PAGE_S = 10.0, 60.0  # a server that has sent the first page is there; one that fails costs the list
 _NOT_FOUND, _EXPIRED = 404, 410
 _REJECTED = (400, 413, 422)  # the object breaks a rule of the schema, or is too large
 _OUR_API_PATHS = tuple(f"/apis/{mode.group}/" for mode in CrdMode)
@@ -121,7 +121,9 @@ def convert_objects(
     items: list[T] = []
     query = dict(request.query) | {"limit": _METADATA_PAGE_SIZE if request.accept == METADATA_TYPE else _PAGE_SIZE}
     while True:
-        reply = client.send(evolve(request, query=query), deadline=deadline.capped(_PAGE_S))
+        reply = client.send(
+            evolve(request, query=query), deadline=deadline.capped(_NEXT_PAGE_S if "continue" in query else _PAGE_S)
+        )
         if reply.status == _EXPIRED and "continue" in query:
             items.clear()
             del query["continue"]
