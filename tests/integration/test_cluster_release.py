@@ -5,8 +5,10 @@ The release of the cluster, and the addresses of the node.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -14,6 +16,7 @@ from typing import TypeVar, cast
 import pytest
 from attrs import frozen
 
+from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import run_here
 from netplug_backends.kubernetes.names import CrdMode
@@ -21,20 +24,28 @@ from netplug_cli.wiring.node_network import open_node_datastore
 from netplug_cli.wiring.node_process import _open_world
 from netplug_core import __version__
 from netplug_core.addressing import Family, InterfaceAddress
+from netplug_core.clock import Pace
 from netplug_core.dataplane.routing import HostAddress, HostInterface
 from netplug_core.errors import Unauthorized
 from netplug_core.flows.node.registration import NodeWorld, settle_addresses
-from netplug_core.flows.resources.cluster import NodeRelease, store_release
+from netplug_core.flows.resources.cluster import (
+    NodeRelease,
+    ensure_initialized,
+    find_cluster_information,
+    store_release,
+)
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
 from netplug_core.records import Get
 from netplug_core.resources.node import node_key
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from tests.harness.node_server import Lines
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, install_role
 from tests.harness.servers.node_account import NAMESPACE, install_node_account
 from tests.harness.tool_user import ToolUser
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 
@@ -108,6 +119,29 @@ def test_many_nodes_that_start_at_once_make_one_cluster(pod: NodePod, api_server
     items = api_server.get(f"/apis/{mode.value}/clusterinformations")["items"]
     assert isinstance(items, list)
     assert len(items) == 1
+
+
+@pytest.mark.etcd
+def test_many_nodes_and_controllers_that_start_at_once_beside_an_etcd_make_one_cluster(etcd: EtcdCluster) -> None:
+    """Nodes of two releases, each with a client of its own, and processes that know of no release."""
+    delete_all_entries(etcd)
+
+    def start(number: int) -> str:
+        clock = SystemClock()
+        pace = Pace(clock=clock, deadline=deadline_in(), chance=random.random)
+        with closing(EtcdDatastore(make_client(etcd, clock=clock))) as store:
+            if number % 3 == 0:
+                return ensure_initialized(store, pace=pace, new_uid=HostMachine().new_uid).spec.cluster_guid
+            own = NodeRelease(node=f"n{number}", release=f"v3.3{number % 3}.0", types=("k8s",), others=("v3.31.0",))
+            store_release(store, own, pace=pace, new_uid=HostMachine().new_uid)
+            return find_cluster_information(store, deadline=deadline_in()).cluster_guid
+
+    with ThreadPoolExecutor(9) as pool:
+        assert len(set(pool.map(start, range(9)))) == 1
+    with closing(EtcdDatastore(make_client(etcd, clock=SystemClock()))) as store:
+        found = find_cluster_information(store, deadline=deadline_in())
+    assert (found.version, found.cluster_type, found.is_datastore_ready) == ("v3.31.0", "k8s", True)
+    delete_all_entries(etcd)
 
 
 def test_a_node_that_has_not_been_upgraded_holds_the_release_back(
