@@ -86,7 +86,7 @@ class _Way:
 # --- where entries are ------------------------------------------------------------------------------------------------
 
 _Place: TypeAlias = tuple[int | str, ...]
-"""A table of the kernel: the phase in which its entries are made, and what tells it from others of that phase."""
+"""A table of the kernel: the phase in which its entries are made, and what is its own among those of that phase."""
 
 _Key: TypeAlias = int | str | Prefix
 """What only one entry of a table can have: a part that the entry has anyway."""
