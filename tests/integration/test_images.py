@@ -119,7 +119,9 @@ def test_without_a_command_it_prints_its_version(host: Host) -> None:
 
 def test_the_bgp_daemon_is_in_it(host: Host) -> None:
     shown = host.node.run_unchecked("ctr", "run", "--rm", REFERENCE, "bird", "/usr/sbin/bird", "--version")
-    assert shown.stdout + shown.stderr == "BIRD version 2.0.12\n"
+    # containerd warns of hosts that it will not serve for ever, such as those with cgroups of version 1.
+    lines = [line for line in (shown.stdout + shown.stderr).splitlines() if " level=warning " not in line]
+    assert lines == ["BIRD version 2.0.12"]
 
 
 def test_its_user_is_not_root(host: Host) -> None:
