@@ -13,7 +13,7 @@ from threading import Event, Lock
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from netplug_backends.connections import resolve
 from netplug_backends.etcdv3.operations import (
@@ -137,33 +137,32 @@ _REVISION_ERRORS: Mapping[CallFailure, type[RevisionUnavailable]] = {
 }
 
 
+@define(eq=False, repr=False)
 class EtcdClient:
     """Calls to the members of a cluster. The first call looks the members up; constructing sends nothing."""
 
-    def __init__(
-        self,
-        member_source: MemberSource,
-        credentials: Credentials,
-        *,
-        clock: Clock,
-        random_below: RandomBelow = random.randrange,
-    ) -> None:
-        self.location = member_source.location
-        self._member_source = member_source
-        self._random_below = random_below
-        self._endpoints: tuple[EtcdEndpoint, ...] = ()  # until the first call
-        self._credentials = credentials
-        self._clock = clock
-        self._discovery_lock = Lock()  # held while the members are looked up
-        self._lock = Lock()
-        self._closing = Event()
-        self._connections: dict[EtcdEndpoint, MemberConnection] = {}
-        self._retired: list[tuple[float, MemberConnection]] = []  # each with the time when it was replaced
-        self._open_connections: WeakSet[MemberConnection] = WeakSet()  # those above, and those that only a watch uses
-        self._material = TlsMaterial()
-        self._failed_at: dict[EtcdEndpoint, float] = {}
-        self._resolved: set[EtcdEndpoint] = set()  # whose names have an address
-        self._token: str | None = None  # empty if the cluster has no users
+    _member_source: MemberSource
+    _credentials: Credentials
+    _clock: Clock = field(kw_only=True)
+    _random_below: RandomBelow = field(default=random.randrange, kw_only=True)
+    _endpoints: tuple[EtcdEndpoint, ...] = field(default=(), init=False)  # until the first call
+    _discovery_lock: Lock = field(factory=Lock, init=False)  # held while the members are looked up
+    _lock: Lock = field(factory=Lock, init=False)
+    _closing: Event = field(factory=Event, init=False)
+    _connections: dict[EtcdEndpoint, MemberConnection] = field(factory=dict, init=False)
+    # Each with the time when it was replaced.
+    _retired: list[tuple[float, MemberConnection]] = field(factory=list, init=False)
+    # Those above, and those that only a watch uses.
+    _open_connections: WeakSet[MemberConnection] = field(factory=WeakSet, init=False)
+    _material: TlsMaterial = field(factory=TlsMaterial, init=False)
+    _failed_at: dict[EtcdEndpoint, float] = field(factory=dict, init=False)
+    _resolved: set[EtcdEndpoint] = field(factory=set, init=False)  # whose names have an address
+    _token: str | None = field(default=None, init=False)  # empty if the cluster has no users
+
+    @property
+    def location(self) -> str:
+        """The cluster, as a text for users."""
+        return self._member_source.location
 
     def close(self) -> None:
         """End every call and watch; a later call connects again."""

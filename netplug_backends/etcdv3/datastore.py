@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import zip_longest
@@ -205,21 +205,28 @@ _KEPT_KEYS, _KEPT_CHECKS = 1024, 256  # a full node has some 10 blocks, and 110 
 _COMMIT_ATTEMPTS = 4  # of a commit that replaces records which are marked as deleted
 
 
+@define(eq=False, repr=False)
 class EtcdDatastore:
     """All records of a cluster, in the etcd that ``client`` calls.
 
     ``layout`` has their keys, ``codec`` encodes values as bytes.
     """
 
-    def __init__(self, client: EtcdClient, *, layout: Layout = LAYOUT, codec: ValueCodec = ETCD_JSON) -> None:
-        self.description = DatastoreDescription(name="etcdv3", atomicity=Atomicity.ATOMIC, location=client.location)
-        self._client = client
-        self._layout = layout
-        self._codec = codec
-        # Commit after commit names the same blocks, and requires the same pools and settings in the same state.
-        self._key = lru_cache(_KEPT_KEYS)(layout.key)
-        self._check_key = lru_cache(_KEPT_CHECKS)(partial(_check_key, layout))
-        self._check_kind = lru_cache(_KEPT_CHECKS)(partial(_check_kind, layout))
+    _client: EtcdClient
+    _layout: Layout = field(default=LAYOUT, kw_only=True)
+    _codec: ValueCodec = field(default=ETCD_JSON, kw_only=True)
+    description: DatastoreDescription = field(init=False)
+    # Commit after commit names the same blocks, and requires the same pools and settings in the same state.
+    _key: Callable[[Key[object]], bytes] = field(init=False)
+    _check_key: Callable[[Key[object], Revision | Absent], tuple[Compare, RangeRead]] = field(init=False)
+    _check_kind: Callable[[Kind[object], Revision], tuple[Compare, RangeRead]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        location = self._client.location
+        self.description = DatastoreDescription(name="etcdv3", atomicity=Atomicity.ATOMIC, location=location)
+        self._key = lru_cache(_KEPT_KEYS)(self._layout.key)
+        self._check_key = lru_cache(_KEPT_CHECKS)(partial(_check_key, self._layout))
+        self._check_kind = lru_cache(_KEPT_CHECKS)(partial(_check_kind, self._layout))
 
     def close(self) -> None:
         """Close the connections, which ends calls and watches; a later call connects again."""

@@ -212,12 +212,16 @@ def open_pods(
     return closing(ApiPods(open_api_client(settings, environ, clock=clock), clock))
 
 
+@define(eq=False)
 class ApiPods:
     """See :class:`~netplug_core.dataplane.connectivity.ClusterPods`."""
 
-    def __init__(self, client: ApiClient, clock: Clock) -> None:
-        self._client, self._clock = client, clock
-        self._objects = ClusterObjects(client, FIELD_MANAGER)
+    _client: ApiClient
+    _clock: Clock
+    _objects: ClusterObjects = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._objects = ClusterObjects(self._client, FIELD_MANAGER)
 
     def close(self) -> None:
         """Close the connections."""

@@ -172,6 +172,7 @@ class _SortedPaths:
         return self._sorted
 
 
+@define(eq=False)
 class MemoryDatastore:
     """Records that end with the process; threads may share the store.
 
@@ -179,18 +180,24 @@ class MemoryDatastore:
     list, can start from. Each call holds ``lock``, and waits for it until its deadline.
     """
 
-    def __init__(self, mode: MemoryMode = MemoryMode.ATOMIC, *, clock: Clock, keep_changes: int = 10_000) -> None:
-        self.calls = CallCounts()
-        self.description = DatastoreDescription(name="memory", atomicity=mode.atomicity, location="this process")
-        self.mode = mode
-        self._clock = clock
-        self._records: dict[Key[object], Record[object]] = {}
-        self._paths: defaultdict[str, _SortedPaths] = defaultdict(_SortedPaths)  # by name of the kind
-        self._newest: dict[str, int] = {}  # likewise: the number of the newest change that left a record
-        self._events: deque[_ChangeEvent] = deque(maxlen=keep_changes)
-        self._number = 0
-        self._identity = os.urandom(16).hex()
-        self.lock = Lock()
+    mode: MemoryMode = MemoryMode.ATOMIC
+    _clock: Clock = field(kw_only=True)
+    _keep_changes: int = field(default=10_000, kw_only=True)
+    calls: CallCounts = field(factory=CallCounts, init=False)
+    description: DatastoreDescription = field(init=False)
+    lock: Lock = field(factory=Lock, init=False)
+    _records: dict[Key[object], Record[object]] = field(factory=dict, init=False)
+    # By name of the kind; likewise the number of the newest change that left a record.
+    _paths: defaultdict[str, _SortedPaths] = field(factory=lambda: defaultdict(_SortedPaths), init=False)
+    _newest: dict[str, int] = field(factory=dict, init=False)
+    _events: deque[_ChangeEvent] = field(init=False)
+    _number: int = field(default=0, init=False)
+    _identity: str = field(factory=lambda: os.urandom(16).hex(), init=False)
+
+    def __attrs_post_init__(self) -> None:
+        atomicity = self.mode.atomicity
+        self.description = DatastoreDescription(name="memory", atomicity=atomicity, location="this process")
+        self._events = deque(maxlen=self._keep_changes)
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries from one moment; see :class:`~netplug_core.datastore.protocol.Datastore`."""

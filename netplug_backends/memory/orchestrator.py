@@ -10,7 +10,7 @@ from itertools import count
 from threading import Lock
 from typing import TypeVar
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import InvariantBroken, Unavailable
@@ -23,16 +23,16 @@ F = TypeVar("F", PodFacts, NamespaceFacts, NodeFacts)
 _SECOND_NS = 1_000_000_000
 
 
+@define(eq=False)
 class MemoryOrchestrator:
     """See :class:`~netplug_core.orchestrator.protocol.Orchestrator`. Threads may share it."""
 
-    def __init__(self, *, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = Lock()
-        self._numbers = count(1)
-        self._pods: dict[tuple[str, str], PodFacts] = {}
-        self._namespaces: dict[str, NamespaceFacts] = {}
-        self._nodes: dict[str, NodeFacts] = {}
+    _clock: Clock = field(kw_only=True)
+    _lock: Lock = field(factory=Lock, init=False)
+    _numbers: count[int] = field(factory=lambda: count(1), init=False)
+    _pods: dict[tuple[str, str], PodFacts] = field(factory=dict, init=False)
+    _namespaces: dict[str, NamespaceFacts] = field(factory=dict, init=False)
+    _nodes: dict[str, NodeFacts] = field(factory=dict, init=False)
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
         """The pod of that name; None when there is none."""

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import assert_never
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, NotRegular, make_folder, require_regular
 from netplug_core.clock import Clock, Deadline
@@ -208,6 +208,7 @@ _NOT_COMMITTED = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL))
 _Row = tuple[str, int, bytes]  # path, revision, value
 
 
+@define(eq=False)
 class SqliteDatastore:
     """All records of one host, in the file at ``path``.
 
@@ -215,28 +216,22 @@ class SqliteDatastore:
     (at least 1) for watches.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        clock: Clock,
-        codec: ValueCodec = STORED_JSON,
-        keep_changes: int = 10_000,
-        missing_file: MissingFile = MissingFile.CREATED,
-    ) -> None:
-        self.description = DatastoreDescription(name="sqlite", atomicity=Atomicity.ATOMIC, location=path)
-        self._path = path
-        self._clock = clock
-        self._codec = codec
-        self._keep_changes = keep_changes
-        self._missing_file = missing_file
-        self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
-        # Which file it is, if others were at the path before: their revisions say nothing about this one.
-        self._file_number = 0
-        self._lock = Lock()
-        # Grows when this store opens the file and when it writes: `data_version` only shows the writes of others.
-        self._epoch = 0
+    _path: str
+    _clock: Clock = field(kw_only=True)
+    _codec: ValueCodec = field(default=STORED_JSON, kw_only=True)
+    _keep_changes: int = field(default=10_000, kw_only=True)
+    _missing_file: MissingFile = field(default=MissingFile.CREATED, kw_only=True)
+    description: DatastoreDescription = field(init=False)
+    _connection: sqlite3.Connection | None = field(default=None, init=False)
+    _identity: tuple[int, int] | None = field(default=None, init=False)
+    # Which file it is, if others were at the path before: their revisions say nothing about this one.
+    _file_number: int = field(default=0, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+    # Grows when this store opens the file and when it writes: `data_version` only shows the writes of others.
+    _epoch: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.description = DatastoreDescription(name="sqlite", atomicity=Atomicity.ATOMIC, location=self._path)
 
     def close(self) -> None:
         """Close the connection; a later call opens a new one."""

@@ -623,16 +623,19 @@ class _MeasuredDatastore(ObservedDatastore):
         )
 
 
+@define(eq=False)
 class OpenDatastores:
     """The datastores that are open now, with their credentials and their caches. Threads may share it."""
 
-    def __init__(self, clock: Clock, note: NoteCall) -> None:
-        self.credentials = KnownCredentials(clock)
-        self.caches = OpenCaches(clock)
-        self._clock = clock
-        self._note = note
-        self._open: Tracked[_MeasuredDatastore] = Tracked()
-        self._checking = Lock()
+    _clock: Clock
+    _note: NoteCall
+    credentials: KnownCredentials = field(init=False)
+    caches: OpenCaches = field(init=False)
+    _open: Tracked[_MeasuredDatastore] = field(factory=Tracked, init=False)
+    _checking: Lock = field(factory=Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.credentials, self.caches = KnownCredentials(self._clock), OpenCaches(self._clock)
 
     @contextmanager
     def measured(self, datastore: Datastore) -> Iterator[Datastore]:

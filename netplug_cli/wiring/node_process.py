@@ -11,7 +11,7 @@ from functools import partial
 from random import random
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.placing import RunInContainer, run_here
@@ -88,20 +88,24 @@ __all__ = [
 _REPLAY_S = 5.0  # for the records of one configuration
 
 
+@define(eq=False)
 class NodeCalls:
     """Answers the requests of clients. Any number of threads may use it at once."""
 
-    def __init__(self, log: Log, open_datastores: OpenDatastores) -> None:
-        self._log = log
-        self._open_datastores = open_datastores
-        self._registry = open_registry()
-        self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings(log=log)
-        self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings(log=log)
-        self.while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext
-        """What a call enters while it only waits for others."""
-        self.attachments: AttachmentNotes | None = None
-        """Who has to know of attachments, if anyone."""
-        self.replay = RecordReplay(self._replay, ReleaseRecordFolder, clock=SystemClock(), log=log)
+    _log: Log
+    _open_datastores: OpenDatastores
+    while_waiting: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, init=False)
+    """What a call enters while it only waits for others."""
+    attachments: AttachmentNotes | None = field(default=None, init=False)
+    """Who has to know of attachments, if anyone."""
+    replay: RecordReplay = field(init=False)
+    _registry: Registry = field(factory=open_registry, init=False)
+    _datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = field(init=False)
+    _orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._datastores, self._orchestrators = SharedOpenings(log=self._log), SharedOpenings(log=self._log)
+        self.replay = RecordReplay(self._replay, ReleaseRecordFolder, clock=SystemClock(), log=self._log)
 
     def answer(self, request: WireRequest, namespace: int | None) -> WireReply:
         """Do what a request asks for, with the same code as the executables."""

@@ -96,13 +96,13 @@ class RunBefore:
 Fault: TypeAlias = LostRace | LostRequest | LostReply | ProcessDeath | RunBefore
 
 
+@define(eq=False)
 class FaultyDatastore:
     """A datastore around another one; ``script`` says what happens to the n-th commit, counted from 1."""
 
-    def __init__(self, inner: Datastore, script: Mapping[int, Fault]) -> None:
-        self.commits = 0
-        self._inner = inner
-        self._script = dict(script)
+    _inner: Datastore
+    _script: Mapping[int, Fault]
+    commits: int = field(default=0, init=False)
 
     @property
     def description(self) -> DatastoreDescription:

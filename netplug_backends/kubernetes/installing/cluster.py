@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
 
-from attrs import define
+from attrs import define, field
 
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import (
@@ -447,12 +447,16 @@ def open_cluster(settings: DatastoreSettings, clock: Clock) -> Iterator[Kubernet
         yield KubernetesCluster(client, clock)
 
 
+@define(eq=False)
 class KubernetesCluster:
     """See :class:`~netplug_core.installation.cluster.Cluster`."""
 
-    def __init__(self, client: ApiClient, clock: Clock) -> None:
-        self._client, self._clock = client, clock
-        self._objects = ClusterObjects(client, FIELD_MANAGER)
+    _client: ApiClient
+    _clock: Clock
+    _objects: ClusterObjects = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._objects = ClusterObjects(self._client, FIELD_MANAGER)
 
     def apply(self, wanted: Json, *, ownership: Ownership, writing: Writing, deadline: Deadline) -> ApplyEffect:
         """Apply an object on the server, as the owner of the fields that are wanted."""

@@ -6,7 +6,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
@@ -222,17 +222,17 @@ def pool_metrics(view: StoreView, report: CollectionReport) -> tuple[PoolMetrics
     return tuple(PoolMetrics(pool=pool, node=node, **found) for (pool, node), found in sorted(counts.items()))
 
 
+@define(eq=False)
 class _PoolNames:
     """The names of the pools of blocks; each block is looked up once."""
 
-    def __init__(self, view: StoreView) -> None:
-        self._pools = view.pools
-        self._known: dict[Prefix, str] = {}
+    _view: StoreView
+    _known: dict[Prefix, str] = field(factory=dict, init=False)
 
     def name(self, block: Prefix) -> str:
         """The first pool, by name, that covers the block."""
         if block not in self._known:
-            covering = (pool.key.name for pool in self._pools if pool.value.spec.prefix.covers(block))
+            covering = (pool.key.name for pool in self._view.pools if pool.value.spec.prefix.covers(block))
             self._known[block] = min(covering, default=NO_POOL)
         return self._known[block]
 
