@@ -15,6 +15,7 @@ import pytest
 
 from netplug_backends.kubernetes.installing.cluster import KubernetesCluster
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_cli.ctl.main import INTERRUPTED
 from netplug_core.clock import Deadline
 from netplug_core.installation.cluster import ApplyEffect, Ownership, Writing
 from netplug_core.operator.state import ref_of
@@ -299,7 +300,7 @@ def test_a_run_that_was_interrupted_is_completed(
     with monkeypatch.context() as patch:
         patch.setattr(KubernetesCluster, "apply", apply_until_accounts)
         result = install(tool)
-    assert result.status == 1
+    assert result.status == INTERRUPTED
     lines = result.err.splitlines()
     assert lines[-1] == "netplugctl: interrupted"
     assert "not done: ServiceAccount(netplug-system/netplug-cni-plugin), " in result.err
