@@ -52,10 +52,11 @@ def filled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filled]:
         store = cluster
         etcd: EtcdCluster | None = None
         if request.param == "etcdv3":
-            etcd = request.getfixturevalue("etcd")
-            delete_all_entries(etcd)
-            environ["ETCD_ENDPOINTS"] = ",".join(etcd.endpoints)
-            store = stack.enter_context(closing(EtcdDatastore(make_client(etcd, clock=SystemClock()))))
+            running: EtcdCluster = request.getfixturevalue("etcd")
+            delete_all_entries(running)
+            environ["ETCD_ENDPOINTS"] = ",".join(running.endpoints)
+            store = stack.enter_context(closing(EtcdDatastore(make_client(running, clock=SystemClock()))))
+            etcd = running
         filler = ClusterFiller(server=server, etcd=etcd, nodes=NODES, pods_per_node=PODS_PER_NODE)
         filler.fill()
         yield Filled(filler=filler, store=store, cluster=cluster, environ=environ)
