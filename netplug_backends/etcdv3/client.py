@@ -143,8 +143,8 @@ class EtcdClient:
 
     _member_source: MemberSource
     _credentials: Credentials
-    _clock: Clock = field(kw_only=True)
-    _random_below: RandomBelow = field(default=random.randrange, kw_only=True)
+    _clock: Clock = field(kw_only=True, alias="clock")
+    _random_below: RandomBelow = field(default=random.randrange, kw_only=True, alias="random_below")
     _endpoints: tuple[EtcdEndpoint, ...] = field(default=(), init=False)  # until the first call
     _discovery_lock: Lock = field(factory=Lock, init=False)  # held while the members are looked up
     _lock: Lock = field(factory=Lock, init=False)

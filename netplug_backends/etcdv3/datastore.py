@@ -213,8 +213,8 @@ class EtcdDatastore:
     """
 
     _client: EtcdClient
-    _layout: Layout = field(default=LAYOUT, kw_only=True)
-    _codec: ValueCodec = field(default=ETCD_JSON, kw_only=True)
+    _layout: Layout = field(default=LAYOUT, kw_only=True, alias="layout")
+    _codec: ValueCodec = field(default=ETCD_JSON, kw_only=True, alias="codec")
     description: DatastoreDescription = field(init=False)
     # Commit after commit names the same blocks, and requires the same pools and settings in the same state.
     _key: Callable[[Key[object]], bytes] = field(init=False)

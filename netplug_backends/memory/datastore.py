@@ -181,8 +181,8 @@ class MemoryDatastore:
     """
 
     mode: MemoryMode = MemoryMode.ATOMIC
-    _clock: Clock = field(kw_only=True)
-    _keep_changes: int = field(default=10_000, kw_only=True)
+    _clock: Clock = field(kw_only=True, alias="clock")
+    _keep_changes: int = field(default=10_000, kw_only=True, alias="keep_changes")
     calls: CallCounts = field(factory=CallCounts, init=False)
     description: DatastoreDescription = field(init=False)
     lock: Lock = field(factory=Lock, init=False)

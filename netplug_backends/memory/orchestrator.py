@@ -27,7 +27,7 @@ _SECOND_NS = 1_000_000_000
 class MemoryOrchestrator:
     """See :class:`~netplug_core.orchestrator.protocol.Orchestrator`. Threads may share it."""
 
-    _clock: Clock = field(kw_only=True)
+    _clock: Clock = field(kw_only=True, alias="clock")
     _lock: Lock = field(factory=Lock, init=False)
     _numbers: count[int] = field(factory=lambda: count(1), init=False)
     _pods: dict[tuple[str, str], PodFacts] = field(factory=dict, init=False)

@@ -217,10 +217,10 @@ class SqliteDatastore:
     """
 
     _path: str
-    _clock: Clock = field(kw_only=True)
-    _codec: ValueCodec = field(default=STORED_JSON, kw_only=True)
-    _keep_changes: int = field(default=10_000, kw_only=True)
-    _missing_file: MissingFile = field(default=MissingFile.CREATED, kw_only=True)
+    _clock: Clock = field(kw_only=True, alias="clock")
+    _codec: ValueCodec = field(default=STORED_JSON, kw_only=True, alias="codec")
+    _keep_changes: int = field(default=10_000, kw_only=True, alias="keep_changes")
+    _missing_file: MissingFile = field(default=MissingFile.CREATED, kw_only=True, alias="missing_file")
     description: DatastoreDescription = field(init=False)
     _connection: sqlite3.Connection | None = field(default=None, init=False)
     _identity: tuple[int, int] | None = field(default=None, init=False)
