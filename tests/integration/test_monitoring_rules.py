@@ -39,6 +39,10 @@ HEALTHY: Mapping[str, str] = {
     'netplug_operator_build_info{instance="a",version="3.33.0"}': STEADY,
     'netplug_operator_leader{instance="a"}': STEADY,
     'netplug_operator_condition{instance="a",type="Degraded"}': "0x900",
+    'netplug_controllers_build_info{instance="a",version="3.33.0"}': STEADY,
+    'netplug_controllers_leader{instance="a"}': STEADY,
+    'netplug_controllers_failures_in_a_row{instance="a",controller="node"}': "1x900",
+    'netplug_controllers_collection_freed_addresses_total{instance="a"}': "0+0.1x900",
 }
 
 
@@ -83,6 +87,10 @@ RAISED: Mapping[str, Mapping[str, str]] = {
     "NetplugOperatorWritesFail": {
         'netplug_operator_writes_total{instance="a",verb="apply",kind="DaemonSet",outcome="failed"}': RISING
     },
+    "NetplugControllersGone": {'netplug_controllers_build_info{instance="a",version="3.33.0"}': "1x820"},
+    "NetplugControllersDoNotAct": {'netplug_controllers_leader{instance="a"}': "0x900"},
+    "NetplugControllerFails": {'netplug_controllers_failures_in_a_row{instance="a",controller="node"}': "6x900"},
+    "NetplugAddressesLeak": {'netplug_controllers_collection_freed_addresses_total{instance="a"}': "0+1x900"},
 }
 BESIDES = {  # what else such a cluster has
     "NetplugPodsDoNotStart": {"NetplugPodsDoNotStartOnNode"},
