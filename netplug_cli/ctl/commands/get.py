@@ -307,7 +307,7 @@ def _list(session: Session, request: _GetRequest, output: OutputFormat) -> int:
         if len(request.kinds) > 1:
             _print_kinds(store, session, request, columns)
             return 0
-        kind = request.kinds[0]
+        kind = next(iter(request.kinds))
         is_empty = _print_kind(_stored(store, session, kind, request), request, columns[kind])
     if is_empty:
         is_narrow = kind.scope is ResourceScope.NAMESPACED and request.namespace
