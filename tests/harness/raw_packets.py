@@ -46,7 +46,7 @@ def _packed(address: Address) -> bytes:
 def _sum(*parts: bytes) -> int:
     """The checksum of the internet protocols."""
     whole = b"".join(parts)
-    words = struct.unpack(f"!{(len(whole) + 1) // 2}H", whole + b"\0" * (len(whole) % 2))
+    words: tuple[int, ...] = struct.unpack(f"!{(len(whole) + 1) // 2}H", whole + b"\0" * (len(whole) % 2))
     total = sum(words)
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

@@ -6,6 +6,7 @@ The objects are those that users store; what a node enforces of them is calculat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import pytest
 from attrs import evolve
@@ -153,8 +154,12 @@ def test_a_packet_in_fragments_is_judged_as_a_whole(
     scene: PolicyScene, raw: RawSender, policy: Callable[[], PolicyObject]
 ) -> None:
     enforce(scene, policy())
+
+    def in_fragments(port: int, text: bytes) -> list[bytes]:
+        return fragments(raw.pair, UDP, udp(raw.pair, port, text))
+
     for port, is_open in ((DENIED, False), (ALLOWED, True)):
-        assert raw.do_pass(lambda text, at=port: fragments(raw.pair, UDP, udp(raw.pair, at, text))) is is_open, port
+        assert raw.do_pass(partial(in_fragments, port)) is is_open, port
 
 
 @pytest.mark.parametrize("policy", [closing_one_port, opening_one_port], ids=["denied", "allowed"])
@@ -166,16 +171,16 @@ def test_an_extension_header_hides_no_port(
         return  # it has none
     enforce(scene, policy())
 
-    def hidden(text: bytes, port: int) -> list[bytes]:
+    def hidden(port: int, text: bytes) -> list[bytes]:
         return [ip_packet(raw.pair, header, destination_options(UDP, udp(raw.pair, port, text)))]
 
-    def hidden_twice(text: bytes, port: int) -> list[bytes]:
+    def hidden_twice(port: int, text: bytes) -> list[bytes]:
         inner = destination_options(UDP, udp(raw.pair, port, text))
         return [ip_packet(raw.pair, header, destination_options(DESTINATION_OPTIONS, inner))]
 
     for make in (hidden, hidden_twice):
         for port, is_open in ((DENIED, False), (ALLOWED, True)):
-            assert raw.do_pass(lambda text, at=port, by=make: by(text, at)) is is_open, (make, port)
+            assert raw.do_pass(partial(make, port)) is is_open, (make, port)
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_pods_that_a_watch_keeps_are_not_read() -> None:
     known = PodFacts(namespace="default", name="known", uid="", node="node-a", addresses=(Address.parse("10.0.0.9"),))
     cluster = read_cluster(harness.store, deadline=harness.deadline, known=[known])
     assert cluster is not None
-    assert (cluster.pods, cluster.nodes) == ((known,), {"node-a"})
+    assert (cluster.pods, cluster.nodes) == ((known,), frozenset({"node-a"}))
 
 
 def test_of_a_pod_what_says_something_of_its_addresses() -> None:
@@ -82,7 +82,7 @@ def test_where_the_records_are_elsewhere_registered_nodes_count_and_names_of_nod
     show_pods(records, "node-a")
     found = read_cluster(cluster.store, records.store, deadline=cluster.deadline)
     assert found is not None
-    assert ({pod.node for pod in found.pods}, found.nodes) == ({""}, {"machine-a", "node-a"})
+    assert ({pod.node for pod in found.pods}, found.nodes) == ({""}, frozenset({"machine-a", "node-a"}))
     lookup = DatastoreLookup(cluster.store, records.store)
     names = ("machine-a", "node-a", "gone")
     assert [lookup.has_node(name, deadline=cluster.deadline) for name in names] == [True, True, False]
