@@ -120,7 +120,7 @@ def _lane(rules: int | str) -> Iterator[_Lane]:
     state = _open_state(rules if isinstance(rules, int) else 2)
     ends = [each.interface for each in state.endpoints[:2]]
     first, second = addresses = [str(each.addresses[0]) for each in state.endpoints[:2]]
-    frames = _frame(first, second, _PORTS), _frame(second, first, _PORTS[::-1])
+    frames = _frame(first, second, _PORTS), _frame(second, first, (_PORTS[1], _PORTS[0]))
     try:
         descriptor, sender = in_new_namespace(
             partial(_make_node, state if isinstance(rules, int) else rules, ends, addresses, frames)

@@ -179,7 +179,13 @@ class SilentProgress:
         """Say nothing."""
         return nullcontext()
 
-    def waiting(self, *_what: object) -> AbstractContextManager[Callable[[int], None]]:
+    def waiting(
+        self,
+        text: str,  # noqa: ARG002 - the names are the interface's
+        total: int,  # noqa: ARG002
+        clock: Clock,  # noqa: ARG002
+        deadline: Deadline,  # noqa: ARG002
+    ) -> AbstractContextManager[Callable[[int], None]]:
         """Say nothing."""
         return nullcontext(lambda _done: None)
 
