@@ -37,7 +37,7 @@ CONVERSION_EXAMPLES = settings(max_examples=_ALL // 5)
 # On a real server a step costs milliseconds; on an API server each write is a request of its own.
 ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 6)
 APISERVER_EXAMPLES = settings(max_examples=_ALL // 20 if IS_DEEP else 3)
-# An example renders some tables, and each packet walks through all that are in between.
+# An example is a history of policies; packets walk through the tables of each state, and all that are in between.
 POLICY_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 3)
 # An example makes a folder with a few files.
 FILES = settings(max_examples=2_000 if IS_DEEP else 150)

@@ -159,6 +159,7 @@ def test_the_release_of_the_cluster_follows_the_last_node_and_what_people_set_st
     assert cluster_spec(server) == {**made, "clusterType": "mine,kdd", "netplugVersion": "v3.33.0"}
 
 
+@pytest.mark.night
 def test_one_of_two_acts_and_the_other_takes_over(server: ApiServer, controllers: ControllersProcesses) -> None:
     first = controllers.start()
     wait_until(lambda: leader(server).startswith("controllers-0_"), "the first one acts")
@@ -337,6 +338,7 @@ def test_what_the_cluster_has_is_in_an_etcd(copied: CopyScene, copying: Controll
     assert process.stop() == 0
 
 
+@pytest.mark.night
 @pytest.mark.etcd
 def test_killed_it_converges_when_it_is_started_again(copied: CopyScene, copying: ControllersProcesses) -> None:
     first = copying.start(ENABLED_CONTROLLERS="policy,namespace,serviceaccount")

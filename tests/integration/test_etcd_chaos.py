@@ -36,7 +36,7 @@ from tests.harness.servers.etcd import EtcdCluster, EtcdMember, start_etcd
 from tests.harness.servers.tcp_proxy import ProxyMode, TCPProxy, open_proxy
 from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in
 
-pytestmark = pytest.mark.etcd
+pytestmark = [pytest.mark.etcd, pytest.mark.night]
 
 CLOCK = SystemClock()
 IS_NIGHTLY = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"

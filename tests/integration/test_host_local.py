@@ -225,6 +225,7 @@ def kill_after(shared: SharedFolder, command: str, numbers: list[int]) -> tuple[
     return pods
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
 def test_killed_after_every_effect_then_del(own: SharedFolder, command: str) -> None:
     """DEL leaves no address file, endpoint or interface, whatever the killed call had done.

@@ -167,6 +167,7 @@ def test_up_again_replaces_the_lab_only_if_asked_to(machine: NetnsNode) -> None:
     assert everything(machine) == before
 
 
+@pytest.mark.night
 def test_two_labs_at_once(machine: NetnsNode, tmp_path: Path) -> None:
     before = everything(machine)
     other = ("--dir", str(tmp_path / "an other"))
@@ -423,6 +424,7 @@ def test_addresses_on_an_etcd_that_runs_are_released_when_namespaces_are_gone(
     assert everything(machine) == before
 
 
+@pytest.mark.night
 @pytest.mark.etcd
 def test_down_goes_on_when_an_etcd_that_was_away_is_back(machine: NetnsNode, tmp_path: Path) -> None:
     server = outside_etcd(machine, tmp_path)

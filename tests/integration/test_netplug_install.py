@@ -46,6 +46,7 @@ def assert_no_broken_node(host: InstalledHost, *releases: str) -> None:
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.night
 def test_an_installation_that_is_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
     whole = new_host(tmp_path, 0)
     whole.mount_secrets(etcd_ca="ca", etcd_cert="cert", etcd_key="key")

@@ -106,6 +106,7 @@ def test_every_record_arrives_and_the_target_works(
     assert after.run_command("ipam", "check").status == 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("store", ["sqlite", _ETCD, _V1, _V3] if IS_DEEP else [_ETCD, _V3])
 def test_an_import_that_is_killed_is_run_again(
     request: pytest.FixtureRequest, tmp_path: Path, store: str | CrdMode

@@ -102,6 +102,7 @@ def test_the_successor_serves_while_the_old_pool_empties(user: ToolUser) -> None
     assert user.run_command("ipam", "check").status == 0
 
 
+@pytest.mark.night
 def test_a_drain_that_is_killed_while_it_waits_is_continued(user: ToolUser) -> None:
     add(user, "web-0")
     command = [sys.executable, "-m", "netplug_cli.wiring.ctl", "-c", user.write_configuration()]

@@ -336,6 +336,7 @@ def test_no_call_of_the_installed_executables_fails_when_it_is_killed(
     assert node.leftovers() == before
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
 def test_a_call_survives_a_process_that_dies_after_any_of_its_effects(
     node: NetnsNode, runtime: CNIRuntime, command: str

@@ -91,6 +91,7 @@ def test_each_component_and_the_events_say_so_too(ready: OperatorCluster) -> Non
     wait_until(lambda: {"OperatorActs", "PoolCreated", "AllObjectsAvailable"} <= reasons(), "the Events come")
 
 
+@pytest.mark.night
 def test_a_kind_that_the_server_lists_late_is_watched(ready: OperatorCluster) -> None:
     """Long before the next look that needs no change. A server notes a definition as established before it lists it."""
     cluster = ready  # nothing but the new kind is missing

@@ -213,6 +213,7 @@ def test_the_manifest_is_applied_and_a_second_time_changes_nothing(cluster: Oper
     assert [apply_object(cluster.server, one) for one in OBJECTS] == first
 
 
+@pytest.mark.night
 def test_with_its_account_it_does_everything_and_needs_every_right(cluster: OperatorCluster) -> None:
     delete_definition(cluster)
     before = cluster.server.audited_rights(USER)

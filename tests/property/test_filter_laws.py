@@ -38,6 +38,7 @@ def _enforcing(state: PolicyState) -> MemoryRuleset:
     return kernel
 
 
+@POLICY_EXAMPLES
 @given(STATES, PACKETS)
 def test_a_walk_ends_as_the_evaluation_says(state: PolicyState, packets: list[Packet]) -> None:
     kernel = _enforcing(state)
@@ -45,6 +46,7 @@ def test_a_walk_ends_as_the_evaluation_says(state: PolicyState, packets: list[Pa
         assert kernel.pass_packet(POLICY_TABLE, packet) is _expected(packet, state), packet
 
 
+@POLICY_EXAMPLES
 @given(histories(3))
 def test_a_renderer_forgets_what_was_before(states: list[PolicyState]) -> None:
     renderer = FilterRenderer()
@@ -52,6 +54,7 @@ def test_a_renderer_forgets_what_was_before(states: list[PolicyState]) -> None:
         assert renderer.render(state) == render_state(state)
 
 
+@POLICY_EXAMPLES
 @given(histories(3))
 def test_the_transactions_lead_to_the_wanted_table(states: list[PolicyState]) -> None:
     kernel, tracker = MemoryRuleset(), TableTracker(POLICY_TABLE)

@@ -54,6 +54,7 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors.evaluation import canonical_text
 from netplug_core.selectors.grammar import And, Selector
 from netplug_core.testing.strategies import kubernetes_policies, packets, policy_endpoints, policy_objects
+from tests.harness.example_counts import POLICY_EXAMPLES
 from tests.harness.policies import Change, fold, key_of
 
 _INTERFACES = (("eth0", (Address.parse("192.0.2.9"),)), ("eth1", (Address.parse("10.0.0.1"),)))
@@ -93,6 +94,7 @@ def test_the_deltas_together_are_the_state_from_scratch(changes: list[Change], c
     assert fold(state, index, [changes[::-1]]) == _resolve(_last(changes[::-1]))
 
 
+@POLICY_EXAMPLES
 @given(_changes())
 def test_every_prefix_of_the_changes_gives_its_own_state(changes: list[Change]) -> None:
     index, state = _index(), PolicyState()
@@ -101,6 +103,7 @@ def test_every_prefix_of_the_changes_gives_its_own_state(changes: list[Change]) 
         assert state == _resolve(_last(changes[: number + 1]))
 
 
+@POLICY_EXAMPLES
 @given(_changes(), _changes())
 def test_empty_states_between_and_spurious_changes_leave_nothing_behind(one: list[Change], other: list[Change]) -> None:
     index = _index()

@@ -31,7 +31,6 @@ from netplug_core.resources.clusterinformation import (
     is_locked_for_loss,
 )
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import NODE, node_key
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
@@ -129,9 +128,6 @@ def ensure_initialized(
     return Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).get_result()
 
 
-_EVERY_NODE = List(NODE)
-
-
 @frozen(kw_only=True)
 class NodeRelease:
     """The release of a node process, by the name of its node, with the parts of the cluster's type that it knows.
@@ -156,7 +152,11 @@ def store_release(store: Datastore, own: NodeRelease, *, pace: Pace, new_uid: Ca
         Unauthorized: the datastore refuses.
         Unavailable, ContentionExhausted: not now; the datastore is away or locked.
     """
+    # Only here: every client that is guarded by its release would load the kind with the rest of this module.
+    from netplug_core.resources.node import NODE, node_key
+
     completion = _Completion.begin(store, pace, new_uid, own.types)
+    every_node = List(NODE)
 
     def decide(snapshot: Snapshot) -> Decision[str] | NeedMore:
         stored = snapshot.find(CLUSTER_INFORMATION_KEY)
@@ -166,10 +166,10 @@ def store_release(store: Datastore, own: NodeRelease, *, pace: Pace, new_uid: Ca
         known, others = stored.value.spec.version if stored else "", own.others
         if others is None and raised_release(known, (own.release,)) == known:
             others = ()
-        if others is None and not snapshot.has(_EVERY_NODE):
-            return NeedMore((_EVERY_NODE,))
+        if others is None and not snapshot.has(every_node):
+            return NeedMore((every_node,))
         if others is None:
-            found = (record for record in snapshot.readable(_EVERY_NODE) if record.key != node_key(own.node))
+            found = (record for record in snapshot.readable(every_node) if record.key != node_key(own.node))
             others = tuple(record.value.status.release for record in found)
         recorded = (own.release, *others)
         after = raised_release(known, recorded)

@@ -59,7 +59,7 @@ def test_every_problem_is_found_at_once() -> None:
         ipPools=[{"cidr": V4, "natOutgoing": True}, {"cidr": 7}, {"cidr": "10.0.0.0/33"}],
     )
     spec |= {"calicoNetwork": {}, "variant": "Calico", "registri": "a/"}
-    spec |= {"nodeResources": {"limits": {"cpu": "x", "y.z": []}}}
+    spec |= {"nodeResources": {"requests": "1", "limits": {"cpu": "x", "y.z": []}}}
     problems = check(read_installation(manifest(spec))).problems
     assert [(" and ".join(problem.paths), problem.accepted) for problem in problems] == [
         ("spec.calicoNetwork", "it is called netplugNetwork here"),
@@ -73,6 +73,7 @@ def test_every_problem_is_found_at_once() -> None:
         (f"{N}.sysctl[0].value", "expected a name"),
         (f"{N}.sysctl[1].key", "expected a name"),
         *((f"{N}.readinessGates[{number}]", "expected an http or https URL with a host") for number in (1, 3, 4)),
+        ("spec.nodeResources.requests", "expected an object"),
         ("spec.nodeResources.limits[cpu]", "expected a quantity such as 100m, 1 or 96Mi"),
         ("spec.nodeResources.limits[y.z]", "expected a quantity such as 100m, 1 or 96Mi"),
         (f"{N}.ipPools[2].cidr", "a CIDR such as 10.0.0.0/16 is expected"),
