@@ -149,8 +149,10 @@ class ClusterIdentity:
             return
         pace = Pace(clock=acting.clock, deadline=deadline, chance=self.chance)
         found = ensure_initialized(store, pace=pace, new_uid=acting.new_uid, recorded=sorted(identity.releases))
-        if identity.stored is None or found.spec.version != identity.stored.spec.version:
-            self.log(Level.INFO, "the cluster runs another release now", release=found.spec.version or "none recorded")
+        if identity.stored is None:
+            self.log(Level.INFO, "the cluster has an identity now", release=found.spec.version or "none recorded")
+        elif found.spec.version != identity.stored.spec.version:
+            self.log(Level.INFO, "the cluster runs another release now", release=found.spec.version)
 
 
 @frozen(kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -28,19 +29,17 @@ __all__ = ["main", "make_session", "run_command"]
 
 _PACKAGES = ("click", "rich", "yaml")
 _NO_COMMAND = ("-h", "--help", "--version")  # these load no value class, so they need none of their methods
-_INTERRUPTED = 130  # as of netplug_cli.ctl.main, which may not be imported yet
 _COLLECT_AFTER = 100_000  # new objects; Python's 700 make garbage collection 40 % of a check of 250,000 addresses
 
 
 def main() -> None:
     """Run ``netplugctl`` and end this process with its exit status."""
-    try:
+    status = None
+    with suppress(KeyboardInterrupt):  # before a command runs, or after it
         status = run_command(sys.argv[1:])
-    except KeyboardInterrupt:  # before a command runs, or after it
-        status = _INTERRUPTED
-    from netplug_cli.ctl.main import end_process
+    from netplug_cli.ctl.main import INTERRUPTED, end_process
 
-    end_process(status)
+    end_process(INTERRUPTED if status is None else status)
 
 
 def run_command(argv: Sequence[str]) -> int:

@@ -344,6 +344,7 @@ class TableTracker:
         met: set[str] = set()
         for chains in (self._former, {each.name: each for each in wanted.chains}):
             met |= _Ways(chains, targets).find_met(mixed)
+        # The kernel may have a chain under a variant of its name, with a number.
         return frozenset(name for name in changing if name in met or name.rpartition("-")[0] in met)
 
     def _find_elements(self, wanted: Iterable[NamedSet]) -> tuple[tuple[NamedSet, ...], tuple[NamedSet, ...]]:

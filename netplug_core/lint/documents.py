@@ -91,7 +91,7 @@ def find_sort(document: Document) -> DocumentSort | None:
 
 
 def _find_core_sort(mapping: Mapping[str, object], kind: str, api_version: object) -> DocumentSort | None:
-    """The same of what Kubernetes itself defines, or makes pods."""
+    """The sort of an object that Kubernetes itself defines, or that has a template of pods; None: it is not judged."""
     if _find_template(mapping):
         return DocumentSort.WORKLOAD
     return DocumentSort.POLICY if (kind, api_version) == _NETWORK_POLICY else _CORE_KINDS.get(kind)

@@ -68,8 +68,6 @@ __all__ = ["BlockIPAM", "read_within", "require_ready", "settle_endpoint"]
 # --- the block IPAM ---------------------------------------------------------------------------------------------------
 
 
-R = TypeVar("R")
-
 CLEANUP_TIMEOUT_S = 30.0
 """The longest that releasing what a failed assignment may have written can take."""
 
@@ -131,7 +129,7 @@ class BlockIPAM:
         try:
             while True:
                 transactor = self._transactor(deadline, assumed_absent, record, locks.taken)
-                made = _result_of(transactor.run(wanted, decided))
+                made = transactor.run(wanted, decided).get_result()
                 if handle is None or not _is_cut_by_commit(made):
                     return made
                 assumed_absent = ()  # the handle exists now
@@ -190,7 +188,7 @@ class BlockIPAM:
             return Decision((), {(held.address, held.sequence) for held in found} <= assigned)
 
         wanted = release_queries(ReleaseRequest(handle=handle))
-        return _result_of(Transaction(self.datastore, self._pace(deadline)).run(wanted, decided))
+        return Transaction(self.datastore, self._pace(deadline)).run(wanted, decided).get_result()
 
     def _release_leftovers(self, unreleased: Sequence[ReleaseItem]) -> None:
         """Release addresses without a handle that failed attempts assigned: no later release could name them."""
@@ -256,7 +254,7 @@ class BlockIPAM:
         self._forget_view(endpoint)  # an assignment for another container of the pod may be at work
         wanted = (*release_queries(request), *endpoint.queries)
         try:
-            part = _result_of(self._transactor(deadline, (), record, self.turn).run(wanted, decided))
+            part = self._transactor(deadline, (), record, self.turn).run(wanted, decided).get_result()
         finally:
             self._report(record.passed_over)
         return evolve(part, addresses=tuple(freed))
@@ -269,7 +267,7 @@ class BlockIPAM:
             return found if isinstance(found, NeedMore) else Decision((), Released(addresses=found))
 
         wanted = release_queries(ReleaseRequest(handle=handle))
-        return _result_of(Transaction(self.datastore, self._pace(deadline)).run(wanted, decided))
+        return Transaction(self.datastore, self._pace(deadline)).run(wanted, decided).get_result()
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> tuple[Family, ...]:
         """Decide an assignment without committing it."""
@@ -428,10 +426,6 @@ def _drawn_once(chance: Callable[[], float]) -> Callable[[], float]:
         return drawn[0]
 
     return draw
-
-
-def _result_of(decision: Decision[R]) -> R:
-    return decision.get_result()
 
 
 # --- its part about the endpoint --------------------------------------------------------------------------------------

@@ -142,10 +142,10 @@ class ClusterOverview:
     @property
     def releases(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The releases that node processes have recorded, each with its nodes; the empty one if some have not."""
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, list[str]] = {}
         for node in self.nodes:
-            found[node.status.release] = (*found.get(node.status.release, ()), node.metadata.name)
-        return tuple(sorted(found.items()))
+            found.setdefault(node.status.release, []).append(node.metadata.name)
+        return tuple((release, tuple(found[release])) for release in sorted(found))
 
     @property
     def behind(self) -> tuple[str, ...]:
