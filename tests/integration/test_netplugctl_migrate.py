@@ -22,7 +22,6 @@ from netplug_core.ipam.model.handle import AFFINITY, HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Key
 from netplug_core.resources.ippool import IPPOOL, AllowedUse
-from tests.harness.local_stores import IS_DEEP
 from tests.harness.tool_stores import make_tool_user
 from tests.harness.tool_user import ToolUser, document
 from tests.harness.waiting import wait_until
@@ -107,7 +106,7 @@ def test_every_record_arrives_and_the_target_works(
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("store", ["sqlite", _ETCD, _V1, _V3] if IS_DEEP else [_ETCD, _V3])
+@pytest.mark.parametrize("store", ["sqlite", _ETCD, _V1, _V3])
 def test_an_import_that_is_killed_is_run_again(
     request: pytest.FixtureRequest, tmp_path: Path, store: str | CrdMode
 ) -> None:
