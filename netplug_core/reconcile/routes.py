@@ -83,19 +83,19 @@ class _Way:
     source: Address | None = None
 
 
-# --- where entries are ------------------------------------------------------------------------------------------------
+# --- tables of the kernel ---------------------------------------------------------------------------------------------
 
-_Place: TypeAlias = tuple[int | str, ...]
+_TableId: TypeAlias = tuple[int | str, ...]
 """A table of the kernel: the phase in which its entries are made, and what is its own among those of that phase."""
 
 _Key: TypeAlias = int | str | Prefix
 """What only one entry of a table can have: a part that the entry has anyway."""
 
 _TUNNEL, _FDB, _NEIGHBOUR, _NEXTHOP, _ROUTE = range(5)
-_NEXTHOPS: Final[_Place] = (_NEXTHOP,)
+_NEXTHOPS: Final[_TableId] = (_NEXTHOP,)
 
 
-def _place_of(entry: Entry) -> tuple[_Place, _Key]:
+def _locate(entry: Entry) -> tuple[_TableId, _Key]:
     """The table of an entry, and its key there."""
     match entry:
         case Route():
@@ -177,7 +177,7 @@ class RouteEngine:
     inputs: RouteInputs
     _entries: dict[Source, tuple[Entry, ...]] = field(factory=dict, init=False)  # what a source offers
     _problems: dict[Source, tuple[Problem, ...]] = field(factory=dict, init=False)
-    _tables: dict[_Place, _Table] = field(factory=dict, init=False)
+    _tables: dict[_TableId, _Table] = field(factory=dict, init=False)
     _ways: dict[tuple[str, Family, str], _Way] = field(factory=dict, init=False)  # those of this update, with the pool
     _ids: NexthopIds = field(factory=NexthopIds, init=False)
     _foreign: tuple[Problem, ...] = field(default=(), init=False)
@@ -190,13 +190,13 @@ class RouteEngine:
     def observe(self, state: RoutingState) -> None:
         """This is what exists."""
         self._ids.adopt(state.nexthops)
-        found = dict[_Place, dict[_Key, Entry]]()
+        found = dict[_TableId, dict[_Key, Entry]]()
         entries: Iterable[Entry] = chain(state.tunnels, state.fdb, state.neighbours, state.nexthops, state.routes)
         for entry in entries:
-            place, key = _place_of(entry)
-            found.setdefault(place, {})[key] = entry
-        for place in (*self._tables, *found):
-            self._table(place).tracker.observe_all(found.get(place, {}))
+            table_id, key = _locate(entry)
+            found.setdefault(table_id, {})[key] = entry
+        for table_id in (*self._tables, *found):
+            self._table(table_id).tracker.observe_all(found.get(table_id, {}))
         present = frozenset(state.workloads)
         self.lost = tuple(sorted(each for each in self._workloads - present if each.index in state.host_ends))
         self._workloads = present.union(self.lost)
@@ -210,18 +210,18 @@ class RouteEngine:
 
     def note_applied(self, changes: Iterable[Change], failed: Iterable[FailedChange]) -> None:
         """These changes were made, but for those that failed."""
-        refused = {_place_of(each.change.entry) for each in failed}
+        refused = {_locate(each.change.entry) for each in failed}
         for change in changes:
-            place, key = _place_of(change.entry)
-            if (place, key) not in refused:
-                self._table(place).tracker.observe(key, change.entry if isinstance(change, Put) else None)
+            table_id, key = _locate(change.entry)
+            if (table_id, key) not in refused:
+                self._table(table_id).tracker.observe(key, change.entry if isinstance(change, Put) else None)
 
     # What follows.
 
     def changes(self) -> tuple[Change, ...]:
         """The changes that are left, in their order: nothing is removed before what replaces it is there."""
         self._update()
-        trackers = [self._tables[place].tracker for place in sorted(self._tables)]
+        trackers = [self._tables[table_id].tracker for table_id in sorted(self._tables)]
         puts = (Put(entry) for tracker in trackers for _, entry in tracker.updates())
         removals = (Remove(entry) for tracker in reversed(trackers) for _, entry in tracker.deletions())
         return (*puts, *removals)
@@ -229,16 +229,16 @@ class RouteEngine:
     def desired(self) -> tuple[Entry, ...]:
         """What should exist, in the order in which it is made."""
         self._update()
-        places = sorted(self._tables)
-        return tuple(entry for place in places for entry in self._tables[place].tracker.desired.values())
+        table_ids = sorted(self._tables)
+        return tuple(entry for table_id in table_ids for entry in self._tables[table_id].tracker.desired.values())
 
     def explain(self) -> tuple[RouteReason, ...]:
         """Every route that should exist, as of the last ``changes``, in the order of destinations."""
         found = list[RouteReason]()
         for source, entries in self._entries.items():
             for entry in (each for each in entries if isinstance(each, Route)):
-                place, key = _place_of(entry)
-                tracker = self._tables[place].tracker
+                table_id, key = _locate(entry)
+                tracker = self._tables[table_id].tracker
                 if tracker.desired[key] is entry:
                     found.append(
                         RouteReason(
@@ -322,25 +322,25 @@ class RouteEngine:
         if entries:
             self._entries[source] = tuple(entries)
         if former:
-            kept = set(map(_place_of, entries))
-            for place, key in dict.fromkeys(map(_place_of, former)):
-                if (place, key) not in kept:
-                    self._withdraw(place, key, source)
+            kept = set(map(_locate, entries))
+            for table_id, key in dict.fromkeys(map(_locate, former)):
+                if (table_id, key) not in kept:
+                    self._withdraw(table_id, key, source)
         for entry in entries:
-            place, key = _place_of(entry)
-            self._table(place).offer(key, source, entry)
+            table_id, key = _locate(entry)
+            self._table(table_id).offer(key, source, entry)
 
-    def _withdraw(self, place: _Place, key: _Key, source: Source) -> None:
-        table = self._tables[place]
+    def _withdraw(self, table_id: _TableId, key: _Key, source: Source) -> None:
+        table = self._tables[table_id]
         winner = table.withdraw(key, source)
         if winner is not None:
-            entry = next(each for each in reversed(self._entries[winner]) if _place_of(each) == (place, key))
+            entry = next(each for each in reversed(self._entries[winner]) if _locate(each) == (table_id, key))
             table.tracker.desire(key, entry)
 
-    def _table(self, place: _Place) -> _Table:
-        table = self._tables.get(place)
+    def _table(self, table_id: _TableId) -> _Table:
+        table = self._tables.get(table_id)
         if table is None:
-            table = self._tables[place] = _Table()
+            table = self._tables[table_id] = _Table()
         return table
 
     def _devices(self) -> Iterator[str]:

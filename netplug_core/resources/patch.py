@@ -19,14 +19,8 @@ from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
 
 __all__ = [
-    "Mark",
-    "apply_merge_patch",
-    "marks_of",
-    "strip_cluster_fields",
-    "with_marks",
-    "with_parts",
-    "without_unknown",
-]
+    "Mark", "apply_merge_patch", "marks_of", "strip_cluster_fields", "with_marks", "with_parts", "without_unknown",
+]  # fmt: skip
 
 _PATCH = "patch"
 _PATCHABLE_FIELDS = ("metadata", "spec")

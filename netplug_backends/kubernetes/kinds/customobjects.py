@@ -51,20 +51,8 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "CONFLICT",
-    "NOTHING_FOUND",
-    "ConditionFailed",
-    "CustomObjectStore",
-    "KindStore",
-    "QueryResult",
-    "event_of_record",
-    "get_precondition",
-    "list_records",
-    "list_result",
-    "not_supported",
-    "record_result",
-    "require_key",
-    "write_error",
+    "CONFLICT", "NOTHING_FOUND", "ConditionFailed", "CustomObjectStore", "KindStore", "QueryResult", "event_of_record",
+    "get_precondition", "list_records", "list_result", "not_supported", "record_result", "require_key", "write_error",
 ]  # fmt: skip
 
 
