@@ -360,7 +360,7 @@ class Decision(Generic[R_co]):
     A refusal is a decision too: its result is the error, its writes take back what an earlier try of the call left.
     ``is_repeatable`` is false if deciding again after a lost reply would do the work twice. ``needs_read``: it may not
     rest on a cache alone, as its result is less than was requested, or it deletes a record for what another one says.
-    But if ``rests_on`` is given, it is enough to have read that: the rest is its gate, and what its writes prove.
+    But if ``depends_on`` is given, it is enough to have read that: the rest is its gate, and what its writes prove.
     ``passed_over`` are the entries of the trace about records that could not be read or judged.
     """
 
@@ -369,7 +369,7 @@ class Decision(Generic[R_co]):
     trace: tuple[TraceEntry, ...] = ()
     is_repeatable: bool = True
     needs_read: bool = False
-    rests_on: tuple[Query, ...] = ()
+    depends_on: tuple[Query, ...] = ()
     passed_over: tuple[TraceEntry, ...] = ()
 
     def get_result(self) -> R_co:
@@ -390,7 +390,7 @@ class Decision(Generic[R_co]):
         own = _shift_written(self.writes, len(head)) if head else self.writes
         writes = (*head, *own, *(_shift_written(last, len(head) + len(own)) if last else ()))
         return Decision(
-            writes, self.result, self.trace, self.is_repeatable, self.needs_read, self.rests_on, self.passed_over
+            writes, self.result, self.trace, self.is_repeatable, self.needs_read, self.depends_on, self.passed_over
         )
 
 

@@ -2,16 +2,16 @@
 
 ::
 
-    locations/PLACE          a symbolic link to the folder of the store that a place leads to
-    stores/STORE/NAME.json   a record; while no store is known for a place, its folder is called as the place
+    locations/LOCATION       a symbolic link to the folder of the store that a location leads to
+    stores/STORE/NAME.json   a record; while no store is known for a location, its folder is called as the location
     stores/STORE/NAME.damaged
     orphaned/STORE/…         what could not be done for 30 days
     layout, reported         whether records of earlier releases were taken over; when the last report was made
 
-A record is moved by renaming it, from the folder of a place to that of a store and never back. So it is at one path at
-any time, and a reader that looks into the first folder first finds it. Writers and those who rename hold a lock of the
-whole folder for moments (flock(2)). A call that does not get it goes on, and looks again whether it wrote to the right
-place.
+A record is moved by renaming it, from the folder of a location to that of a store and never back. So it is at one path
+at any time, and a reader that looks into the first folder first finds it. Writers and those who rename hold a lock of
+the whole folder for moments (flock(2)). A call that does not get it goes on, and looks again whether it wrote to the
+right location.
 
 ``netplug_core.flows.cni.release_records`` decides what is written, replayed and put away.
 """
@@ -52,72 +52,72 @@ class ReleaseRecordFolder:
 
     folder: str
 
-    def path(self, place: str, attachment: str) -> str:
+    def path(self, location: str, attachment: str) -> str:
         """See :class:`~netplug_core.flows.world.RecordFiles`, as all other methods."""
-        return f"{self._stores}/{self._target(place) or place}/{attachment}{_RECORD}"
+        return f"{self._stores}/{self._target(location) or location}/{attachment}{_RECORD}"
 
-    def find(self, place: str, attachment: str) -> str | None:
+    def find(self, location: str, attachment: str) -> str | None:
         """The text of a record."""
         name = f"{attachment}{_RECORD}"
-        former = f"{self._stores}/{place}/{name}"
+        former = f"{self._stores}/{location}/{name}"
         # From here records go to the other folder only. So it is looked at first; nothing is opened for that.
         text = _find_text(former) if os.path.lexists(former) else None
-        return _find_text(f"{self._locations}/{place}/{name}") if text is None else text
+        return _find_text(f"{self._locations}/{location}/{name}") if text is None else text
 
-    def names(self, place: str) -> tuple[str, ...]:
+    def names(self, location: str) -> tuple[str, ...]:
         """The attachments that have a record."""
         found: dict[str, int] = {}
-        for store in dict.fromkeys((place, self._target(place) or place)):
+        for store in dict.fromkeys((location, self._target(location) or location)):
             for entry in _entries(f"{self._stores}/{store}"):
                 if entry.name.endswith(_RECORD):
                     with suppress(FileNotFoundError):  # done meanwhile
                         found[entry.name.removesuffix(_RECORD)] = entry.stat(follow_symlinks=False).st_mtime_ns
         return tuple(sorted(found, key=lambda name: (found[name], name)))
 
-    def write(self, place: str, attachment: str, text: str) -> str:
+    def write(self, location: str, attachment: str, text: str) -> str:
         """Write or replace a record."""
         name = f"{attachment}{_RECORD}"
         with self._locked():
-            store = self._resolve(place)
+            store = self._resolve(location)
             for _ in range(_ATTEMPTS):
                 with suppress(FileNotFoundError):  # another process has just removed the empty folder
                     self._write(store, name, text)
-                    if self._resolve(place) == store:
+                    if self._resolve(location) == store:
                         return f"{self._stores}/{store}/{name}"
-                store = self._resolve(place)
-        raise OSError(f"the folder of {place} is renamed again and again")
+                store = self._resolve(location)
+        raise OSError(f"the folder of {location} is renamed again and again")
 
-    def remove(self, place: str, attachment: str, text: str) -> None:
+    def remove(self, location: str, attachment: str, text: str) -> None:
         """Remove a record that has this text."""
         with self._locked():
-            for path in self._paths(place, f"{attachment}{_RECORD}"):
+            for path in self._paths(location, f"{attachment}{_RECORD}"):
                 if _find_text(path) == text:
                     _unlink(path)
                     _remove_if_empty(os.path.dirname(path))
 
-    def set_aside(self, place: str, attachment: str, text: str | None) -> None:
+    def set_aside(self, location: str, attachment: str, text: str | None) -> None:
         """Make a record one of the damaged ones."""
         with self._locked():
-            for path in self._paths(place, f"{attachment}{_RECORD}"):
+            for path in self._paths(location, f"{attachment}{_RECORD}"):
                 if text is None or _find_text(path) == text:
                     _move(path, f"{path.removesuffix(_RECORD)}{_DAMAGED}")
 
-    def find_store(self, place: str) -> str | None:
-        """The store that a place leads to."""
-        target = self._target(place)
-        return None if target == place else target
+    def find_store(self, location: str) -> str | None:
+        """The store that a location leads to."""
+        target = self._target(location)
+        return None if target == location else target
 
     def has_stores(self) -> bool:
         """Whether any folder has a record."""
         return any(entry.name.endswith(_RECORD) for store in _names(self._stores) for entry in self._entries(store))
 
-    def lead(self, place: str, store: str) -> None:
-        """Let a place lead to the folder of a store."""
-        former = f"{self._stores}/{place}"
-        if self._target(place) == store and not os.path.isdir(former):
+    def lead(self, location: str, store: str) -> None:
+        """Let a location lead to the folder of a store."""
+        former = f"{self._stores}/{location}"
+        if self._target(location) == store and not os.path.isdir(former):
             return
         with self._locked():
-            self._link(place, store)
+            self._link(location, store)
             names = [name for name in _names(former) if not name.startswith(".")]
             if names:
                 make_folder(f"{self._stores}/{store}", PRIVATE_FOLDER_MODE)
@@ -145,10 +145,10 @@ class ReleaseRecordFolder:
         """The text of one."""
         return _find_text(f"{self.folder}/{name}")
 
-    def adopt(self, name: str, place: str, attachment: str) -> None:
-        """Move one to a place."""
+    def adopt(self, name: str, location: str, attachment: str) -> None:
+        """Move one to a location."""
         with self._locked():
-            target = f"{self._stores}/{self._resolve(place)}"
+            target = f"{self._stores}/{self._resolve(location)}"
             make_folder(target, PRIVATE_FOLDER_MODE)
             _move(f"{self.folder}/{name}", f"{target}/{attachment}{_RECORD}")
 
@@ -170,9 +170,9 @@ class ReleaseRecordFolder:
 
     # --- the folder as a whole -------------------------------------------------------------------------------------
 
-    def count(self, places: Collection[str]) -> RecordCounts:
+    def count(self, locations: Collection[str]) -> RecordCounts:
         """How many records wait."""
-        own, counts = self._stores_of(places), {True: 0, False: 0}
+        own, counts = self._stores_of(locations), {True: 0, False: 0}
         damaged = 0
         for store in _names(self._stores):
             for entry in self._entries(store):
@@ -180,9 +180,9 @@ class ReleaseRecordFolder:
                 damaged += entry.name.endswith(_DAMAGED)
         return RecordCounts(own=counts[True], foreign=counts[False], damaged=damaged)
 
-    def orphan(self, places: Collection[str], *, before_ns: int) -> int:
+    def orphan(self, locations: Collection[str], *, before_ns: int) -> int:
         """Put away what is old."""
-        own, moved = self._stores_of(places), 0
+        own, moved = self._stores_of(locations), 0
         for store in _names(self._stores):
             for entry in self._entries(store):
                 is_foreign = entry.name.endswith(_RECORD) and store not in own
@@ -221,38 +221,38 @@ class ReleaseRecordFolder:
     def _entries(self, store: str) -> tuple[os.DirEntry[str], ...]:
         return _entries(f"{self._stores}/{store}")
 
-    def _target(self, place: str) -> str | None:
-        """The name of the folder that a place leads to; None if there is no link."""
+    def _target(self, location: str) -> str | None:
+        """The name of the folder that a location leads to; None if there is no link."""
         try:
-            return os.path.basename(os.readlink(f"{self._locations}/{place}"))
+            return os.path.basename(os.readlink(f"{self._locations}/{location}"))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _stores_of(self, places: Collection[str]) -> frozenset[str]:
-        return frozenset((*places, *(self._target(place) or place for place in places)))
+    def _stores_of(self, locations: Collection[str]) -> frozenset[str]:
+        return frozenset((*locations, *(self._target(location) or location for location in locations)))
 
-    def _paths(self, place: str, name: str) -> tuple[str, ...]:
+    def _paths(self, location: str, name: str) -> tuple[str, ...]:
         """Where a record may be, in the order in which it is moved."""
-        stores = dict.fromkeys((place, self._target(place) or place))
+        stores = dict.fromkeys((location, self._target(location) or location))
         return tuple(f"{self._stores}/{store}/{name}" for store in stores)
 
-    def _resolve(self, place: str) -> str:
-        """The name of the folder that a place leads to, which may have to be made."""
-        target = self._target(place)
+    def _resolve(self, location: str) -> str:
+        """The name of the folder that a location leads to, which may have to be made."""
+        target = self._target(location)
         if target is None:
-            self._link(place, place)
-            target = self._target(place) or place
+            self._link(location, location)
+            target = self._target(location) or location
         return target
 
-    def _link(self, place: str, store: str) -> None:
-        if self._target(place) == store:
+    def _link(self, location: str, store: str) -> None:
+        if self._target(location) == store:
             return
         for path in (self.folder, self._stores, self._locations):
             make_folder(os.path.dirname(path))
             make_folder(path, PRIVATE_FOLDER_MODE)
         with open_folder(self._locations) as locations:
             locations.remove_leftovers()  # this process has the lock, so no process is at a link
-            locations.link(place, f"../stores/{store}")
+            locations.link(location, f"../stores/{store}")
 
     def _write(self, store: str, name: str, text: str) -> None:
         make_folder(f"{self._stores}/{store}", PRIVATE_FOLDER_MODE)

@@ -45,20 +45,35 @@ from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, 
 from netplug_core.records import Kind, NotSupported, WatchExpired
 
 __all__ = [
-    "ANSWERS_USED", "CHECK_S", "MAX_SHARED", "NODE_NAMED", "STALE_S", "CacheFeed",
-    "CacheRefresh", "DatastoreState", "EndpointFeed", "FindCredentials", "KnownCredentials", "NoteCall", "OpenCaches",
-    "OpenDatastores", "OpeningUse", "SharedDatastore", "SharedOpenings", "Tracked",
+    "ANSWERS_USED",
+    "CHECK_S",
+    "MAX_SHARED",
+    "NODE_NAMED",
+    "STALE_S",
+    "CacheFeed",
+    "CacheRefresh",
+    "CurrentValues",
+    "DatastoreState",
+    "EndpointFeed",
+    "FindCredentials",
+    "KnownCredentials",
+    "NoteCall",
+    "OpenCaches",
+    "OpenDatastores",
+    "OpeningUse",
+    "SharedDatastore",
+    "SharedOpenings",
 ]  # fmt: skip
 
 
-# --- tracked ---------------------------------------------------------------------------------------------------------
+# --- what there is now -----------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
 
 
 @define(eq=False, repr=False)
-class Tracked(Generic[T]):
+class CurrentValues(Generic[T]):
     """The values that there are now, in the order in which they came."""
 
     _values: list[T] = field(factory=list, init=False)
@@ -97,7 +112,7 @@ class KnownCredentials:
     """The credentials that the process has now. Threads may share it."""
 
     _clock: Clock
-    _sources: Tracked[FindCredentials] = field(factory=Tracked, init=False)
+    _sources: CurrentValues[FindCredentials] = field(factory=CurrentValues, init=False)
 
     def add(self, find: FindCredentials) -> None:
         """These are its own from now on."""
@@ -492,8 +507,8 @@ class OpenCaches:
     """The caches and memories that are open now. Threads may share it. Nothing is read from a datastore."""
 
     _clock: Clock
-    _open: Tracked[_OpenCache] = field(factory=Tracked, init=False)
-    _memories: Tracked[_OpenMemory] = field(factory=Tracked, init=False)
+    _open: CurrentValues[_OpenCache] = field(factory=CurrentValues, init=False)
+    _memories: CurrentValues[_OpenMemory] = field(factory=CurrentValues, init=False)
 
     @contextmanager
     def used_by(self, shared: SharedDatastore) -> Iterator[None]:
@@ -631,7 +646,7 @@ class OpenDatastores:
     _note: NoteCall
     credentials: KnownCredentials = field(init=False)
     caches: OpenCaches = field(init=False)
-    _open: Tracked[_MeasuredDatastore] = field(factory=Tracked, init=False)
+    _open: CurrentValues[_MeasuredDatastore] = field(factory=CurrentValues, init=False)
     _checking: Lock = field(factory=Lock, init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -27,7 +27,7 @@ from netplug_core.dataplane.routing import HostInterface
 from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError
-from netplug_core.flows.cni.release_records import has_work, keep_house, places_of, take_over
+from netplug_core.flows.cni.release_records import has_work, keep_house, locations_of, take_over
 from netplug_core.flows.node.registration import (
     HostNetwork,
     NodeHost,
@@ -527,7 +527,7 @@ class RecordReplay:
         Raises:
             OSError: a folder cannot be listed.
         """
-        counts = [self._open_files(folder).count(places) for folder, places in self._places().items()]
+        counts = [self._open_files(folder).count(locations) for folder, locations in self._locations().items()]
         return RecordCounts(
             own=sum(each.own for each in counts),
             foreign=sum(each.foreign for each in counts),
@@ -536,7 +536,7 @@ class RecordReplay:
 
     def note(self, netconf: NetConf, request: CNIRequest | None) -> None:
         """Replay the records of this configuration from now on."""
-        key = (netconf.datastore, netconf.release_record_dir, netconf.ipam_lock_file, *places_of(netconf))
+        key = (netconf.datastore, netconf.release_record_dir, netconf.ipam_lock_file, *locations_of(netconf))
         with self._lock:
             self._known.pop(key, None)
             if len(self._known) >= MAX_CONFIGURATIONS:
@@ -545,12 +545,12 @@ class RecordReplay:
 
     def _find_due(self, _deadline: Deadline) -> tuple[_Configuration, ...]:
         """The configurations whose pause is over. The folders are put in order first."""
-        for folder, places in self._places().items():
+        for folder, locations in self._locations().items():
             files = self._open_files(folder)
             take_over(files, self._log)
             now_s = self._clock.monotonic()
             if now_s >= self._keep_house_at_s.setdefault(folder, now_s + _FIRST_HOUSEKEEPING_S):
-                keep_house(files, places, self._clock, self._log)
+                keep_house(files, locations, self._clock, self._log)
                 self._keep_house_at_s[folder] = now_s + HOUSEKEEPING_S
         now_s = self._clock.monotonic()
         return tuple(known for known in self._configurations() if now_s >= known.not_before_s)
@@ -568,12 +568,12 @@ class RecordReplay:
         with self._lock:
             return tuple(self._known.values())
 
-    def _places(self) -> dict[str, frozenset[str]]:
-        """The places whose records are replayed, by folder."""
+    def _locations(self) -> dict[str, frozenset[str]]:
+        """The locations whose records are replayed, by folder."""
         found: dict[str, list[str]] = {}
         for known in self._configurations():
-            found.setdefault(known.netconf.release_record_dir, []).extend(places_of(known.netconf))
-        return {folder: frozenset(places) for folder, places in found.items()}
+            found.setdefault(known.netconf.release_record_dir, []).extend(locations_of(known.netconf))
+        return {folder: frozenset(locations) for folder, locations in found.items()}
 
 
 # --- the plugin's token -------------------------------------------------------------------------------------------

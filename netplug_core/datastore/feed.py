@@ -84,7 +84,7 @@ def follow_endpoints(store: ShowsNodeEndpoints, view: View, node: str, *, deadli
             view.apply_record_event(event)
     finally:
         view.endpoint_watch = None
-        view.lose(view.lasting.views)
+        view.lose(view.non_expiring.views)
 
 
 def _list_unknown(

@@ -33,10 +33,29 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "CALL_TIMEOUT_S", "FRESH_S", "LIST_TIMEOUT_S", "NOTHING_LASTS", "Atomicity", "CachePolicy", "CommitCall",
-    "CredentialsInUse", "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials",
-    "HasIdentity", "HoldsLeases", "KeepsHistory", "Lasting", "LiveWatch", "ObservedDatastore", "ReadCall",
-    "RefusesWrites", "ShowsLeases", "ShowsNodeEndpoints",
+    "ALL_EXPIRE",
+    "CALL_TIMEOUT_S",
+    "FRESH_S",
+    "LIST_TIMEOUT_S",
+    "Atomicity",
+    "CachePolicy",
+    "CommitCall",
+    "CredentialsInUse",
+    "Datastore",
+    "DatastoreCall",
+    "DatastoreDescription",
+    "EndpointStorage",
+    "HasCredentials",
+    "HasIdentity",
+    "HoldsLeases",
+    "KeepsHistory",
+    "LiveWatch",
+    "NonExpiring",
+    "ObservedDatastore",
+    "ReadCall",
+    "RefusesWrites",
+    "ShowsLeases",
+    "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -343,7 +362,7 @@ class ObservedDatastore(ABC):
 
 
 @frozen
-class Lasting:
+class NonExpiring:
     """What a cache of a store that checks no requirements may use at any age.
 
     ``records``: kinds whose single records are used only where the commit writes these records themselves, under their
@@ -373,7 +392,7 @@ class Lasting:
         return query.kind not in self.lists or (isinstance(query, List) and query.may_be_cached)
 
 
-NOTHING_LASTS = Lasting()
+ALL_EXPIRE = NonExpiring()
 """A cache that may use everything for a short time only."""
 
 
@@ -381,18 +400,18 @@ NOTHING_LASTS = Lasting()
 class CachePolicy:
     """What a cache keeps: nothing of the kinds in ``uncached``, and of ``uncached_absent`` only records that exist.
 
-    ``max_age_s`` limits the age of what is not in ``lasting``; None: nothing ages, because the store checks what a
+    ``max_age_s`` limits the age of what is not in ``non_expiring``; None: nothing ages, because the store checks what a
     decision rests on.
     """
 
     uncached: AbstractSet[Kind[object]] = frozenset()
     uncached_absent: AbstractSet[Kind[object]] = frozenset()
     max_age_s: float | None = None
-    lasting: Lasting = NOTHING_LASTS
+    non_expiring: NonExpiring = ALL_EXPIRE
 
     def does_age(self, kind: Kind[object]) -> bool:
         """Whether what is known of a kind counts for a limited time."""
-        return self.max_age_s is not None and kind not in self.lasting.kinds
+        return self.max_age_s is not None and kind not in self.non_expiring.kinds
 
     def keeps(self, query: Query, result: ReadResult) -> bool:
         """Whether an answer is kept.
@@ -407,7 +426,7 @@ class CachePolicy:
             and not _is_part(query)
             and not result.malformed
             and not (is_absence and query.kind in self.uncached_absent)
-            and self.lasting.keeps(query)
+            and self.non_expiring.keeps(query)
         )
 
 

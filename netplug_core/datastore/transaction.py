@@ -125,7 +125,7 @@ class Transaction:
     create these records. A decision from the cache that commits nothing, or does not create what was assumed to be
     absent, is not confirmed by any condition. It is made again from a read, like every later attempt. So is one that
     met a damaged record, or that does not write a cached record of a kind that others change all the time
-    (``Lasting.views``). One that says what it rests on stands if that was read for it (``Decision.rests_on``).
+    (``NonExpiring.views``). One that says what it rests on stands if that was read for it (``Decision.depends_on``).
 
     ``revisions`` are those of the last commit, one for each of its writes, the gate's included; empty if it failed.
 
@@ -163,7 +163,7 @@ class Transaction:
         """
         if not decision.writes or decision.needs_read or isinstance(decision.result, NetplugError):
             return False
-        if self.cache is not None and not self.cache.lasting.may_rely_on(decision.writes):
+        if self.cache is not None and not self.cache.non_expiring.may_rely_on(decision.writes):
             return False
         if not self.assume_absent:
             return True
@@ -267,23 +267,25 @@ class _Attempt:
         """Whether the commit of a decision proves what it takes from the cache, or that was read for it."""
         if not self._does_write_views(decision.writes):
             return False
-        return self.of.is_confirmed_by_commit(decision) or self._has_read_all(decision.rests_on)
+        return self.of.is_confirmed_by_commit(decision) or self._has_read_all(decision.depends_on)
 
     def _does_write_views(self, writes: Sequence[Write]) -> bool:
         """Whether each cached record that others change all the time is written, under the revision that is cached."""
-        views = None if self.of.cache is None else self.of.cache.lasting.views
+        views = None if self.of.cache is None else self.of.cache.non_expiring.views
         if not views:
             return True
         cached = {query for query in self.queries if query.kind in views and query not in self.read}
         return cached <= {Get(write.key) for write in writes if isinstance(write, (Update, Delete))}
 
-    def _has_read_all(self, rests_on: tuple[Query, ...]) -> bool:
+    def _has_read_all(self, depends_on: tuple[Query, ...]) -> bool:
         """Whether what a decision rests on was read for it. What its gate asks may be as old as anything that counts.
 
         Where the store checks requirements, what is known is not confirmed but by a commit.
         """
         cache = self.of.cache
-        return bool(rests_on) and cache is not None and cache.max_age_s is not None and self.read.issuperset(rests_on)
+        return (
+            bool(depends_on) and cache is not None and cache.max_age_s is not None and self.read.issuperset(depends_on)
+        )
 
     def require_time(self) -> None:
         """Raise if no time is left to read again."""

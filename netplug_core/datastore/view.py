@@ -20,13 +20,13 @@ from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import (
+    ALL_EXPIRE,
     FRESH_S,
-    NOTHING_LASTS,
     Atomicity,
     CachePolicy,
     Datastore,
-    Lasting,
     LiveWatch,
+    NonExpiring,
 )
 from netplug_core.datastore.write_set import apply_writes
 from netplug_core.errors import InvariantBroken
@@ -209,8 +209,8 @@ class View:
     ``uncached_kinds`` are not kept, because there is a record for every workload. Of ``uncached_absent_kinds`` only
     records that exist are kept: who creates a block looks for all those that it would overlap. When there are more than
     ``max_results`` answers, they are all forgotten, so that records which others deleted do not stay for ever.
-    ``max_age_s`` limits the age of what is not in ``lasting``; None: there is no need to. ``watch`` is the one that
-    keeps the followed kinds true, if it says how far it has come. ``endpoint_watch`` is the one that keeps those
+    ``max_age_s`` limits the age of what is not in ``non_expiring``; None: there is no need to. ``watch`` is the one
+    that keeps the followed kinds true, if it says how far it has come. ``endpoint_watch`` is the one that keeps those
     endpoints true that are views of the node's pods; while there is none, they are read for each call.
 
     What is too old is read by one caller, while others wait for ``refreshing``, at most until their deadline.
@@ -226,7 +226,7 @@ class View:
     uncached_absent_kinds: frozenset[Kind[object]] = frozenset()
     max_results: int | None = None
     guard: AbstractContextManager[object] = field(factory=nullcontext)
-    lasting: Lasting = NOTHING_LASTS
+    non_expiring: NonExpiring = ALL_EXPIRE
     refreshing: Callable[[Deadline], AbstractContextManager[object]] = no_lock
     on_use: Callable[[], None] = _do_nothing
     on_change: Callable[[Kind[object]], None] = _ignore
@@ -270,7 +270,7 @@ class View:
             uncached=self.uncached_kinds,
             uncached_absent=self.uncached_absent_kinds,
             max_age_s=self.max_age_s,
-            lasting=self.lasting,
+            non_expiring=self.non_expiring,
         )
 
     def has_listed(self, kinds: Iterable[Kind[object]]) -> bool:
@@ -553,7 +553,7 @@ class View:
                 if is_watched and not (does_age and query != List(query.kind)):
                     continue
                 if policy.keeps(query, result):
-                    is_cached = query.kind in policy.lasting.lists
+                    is_cached = query.kind in policy.non_expiring.lists
                     self._keep(query, evolve(result, is_cached=True) if is_cached else result)
                     if does_age:
                         self._read_at_s[query] = asked_s
@@ -577,11 +577,11 @@ class View:
         of this commit, or has yet to deliver a change before it, and delivers this one too.
         """
         began_s, policy = self.clock.monotonic() if at_s is None else at_s, self.policy
-        lasting, uncached, uncached_absent = policy.lasting, policy.uncached, policy.uncached_absent
+        non_expiring, uncached, uncached_absent = policy.non_expiring, policy.uncached, policy.uncached_absent
         with self.guard:
             known = self._revisions if began is None else began
             made = [(write, revision) for write, revision in zip(writes, revisions, strict=True) if _is_change(write)]
-            if self._followed or lasting.views:
+            if self._followed or non_expiring.views:
                 made = [one for one in made if self._is_current(one[0], writes, known)]
             changes, revisions = [write for write, _ in made], [revision for _, revision in made]
             before = Snapshot(self._answers, self._revisions)
@@ -594,7 +594,7 @@ class View:
                 followed = self._find_kept_true(kind)
                 if followed is not None and kind not in uncached:
                     self._put(followed, key, None if isinstance(write, Delete) else Record(key, write.value, revision))
-                if followed is not None or kind in lasting.lists - lasting.records:
+                if followed is not None or kind in non_expiring.lists - non_expiring.records:
                     self._drop(Get(key))
             gone = [query for query in self._read_at_s if query not in self._answers]
             for query in gone:
@@ -607,7 +607,7 @@ class View:
         kind = write.key.kind
         followed = self._find_kept_true(kind)
         if followed is None:
-            if kind not in self.lasting.views or isinstance(write, Create):
+            if kind not in self.non_expiring.views or isinstance(write, Create):
                 return True
             found = self._answers.get(Get(write.key))  # a watch may have brought a later change already
             return found is None or any(record.revision == write.revision for record in found.records)

@@ -98,9 +98,9 @@ class RecordCounts:
 class RecordFiles(Protocol):
     """The files of release records on this machine: texts that are called as attachments, in folders of stores.
 
-    A *place* leads to a folder. At first that is a folder of the place's own; from ``lead`` on it is that of a store,
-    to which several places may lead. A record is at one path at any time, and is found by its place, also while a
-    folder is renamed. Processes share the folder. Every method raises OSError if the system refuses.
+    A *location* leads to a folder. At first that is a folder of the location's own; from ``lead`` on it is that of a
+    store, to which several locations may lead. A record is at one path at any time, and is found by its location, also
+    while a folder is renamed. Processes share the folder. Every method raises OSError if the system refuses.
     """
 
     @property
@@ -108,11 +108,11 @@ class RecordFiles(Protocol):
         """The path of the whole folder."""
         ...
 
-    def path(self, place: str, attachment: str) -> str:
+    def path(self, location: str, attachment: str) -> str:
         """The path by which people find a record."""
         ...
 
-    def find(self, place: str, attachment: str) -> str | None:
+    def find(self, location: str, attachment: str) -> str | None:
         """The text of a record; None if there is none. One path is opened, and nothing is listed.
 
         Raises:
@@ -120,32 +120,32 @@ class RecordFiles(Protocol):
         """
         ...
 
-    def names(self, place: str) -> tuple[str, ...]:
+    def names(self, location: str) -> tuple[str, ...]:
         """The attachments that have a record, the one that was written first comes first."""
         ...
 
-    def write(self, place: str, attachment: str, text: str) -> str:
+    def write(self, location: str, attachment: str, text: str) -> str:
         """Write or replace a record, whole or not at all; it is on the disk when this returns its path."""
         ...
 
-    def remove(self, place: str, attachment: str, text: str) -> None:
+    def remove(self, location: str, attachment: str, text: str) -> None:
         """Remove a record that has this text; one that was replaced meanwhile stays."""
         ...
 
-    def set_aside(self, place: str, attachment: str, text: str | None) -> None:
+    def set_aside(self, location: str, attachment: str, text: str | None) -> None:
         """Make a record one of the damaged ones, if it still has this text; None: whatever it has."""
         ...
 
-    def find_store(self, place: str) -> str | None:
-        """The store that a place leads to; None if that is not known yet."""
+    def find_store(self, location: str) -> str | None:
+        """The store that a location leads to; None if that is not known yet."""
         ...
 
     def has_stores(self) -> bool:
         """Whether any folder has a record."""
         ...
 
-    def lead(self, place: str, store: str) -> None:
-        """Let a place lead to the folder of a store, and bring the records of the place's own folder there."""
+    def lead(self, location: str, store: str) -> None:
+        """Let a location lead to the folder of a store, and bring the records of the location's own folder there."""
         ...
 
     def find_former(self, attachment: str) -> tuple[str, ...]:
@@ -163,8 +163,8 @@ class RecordFiles(Protocol):
         """The text of such a record; errors as for ``find``."""
         ...
 
-    def adopt(self, name: str, place: str, attachment: str) -> None:
-        """Move such a record to a place."""
+    def adopt(self, name: str, location: str, attachment: str) -> None:
+        """Move such a record to a location."""
         ...
 
     def remove_former(self, name: str) -> None:
@@ -179,12 +179,12 @@ class RecordFiles(Protocol):
         """Note that there are no more such records."""
         ...
 
-    def count(self, places: Collection[str]) -> RecordCounts:
-        """How many records wait, ``own`` being those of the stores that these places lead to."""
+    def count(self, locations: Collection[str]) -> RecordCounts:
+        """How many records wait, ``own`` being those of the stores that these locations lead to."""
         ...
 
-    def orphan(self, places: Collection[str], *, before_ns: int) -> int:
-        """Put away damaged records, and those of stores that no place leads to, last written before a time; how many.
+    def orphan(self, locations: Collection[str], *, before_ns: int) -> int:
+        """Put away damaged records, and those of stores that no location leads to, last written before a time; count.
 
         Also remove what processes that were killed have left.
         """

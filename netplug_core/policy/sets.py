@@ -231,7 +231,9 @@ class SetIndex(Generic[U]):
             self._index.set_item(identity, peer.labels, peer.profiles)
             self._peers[identity] = peer
         self._incoming = None
-        self._hold(identity, () if former is None else former.addresses, () if peer is None else peer.addresses)
+        self._update_holders(
+            identity, () if former is None else former.addresses, () if peer is None else peer.addresses
+        )
         if peer is not None and peer.networks:
             self._networks[identity] = None
         else:
@@ -245,7 +247,7 @@ class SetIndex(Generic[U]):
         """The addresses that several peers have, with these."""
         return ((address, self._holders[address]) for address in self._shared)
 
-    def _hold(self, identity: PeerId, former: tuple[Address, ...], addresses: tuple[Address, ...]) -> None:
+    def _update_holders(self, identity: PeerId, former: tuple[Address, ...], addresses: tuple[Address, ...]) -> None:
         if former == addresses:
             return
         for address in dict.fromkeys(former):

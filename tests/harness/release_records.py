@@ -30,57 +30,57 @@ class FakeRecordFiles:
     clock: Clock
     folder: str
 
-    def path(self, place: str, attachment: str) -> str:
-        return f"{self.folder}/stores/{self._target(place)}/{attachment}{_RECORD}"
+    def path(self, location: str, attachment: str) -> str:
+        return f"{self.folder}/stores/{self._target(location)}/{attachment}{_RECORD}"
 
-    def find(self, place: str, attachment: str) -> str | None:
+    def find(self, location: str, attachment: str) -> str | None:
         found = None
-        for path in self._paths(place, attachment):
+        for path in self._paths(location, attachment):
             found = found or self.host.find_text(path)
         return found
 
-    def names(self, place: str) -> tuple[str, ...]:
+    def names(self, location: str) -> tuple[str, ...]:
         found = {
             name.removesuffix(_RECORD): self.host.times.get(f"{self.folder}/stores/{store}/{name}", 0)
-            for store in (place, self._target(place))
+            for store in (location, self._target(location))
             for name in self._list(f"stores/{store}")
             if name.endswith(_RECORD)
         }
         return tuple(sorted(found, key=lambda name: (found[name], name)))
 
-    def write(self, place: str, attachment: str, text: str) -> str:
+    def write(self, location: str, attachment: str, text: str) -> str:
         self._require_writable()
         self.host.before_write()
-        self.host.texts.setdefault(f"{self.folder}/locations/{place}", place)
-        path = self.path(place, attachment)
+        self.host.texts.setdefault(f"{self.folder}/locations/{location}", location)
+        path = self.path(location, attachment)
         self.host.texts[path] = text
         self.host.times[path] = self.clock.now_ns()
         return path
 
-    def remove(self, place: str, attachment: str, text: str) -> None:
+    def remove(self, location: str, attachment: str, text: str) -> None:
         self._require_writable()
-        for path in self._paths(place, attachment):
+        for path in self._paths(location, attachment):
             if self.host.texts.get(path) == text:
                 del self.host.texts[path]
 
-    def set_aside(self, place: str, attachment: str, text: str | None) -> None:
+    def set_aside(self, location: str, attachment: str, text: str | None) -> None:
         self._require_writable()
-        for path in self._paths(place, attachment):
+        for path in self._paths(location, attachment):
             if path in self.host.texts and text in (None, self.host.texts[path]):
                 self._move(path, path.removesuffix(_RECORD) + _DAMAGED)
 
-    def find_store(self, place: str) -> str | None:
-        target = self._target(place)
-        return None if target == place else target
+    def find_store(self, location: str) -> str | None:
+        target = self._target(location)
+        return None if target == location else target
 
     def has_stores(self) -> bool:
         return any(name.endswith(_RECORD) for name in self._list("stores"))
 
-    def lead(self, place: str, store: str) -> None:
+    def lead(self, location: str, store: str) -> None:
         self._require_writable()
-        self.host.texts[f"{self.folder}/locations/{place}"] = store
-        for name in self._list(f"stores/{place}") if place != store else ():
-            self._move(f"{self.folder}/stores/{place}/{name}", f"{self.folder}/stores/{store}/{name}")
+        self.host.texts[f"{self.folder}/locations/{location}"] = store
+        for name in self._list(f"stores/{location}") if location != store else ():
+            self._move(f"{self.folder}/stores/{location}/{name}", f"{self.folder}/stores/{store}/{name}")
 
     def find_former(self, attachment: str) -> tuple[str, ...]:
         if f"{self.folder}/layout" in self.host.texts:
@@ -93,10 +93,10 @@ class FakeRecordFiles:
     def read_former(self, name: str) -> str | None:
         return self.host.find_text(f"{self.folder}/{name}")
 
-    def adopt(self, name: str, place: str, attachment: str) -> None:
+    def adopt(self, name: str, location: str, attachment: str) -> None:
         self._require_writable()
-        self.host.texts.setdefault(f"{self.folder}/locations/{place}", place)
-        self._move(f"{self.folder}/{name}", self.path(place, attachment))
+        self.host.texts.setdefault(f"{self.folder}/locations/{location}", location)
+        self._move(f"{self.folder}/{name}", self.path(location, attachment))
 
     def remove_former(self, name: str) -> None:
         self._require_writable()
@@ -111,16 +111,16 @@ class FakeRecordFiles:
             self._require_writable()
             self.host.texts[f"{self.folder}/layout"] = "2\n"
 
-    def count(self, places: Collection[str]) -> RecordCounts:
-        own = self._stores_of(places)
+    def count(self, locations: Collection[str]) -> RecordCounts:
+        own = self._stores_of(locations)
         names = [name.partition("/") for name in self._list("stores")]
         records = [store in own for store, _, name in names if name.endswith(_RECORD)]
         damaged = sum(name.endswith(_DAMAGED) for _store, _, name in names)
         return RecordCounts(own=sum(records), foreign=len(records) - sum(records), damaged=damaged)
 
-    def orphan(self, places: Collection[str], *, before_ns: int) -> int:
+    def orphan(self, locations: Collection[str], *, before_ns: int) -> int:
         self._require_writable()
-        own, moved = self._stores_of(places), 0
+        own, moved = self._stores_of(locations), 0
         for name in self._list("stores"):
             path, is_own = f"{self.folder}/stores/{name}", name.partition("/")[0] in own
             is_of_nobody = name.endswith(_DAMAGED) or (name.endswith(_RECORD) and not is_own)
@@ -137,15 +137,15 @@ class FakeRecordFiles:
         self._require_writable()
         self.host.texts[f"{self.folder}/reported"] = f"{now_ns}\n"
 
-    def _target(self, place: str) -> str:
-        return str(self.host.texts.get(f"{self.folder}/locations/{place}", place))
+    def _target(self, location: str) -> str:
+        return str(self.host.texts.get(f"{self.folder}/locations/{location}", location))
 
-    def _paths(self, place: str, attachment: str) -> tuple[str, ...]:
-        stores = dict.fromkeys((place, self._target(place)))
+    def _paths(self, location: str, attachment: str) -> tuple[str, ...]:
+        stores = dict.fromkeys((location, self._target(location)))
         return tuple(f"{self.folder}/stores/{store}/{attachment}{_RECORD}" for store in stores)
 
-    def _stores_of(self, places: Collection[str]) -> frozenset[str]:
-        return frozenset((*places, *map(self._target, places)))
+    def _stores_of(self, locations: Collection[str]) -> frozenset[str]:
+        return frozenset((*locations, *map(self._target, locations)))
 
     def _list(self, below: str) -> tuple[str, ...]:
         """The paths below a folder."""

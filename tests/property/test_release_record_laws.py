@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import Unavailable
-from netplug_core.flows.cni.release_records import places_of, replay, take_over
+from netplug_core.flows.cni.release_records import locations_of, replay, take_over
 from netplug_core.flows.world import ReplayTime
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -75,7 +75,7 @@ def test_r1_damaged_and_foreign_records_leave_the_rest_serving(
     left = {f"net1.c{n}" for n, (_is_former, damage) in enumerate(states) if damage is not None}
     assert set(harness.handles()) == {"net1.alive0", *left}
     assert {path: text for path, text in harness.host.texts.items() if path in others} == others
-    assert harness.record_files.names(places_of(netconf)[0]) == ()
+    assert harness.record_files.names(locations_of(netconf)[0]) == ()
     moved = sum(message == "a release record cannot be moved" for message in harness.log.of(Level.WARNING))
     assert moved == sum(is_former and isinstance(damage, OSError) for is_former, damage in states)
     assert len(harness.log.of(Level.WARNING)) - moved <= 1

@@ -10,7 +10,7 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.call import detach_found, node_of
-from netplug_core.flows.cni.release_records import keep_house, places_of, replay_after_call, take_over
+from netplug_core.flows.cni.release_records import keep_house, locations_of, replay_after_call, take_over
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -56,7 +56,7 @@ def _collect(world: CNIWorld, request: CNIRequest, netconf: NetConf, *, has_inte
     if world.replay_time is ReplayTime.AFTER_CALLS:
         take_over(world.records, world.log, deadline)
         replay_after_call(world, netconf, seconds=GC_S)
-        keep_house(world.records, places_of(netconf), world.clock, world.log)
+        keep_house(world.records, locations_of(netconf), world.clock, world.log)
     attachments = world.ipam.attachments(node=node, network=network, deadline=deadline)
     problems: list[str] = []
     valid = netconf.valid_attachments

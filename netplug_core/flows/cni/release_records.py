@@ -7,7 +7,7 @@ the handle of its attachment holds; by then another container may have the addre
 
 An attachment has one record, in the folder of its store, so a call opens that one path and looks at no other record.
 The folder is that of the store's identity, which the same store has over any address. While no process on this node has
-asked the store for it, the folder is that of the configured location, the *place*; the first replay renames it.
+asked the store for it, the folder is that of the configured location; the first replay renames it.
 
 Only the next ADD of the same attachment has the same handle. It does the record first, under the attachment's lock. It
 looks once more before it answers: a DEL that could not wait for it has left a record, and then it undoes what it made.
@@ -52,8 +52,8 @@ from netplug_core.workload.endpoint import WorkloadIdentity
 
 __all__ = [
     "ORPHANED_AFTER_NS", "POSTPONED", "REPLAY_S", "REPORT_EVERY_NS", "ReleaseRecord", "finish_own", "forget_own",
-    "has_own", "has_work", "keep_house", "places_of", "postpone", "release_request_of", "replay", "replay_after_call",
-    "replay_after_delete", "take_over",
+    "has_own", "has_work", "keep_house", "locations_of", "postpone", "release_request_of", "replay",
+    "replay_after_call", "replay_after_delete", "take_over",
 ]  # fmt: skip
 
 REPLAY_S = 0.2
@@ -108,13 +108,13 @@ def release_request_of(workload: WorkloadIdentity) -> ReleaseRequest:
     return ReleaseRequest(handle=workload.handle, node=workload.node, owner=workload.allocation_attributes)
 
 
-def places_of(netconf: NetConf) -> tuple[str, ...]:
-    """The places of the records that a call with this configuration can do.
+def locations_of(netconf: NetConf) -> tuple[str, ...]:
+    """The locations of the records that a call with this configuration can do.
 
     With another plugin these are two: that of the plugin, and that of the datastore, for what needs the plugin no more.
     """
-    places = (_place(_scope(netconf)),)
-    return (*places, _place(netconf.datastore.fingerprint)) if netconf.ipam.is_delegated else places
+    locations = (_location_name(_scope(netconf)),)
+    return (*locations, _location_name(netconf.datastore.fingerprint)) if netconf.ipam.is_delegated else locations
 
 
 # --- what a call does about its own attachment ---------------------------------------------------------------------
@@ -131,8 +131,8 @@ def postpone(
     # Another plugin has released its addresses before any error of the datastore comes here.
     needs_ipam = isinstance(cause, AttachmentBusy) or not netconf.ipam.is_delegated
     scope = _scope(netconf) if needs_ipam else netconf.datastore.fingerprint
-    place, attachment = _place(scope), _attachment(workload)
-    former = _find_readable(world.records, place, attachment)
+    location, attachment = _location_name(scope), _attachment(workload)
+    former = _find_readable(world.records, location, attachment)
     record = ReleaseRecord(
         datastore=scope,
         has_interface=has_interface or (former is not None and former.has_interface),
@@ -140,9 +140,9 @@ def postpone(
         workload=workload,
     )
     try:
-        path = world.records.write(place, attachment, _encode(record))
+        path = world.records.write(location, attachment, _encode(record))
     except OSError as error:
-        path = world.records.path(place, attachment)
+        path = world.records.path(location, attachment)
         world.log(Level.ERROR, "the release record cannot be written", path=path, cause=str(error))
         raise cause from error
     world.log(Level.WARNING, "addresses are released later: a record keeps them", path=path, cause=str(cause))
@@ -152,7 +152,7 @@ def has_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> bo
     """Whether this attachment has a record in this datastore, readable or not."""
     attachment = _attachment(workload)
     try:
-        return any(world.records.find(place, attachment) is not None for place in places_of(netconf))
+        return any(world.records.find(location, attachment) is not None for location in locations_of(netconf))
     except OSError:
         return True
 
@@ -168,9 +168,9 @@ def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, *,
     attachment = _attachment(workload)
     for name in _former_of(world, attachment):
         _take_over_one(world.records, world.log, name)
-    for place in places_of(netconf):
+    for location in locations_of(netconf):
         try:
-            text = world.records.find(place, attachment)
+            text = world.records.find(location, attachment)
         except OSError:
             text = ""
         if text is None:
@@ -179,8 +179,8 @@ def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, *,
             datastore=_scope(netconf), has_interface=has_interface, created_ns=0, workload=workload
         )
         deadline = Deadline.after(world.clock, REMOVE_S + RELEASE_S)
-        _release(world, record, deadline, needs_ipam=_needs_ipam(netconf, place))
-        _finish(world, place, attachment, text)
+        _release(world, record, deadline, needs_ipam=_needs_ipam(netconf, location))
+        _finish(world, location, attachment, text)
 
 
 def forget_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, *, has_interface: bool) -> None:
@@ -191,31 +191,31 @@ def forget_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, *,
     attachment = _attachment(workload)
     for name in _former_of(world, attachment):
         _take_over_one(world.records, world.log, name)
-    for place in places_of(netconf):
+    for location in locations_of(netconf):
         try:
-            text = world.records.find(place, attachment)
+            text = world.records.find(location, attachment)
         except OSError:
             continue  # the next replay sets it aside
         if text is None:
             continue
         record = _find_record(text)
         if has_interface or record is None or not record.has_interface:
-            _remove(world, place, attachment, text)
+            _remove(world, location, attachment, text)
 
 
-def _finish(world: CNIWorld, place: str, attachment: str, text: str) -> None:
+def _finish(world: CNIWorld, location: str, attachment: str, text: str) -> None:
     """Remove a record that was done; one that cannot be read is set aside.
 
     Raises:
         ConfigurationError: it can be neither read nor moved, so that each ADD would find it.
     """
     if text:
-        _remove(world, place, attachment, text)
+        _remove(world, location, attachment, text)
         return
     try:
-        world.records.set_aside(place, attachment, None)
+        world.records.set_aside(location, attachment, None)
     except OSError as error:
-        path, accepted = world.records.path(place, attachment), "a release record is expected; remove it"
+        path, accepted = world.records.path(location, attachment), "a release record is expected; remove it"
         raise ConfigurationError(path, str(error), accepted) from error
 
 
@@ -249,7 +249,7 @@ def has_work(files: RecordFiles, netconf: NetConf) -> bool:
     Raises:
         OSError: a folder cannot be listed.
     """
-    return any(files.names(place) or _may_be_elsewhere(files, place) for place in places_of(netconf))
+    return any(files.names(location) or _may_be_elsewhere(files, location) for location in locations_of(netconf))
 
 
 def replay(world: CNIWorld, netconf: NetConf, *, seconds: float) -> bool:
@@ -262,21 +262,21 @@ def replay(world: CNIWorld, netconf: NetConf, *, seconds: float) -> bool:
     outcomes: Counter[_Outcome] = Counter()
     is_away = False
     try:
-        for place in places_of(netconf):
-            for attachment in _names_in_store(world, netconf, place, deadline):
+        for location in locations_of(netconf):
+            for attachment in _names_in_store(world, netconf, location, deadline):
                 if deadline.has_passed:
                     break
-                outcomes[_replay_one(world, netconf, place, attachment, deadline)] += 1
+                outcomes[_replay_one(world, netconf, location, attachment, deadline)] += 1
     except _AWAY as error:
         world.log(Level.INFO, "release records stay for later", folder=world.records.folder, cause=str(error))
         is_away = True
     if outcomes[_Outcome.SET_ASIDE] or outcomes[_Outcome.STUCK]:
-        _report(world.records, places_of(netconf), world.clock, world.log, stuck=outcomes[_Outcome.STUCK])
+        _report(world.records, locations_of(netconf), world.clock, world.log, stuck=outcomes[_Outcome.STUCK])
     return not is_away
 
 
-def _names_in_store(world: CNIWorld, netconf: NetConf, place: str, deadline: Deadline) -> tuple[str, ...]:
-    """The attachments with records of the store at a place, whose folder has the name of the store from now on.
+def _names_in_store(world: CNIWorld, netconf: NetConf, location: str, deadline: Deadline) -> tuple[str, ...]:
+    """The attachments with records of the store at a location, whose folder has the name of the store from now on.
 
     Raises:
         Unavailable: the store does not say which one it is.
@@ -284,22 +284,22 @@ def _names_in_store(world: CNIWorld, netconf: NetConf, place: str, deadline: Dea
     files = world.records
     names: tuple[str, ...] = ()
     try:
-        names = files.names(place)
-        if not names and not _may_be_elsewhere(files, place):
+        names = files.names(location)
+        if not names and not _may_be_elsewhere(files, location):
             return ()
         identity = _find_identity(world.datastore, deadline)
         if identity is not None:
-            files.lead(place, _store_folder(netconf.datastore.type, identity, place))
-            names = files.names(place)
+            files.lead(location, _store_folder(netconf.datastore.type, identity, location))
+            names = files.names(location)
     except OSError as error:
         text = "the folder of release records cannot be listed or renamed"
         world.log(Level.WARNING, text, path=files.folder, cause=str(error))
     return names
 
 
-def _may_be_elsewhere(files: RecordFiles, place: str) -> bool:
-    """Whether there are records in folders of stores, one of which may be the unknown store at this place."""
-    return files.find_store(place) is None and files.has_stores()
+def _may_be_elsewhere(files: RecordFiles, location: str) -> bool:
+    """Whether there are records in folders of stores, one of which may be the unknown store at this location."""
+    return files.find_store(location) is None and files.has_stores()
 
 
 def _find_identity(datastore: Datastore, deadline: Deadline) -> str | None:
@@ -311,7 +311,7 @@ def _find_identity(datastore: Datastore, deadline: Deadline) -> str | None:
         return None  # a right is missing that nothing else needs
 
 
-def _replay_one(world: CNIWorld, netconf: NetConf, place: str, attachment: str, deadline: Deadline) -> _Outcome:
+def _replay_one(world: CNIWorld, netconf: NetConf, location: str, attachment: str, deadline: Deadline) -> _Outcome:
     """Do one record, or set it aside if it cannot be read.
 
     Raises:
@@ -319,15 +319,15 @@ def _replay_one(world: CNIWorld, netconf: NetConf, place: str, attachment: str, 
     """
     files = world.records
     try:
-        text = files.find(place, attachment)
+        text = files.find(location, attachment)
     except OSError:
-        return _set_aside(files, place, attachment, None)
+        return _set_aside(files, location, attachment, None)
     record = None if text is None else _find_record(text)
     if text is not None and record is None:
-        return _set_aside(files, place, attachment, text)
+        return _set_aside(files, location, attachment, text)
     if text is not None and record is not None:
         try:
-            _release_locked(world, netconf, place, text, record, deadline=deadline)
+            _release_locked(world, netconf, location, text, record, deadline=deadline)
         except AttachmentBusy:
             pass  # a call of the attachment does it
         except _AWAY:
@@ -335,13 +335,13 @@ def _replay_one(world: CNIWorld, netconf: NetConf, place: str, attachment: str, 
         except NetplugError as error:
             # The DEL has warned of a stored record that cannot be read, and ``ipam check`` names it.
             level = Level.DEBUG if isinstance(error, Malformed) else Level.WARNING
-            path = files.path(place, attachment)
+            path = files.path(location, attachment)
             world.log(level, "a release record cannot be done", path=path, cause=str(error))
     return _Outcome.LOOKED_AT
 
 
 def _release_locked(
-    world: CNIWorld, netconf: NetConf, place: str, text: str, record: ReleaseRecord, *, deadline: Deadline
+    world: CNIWorld, netconf: NetConf, location: str, text: str, record: ReleaseRecord, *, deadline: Deadline
 ) -> None:
     """The DEL of a record under the attachment's lock, unless another process has done it.
 
@@ -352,26 +352,26 @@ def _release_locked(
     attachment = _attachment(workload)
     with attachment_lock(world, workload, wait_s=0):
         # Another call may have done it, and an ADD may have begun anew since.
-        if not _is_there(world.records, place, attachment, text):
+        if not _is_there(world.records, location, attachment, text):
             return
-        _release(world, record, deadline, needs_ipam=_needs_ipam(netconf, place))
-        _remove(world, place, attachment, text)
-    path = world.records.path(place, attachment)
+        _release(world, record, deadline, needs_ipam=_needs_ipam(netconf, location))
+        _remove(world, location, attachment, text)
+    path = world.records.path(location, attachment)
     world.log(Level.INFO, "release record done", container=workload.container_id, network=workload.network, path=path)
 
 
-def _set_aside(files: RecordFiles, place: str, attachment: str, text: str | None) -> _Outcome:
+def _set_aside(files: RecordFiles, location: str, attachment: str, text: str | None) -> _Outcome:
     """Set a damaged record aside, so that no later replay reads it again."""
     try:
-        files.set_aside(place, attachment, text)
+        files.set_aside(location, attachment, text)
     except OSError:
         return _Outcome.STUCK
     return _Outcome.SET_ASIDE
 
 
-def _is_there(files: RecordFiles, place: str, attachment: str, text: str) -> bool:
+def _is_there(files: RecordFiles, location: str, attachment: str, text: str) -> bool:
     try:
-        return files.find(place, attachment) == text
+        return files.find(location, attachment) == text
     except OSError:
         return False
 
@@ -384,12 +384,12 @@ def _release(world: CNIWorld, record: ReleaseRecord, deadline: Deadline, *, need
     detach_by_host_end(world, record.workload, wanted, has_interface=record.has_interface, deadline=deadline)
 
 
-def _remove(world: CNIWorld, place: str, attachment: str, text: str) -> None:
+def _remove(world: CNIWorld, location: str, attachment: str, text: str) -> None:
     """Remove a record that was done. One that stays is done again, and nothing is found."""
     try:
-        world.records.remove(place, attachment, text)
+        world.records.remove(location, attachment, text)
     except OSError as error:
-        path = world.records.path(place, attachment)
+        path = world.records.path(location, attachment)
         world.log(Level.WARNING, "a release record cannot be removed", path=path, cause=str(error))
 
 
@@ -417,46 +417,46 @@ def _take_over_one(files: RecordFiles, log: Log, name: str) -> None:
         if text is None:
             return  # another process has moved it
         record = _find_record(text)
-        place = None if record is None else _find_place(record.datastore)
-        if record is None or place is None:
+        location = None if record is None else _find_location(record.datastore)
+        if record is None or location is None:
             files.set_former_aside(name)
             return
         attachment = _attachment(record.workload)
-        present = _find_readable(files, place, attachment)
+        present = _find_readable(files, location, attachment)
         if present is None:
-            files.adopt(name, place, attachment)
+            files.adopt(name, location, attachment)
             return
         newer, older = sorted((record, present), key=lambda each: each.created_ns, reverse=True)
         merged = evolve(newer, has_interface=newer.has_interface or older.has_interface)
-        files.write(place, attachment, _encode(merged))
+        files.write(location, attachment, _encode(merged))
         files.remove_former(name)
     except OSError as error:
         log(Level.WARNING, "a release record cannot be moved", path=f"{files.folder}/{name}", cause=str(error))
 
 
-def keep_house(files: RecordFiles, places: Collection[str], clock: Clock, log: Log) -> None:
+def keep_house(files: RecordFiles, locations: Collection[str], clock: Clock, log: Log) -> None:
     """Put away what could not be done here for 30 days, and report the rest of that once a day.
 
-    ``places`` are those whose records this process replays: records elsewhere are of other stores.
+    ``locations`` are those whose records this process replays: records elsewhere are of other stores.
     """
     try:
-        orphaned = files.orphan(places, before_ns=clock.now_ns() - ORPHANED_AFTER_NS)
+        orphaned = files.orphan(locations, before_ns=clock.now_ns() - ORPHANED_AFTER_NS)
     except OSError as error:
         log(Level.WARNING, "release records cannot be put away", path=files.folder, cause=str(error))
     else:
         if orphaned:
             log(Level.WARNING, "old release records put away", count=orphaned, folder=f"{files.folder}/orphaned")
-    _report(files, places, clock, log)
+    _report(files, locations, clock, log)
 
 
-def _report(files: RecordFiles, places: Collection[str], clock: Clock, log: Log, *, stuck: int = 0) -> None:
+def _report(files: RecordFiles, locations: Collection[str], clock: Clock, log: Log, *, stuck: int = 0) -> None:
     """Name the records that cannot be done here, in one line, unless a process has done so within a day.
 
     ``stuck``: so many could be neither read nor set aside.
     """
     now_ns = clock.now_ns()
     try:
-        counts = files.count(places)
+        counts = files.count(locations)
         if not counts.foreign and not counts.damaged and not stuck:
             return
         last_ns = files.find_report_ns()
@@ -489,23 +489,23 @@ def _scope(netconf: NetConf) -> str:
     return f"{store} {HOST_LOCAL_IPAM} {folder} {network}"
 
 
-def _place(scope: str) -> str:
-    """The place of a scope: the fingerprint of the location, and a hash of what follows it."""
+def _location_name(scope: str) -> str:
+    """The location of a scope: the fingerprint of the location, and a hash of what follows it."""
     location, _, rest = scope.partition(" ")
     return f"{location}.{_digest(rest)}" if rest else location
 
 
-def _find_place(scope: str) -> str | None:
-    """The place of a scope that was read from a file; None if it is none."""
-    return _place(scope) if _FINGERPRINT.fullmatch(scope.partition(" ")[0]) else None
+def _find_location(scope: str) -> str | None:
+    """The location of a scope that was read from a file; None if it is none."""
+    return _location_name(scope) if _FINGERPRINT.fullmatch(scope.partition(" ")[0]) else None
 
 
-def _store_folder(datastore_type: str, identity: str, place: str) -> str:
+def _store_folder(datastore_type: str, identity: str, location: str) -> str:
     """The name of a store's folder, apart for what needs another IPAM than that of pools."""
     name = f"{datastore_type}-{identity}"
     if not _FOLDER_NAME.fullmatch(name):
         name = f"store-{_digest(name)}"
-    _location, point, rest = place.partition(".")
+    _fingerprint, point, rest = location.partition(".")
     return f"{name}{point}{rest}"
 
 
@@ -517,15 +517,15 @@ def _attachment(workload: WorkloadIdentity) -> str:
     return workload.host_interface_alias.attachment
 
 
-def _needs_ipam(netconf: NetConf, place: str) -> bool:
-    """Whether the IPAM has a part in the records of a place; another plugin has none in those of its datastore."""
-    return not netconf.ipam.is_delegated or place == _place(_scope(netconf))
+def _needs_ipam(netconf: NetConf, location: str) -> bool:
+    """Whether the IPAM has a part in the records of a location; another plugin has none in those of its datastore."""
+    return not netconf.ipam.is_delegated or location == _location_name(_scope(netconf))
 
 
-def _find_readable(files: RecordFiles, place: str, attachment: str) -> ReleaseRecord | None:
+def _find_readable(files: RecordFiles, location: str, attachment: str) -> ReleaseRecord | None:
     """The record of an attachment; None if there is none, or none that can be read."""
     try:
-        text = files.find(place, attachment)
+        text = files.find(location, attachment)
     except OSError:
         return None
     return None if text is None else _find_record(text)

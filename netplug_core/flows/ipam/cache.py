@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from attrs import evolve
 
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Datastore, EndpointStorage, Lasting
+from netplug_core.datastore.protocol import Datastore, EndpointStorage, NonExpiring
 from netplug_core.datastore.view import View
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import AFFINITY, HANDLE
@@ -35,11 +35,13 @@ FOLLOWED_KINDS: tuple[Kind[object], ...] = (IPPOOL, IPRESERVATION, IPAM_CONFIGUR
 change. A block changes with every workload of the cluster, and a node with every label: they are conditions of the
 commit, so that an outdated one is read again."""
 
-_LASTING = Lasting(records=frozenset((BLOCK, HANDLE)), lists=frozenset((AFFINITY,)))
+_NON_EXPIRING = NonExpiring(records=frozenset((BLOCK, HANDLE)), lists=frozenset((AFFINITY,)))
 """What a store without requirements still checks: a block or a handle that is used is written, under its revision, and
 affinities that matter are read again."""
 
-_LASTING_VIEWS = evolve(_LASTING, records=_LASTING.records | {WORKLOAD_ENDPOINT}, views=frozenset((WORKLOAD_ENDPOINT,)))
+_NON_EXPIRING_VIEWS = evolve(
+    _NON_EXPIRING, records=_NON_EXPIRING.records | {WORKLOAD_ENDPOINT}, views=frozenset((WORKLOAD_ENDPOINT,))
+)
 """The same where an endpoint is a view of its pod. Its deletion empties an annotation of the pod, if the pod has not
 changed."""
 
@@ -85,5 +87,5 @@ def make_node_cache(datastore: Datastore, *, clock: Clock, guard: AbstractContex
         guard=guard,
     )
     if cache.max_age_s is not None:
-        cache.lasting = _LASTING_VIEWS if has_views else _LASTING
+        cache.non_expiring = _NON_EXPIRING_VIEWS if has_views else _NON_EXPIRING
     return cache

@@ -1,8 +1,8 @@
 """What a block may become for a claimant: one table, read by every rule that takes addresses or claims blocks.
 
-A row is how the block stands to the claimant now, a column is what the claimant wants it for. The entry says what the
-block becomes, or that it may not be used. ``acquire``, ``borrow``, ``specific`` and ``affinities`` look here and decide
-nothing of it themselves.
+A row is who owns the block now, as the claimant sees it, a column is what it wants the block for. The entry says what
+the block becomes, or that it may not be used. ``acquire``, ``borrow``, ``specific`` and ``affinities`` look here and
+decide nothing of it themselves.
 
 ``claim_block`` and ``relinquish_block`` add the writes. The affinity is written before the block and deleted after it,
 so a crash in between leaves an affinity that leads to the block. The writes are in an order of which every prefix is
@@ -32,16 +32,24 @@ from netplug_core.records import Create, Delete, Key, Record, Revision, Update, 
 from netplug_core.resources.ippool import IPPool
 
 __all__ = [
-    "TAKE_OVER_AGE_S", "Acquisition", "BlockCandidate", "Claimant", "Purpose", "Standing", "claim_block", "is_owned",
-    "relinquish_block", "standing",
+    "TAKE_OVER_AGE_S",
+    "Acquisition",
+    "BlockCandidate",
+    "Claimant",
+    "Ownership",
+    "Purpose",
+    "claim_block",
+    "find_ownership",
+    "is_owned",
+    "relinquish_block",
 ]  # fmt: skip
 
 TAKE_OVER_AGE_S = 60
 """An empty block of another node may be taken over when it was claimed longer ago than this, in seconds."""
 
 
-class Standing(enum.Enum):
-    """How a block stands to a claimant."""
+class Ownership(enum.Enum):
+    """Who owns a block, as a claimant sees it."""
 
     MISSING = "is not stored"
     OWN = "is the claimant's, and its affinity is confirmed"
@@ -84,33 +92,33 @@ class Acquisition(enum.Enum):
     __hash__ = object.__hash__
 
 
-_OWNED = {Standing.OWN: Acquisition.OWN, Standing.UNCONFIRMED: Acquisition.UNCONFIRMED}
+_OWNED = {Ownership.OWN: Acquisition.OWN, Ownership.UNCONFIRMED: Acquisition.UNCONFIRMED}
 """The claimant's own blocks may be used for every purpose."""
 
-_TABLE: Mapping[Purpose, Mapping[Standing, Acquisition]] = {
+_TABLE: Mapping[Purpose, Mapping[Ownership, Acquisition]] = {
     Purpose.AUTOMATIC: {
-        Standing.MISSING: Acquisition.NEW,
-        Standing.OWNERLESS: Acquisition.ADOPTED,
-        Standing.UNUSED: Acquisition.TAKEN_OVER,
+        Ownership.MISSING: Acquisition.NEW,
+        Ownership.OWNERLESS: Acquisition.ADOPTED,
+        Ownership.UNUSED: Acquisition.TAKEN_OVER,
     },
     Purpose.BORROW: {
-        Standing.OWNERLESS: Acquisition.BORROWED,
-        Standing.UNUSED: Acquisition.BORROWED,
-        Standing.FOREIGN: Acquisition.BORROWED,
+        Ownership.OWNERLESS: Acquisition.BORROWED,
+        Ownership.UNUSED: Acquisition.BORROWED,
+        Ownership.FOREIGN: Acquisition.BORROWED,
     },
     Purpose.SPECIFIC: {
-        Standing.MISSING: Acquisition.NEW,
-        Standing.OWNERLESS: Acquisition.BORROWED,
-        Standing.UNUSED: Acquisition.BORROWED,
-        Standing.FOREIGN: Acquisition.BORROWED,
+        Ownership.MISSING: Acquisition.NEW,
+        Ownership.OWNERLESS: Acquisition.BORROWED,
+        Ownership.UNUSED: Acquisition.BORROWED,
+        Ownership.FOREIGN: Acquisition.BORROWED,
     },
     Purpose.SPECIFIC_STRICT: {
-        Standing.MISSING: Acquisition.NEW,
-        Standing.OWNERLESS: Acquisition.ADOPTED,
+        Ownership.MISSING: Acquisition.NEW,
+        Ownership.OWNERLESS: Acquisition.ADOPTED,
     },
     Purpose.CLAIM: {
-        Standing.MISSING: Acquisition.NEW,
-        Standing.OWNERLESS: Acquisition.ADOPTED,
+        Ownership.MISSING: Acquisition.NEW,
+        Ownership.OWNERLESS: Acquisition.ADOPTED,
     },
 }
 """What a block becomes; a standing that a purpose does not list may not be used for it."""
@@ -125,20 +133,20 @@ _OUTCOMES = {
 }
 
 
-def standing(block: Block | None, owner: str, affinity: Record[Affinity] | None, now_ns: int) -> Standing:
-    """How a block stands to an owner (``host:<node>``); ``affinity`` is that owner's, as far as it was read.
+def find_ownership(block: Block | None, owner: str, affinity: Record[Affinity] | None, now_ns: int) -> Ownership:
+    """Who owns a block, as an owner (``host:<node>``) sees it; ``affinity`` is that owner's, as far as it was read.
 
     The block decides who owns it; an affinity alone owns nothing.
     """
     if block is None:
-        return Standing.MISSING
+        return Ownership.MISSING
     if block.owner == owner:
         is_confirmed = affinity is not None and affinity.value.state is AffinityState.CONFIRMED
-        return Standing.OWN if is_confirmed else Standing.UNCONFIRMED
+        return Ownership.OWN if is_confirmed else Ownership.UNCONFIRMED
     if not block.owner:
-        return Standing.OWNERLESS
+        return Ownership.OWNERLESS
     is_old = (block.claim_time_ns or 0) < now_ns - TAKE_OVER_AGE_S * SECOND_NS
-    return Standing.UNUSED if is_old and block.is_empty else Standing.FOREIGN
+    return Ownership.UNUSED if is_old and block.is_empty else Ownership.FOREIGN
 
 
 def is_owned(block: Block | None, affinity: Key[Affinity]) -> bool:
@@ -221,8 +229,8 @@ class Claimant:
         ``record`` is the stored block and ``affinity`` the claimant's affinity, as far as it was read.
         """
         block = self.cooldown.expire(record.value) if record else None
-        stands = standing(block, self.owner, affinity, self.cooldown.now_ns)
-        acquisition = _OWNED.get(stands) or _TABLE[purpose].get(stands)
+        ownership = find_ownership(block, self.owner, affinity, self.cooldown.now_ns)
+        acquisition = _OWNED.get(ownership) or _TABLE[purpose].get(ownership)
         if acquisition is None:
             return None
         return BlockCandidate(

@@ -82,7 +82,7 @@ def decide_release(
     """
     handle = snapshot.find(query := Get(handle_key(request.handle)))
     if handle is None:
-        return Decision((), PartRelease(addresses=()), needs_read=True, rests_on=(query,))
+        return Decision((), PartRelease(addresses=()), needs_read=True, depends_on=(query,))
     found = _find_blocks(snapshot, request, blocks := _next_blocks(handle.value, after))
     if isinstance(found, NeedMore):
         return found

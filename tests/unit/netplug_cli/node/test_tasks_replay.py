@@ -7,7 +7,7 @@ from attrs import define, evolve, field
 from netplug_backends.host.release_records import ReleaseRecordFolder
 from netplug_cli.node.tasks import LONGEST_PAUSE_S, MAX_CONFIGURATIONS, REPLAY_EVERY_S, RecordReplay
 from netplug_core.cni.request import CNIRequest
-from netplug_core.flows.cni.release_records import places_of
+from netplug_core.flows.cni.release_records import locations_of
 from netplug_core.flows.world import RecordCounts
 from netplug_core.log import Level
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, IPAMConfig, NetConf
@@ -51,7 +51,7 @@ class Scene:
         for each in configurations:
             self.records.note(each, None)
             if has_record:
-                ReleaseRecordFolder(str(self.folder)).write(places_of(each)[0], "a" * 26, "{}")
+                ReleaseRecordFolder(str(self.folder)).write(locations_of(each)[0], "a" * 26, "{}")
 
     def run(self) -> list[NetConf]:
         """One look at the records; whose were replayed."""
@@ -73,7 +73,7 @@ def test_no_datastore_is_opened_for_nothing(tmp_path: Path) -> None:
     assert scene.run() == []
     scene.note(scene.netconf("b"))  # one of another store, which may be the same: a asks once
     assert scene.run() == [scene.netconf("a"), scene.netconf("b")]
-    ReleaseRecordFolder(str(tmp_path)).lead(places_of(scene.netconf("a"))[0], "sqlite-1")
+    ReleaseRecordFolder(str(tmp_path)).lead(locations_of(scene.netconf("a"))[0], "sqlite-1")
     assert scene.run() == [scene.netconf("b")]
 
 

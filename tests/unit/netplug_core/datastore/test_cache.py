@@ -7,7 +7,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import FRESH_S, Lasting
+from netplug_core.datastore.protocol import FRESH_S, NonExpiring
 from netplug_core.datastore.view import View
 from netplug_core.records import (
     ABSENT,
@@ -322,11 +322,11 @@ SHELVES, CURRENT_SHELVES = List(SHELF, ("hall",), may_be_cached=True), List(SHEL
 
 
 @pytest.fixture
-def lasting() -> CacheHarness:
+def non_expiring() -> CacheHarness:
     """An ordered store, of which books are used under their own revisions, and lists of shelves are read again."""
     harness = CacheHarness(MemoryMode.ORDERED)
     harness.warm = View.for_datastore(harness.store, clock=harness.clock, uncached_kinds=frozenset())
-    harness.warm.lasting = Lasting(records=frozenset((BOOK,)), lists=frozenset((SHELF,)))
+    harness.warm.non_expiring = NonExpiring(records=frozenset((BOOK,)), lists=frozenset((SHELF,)))
     return harness
 
 
@@ -336,25 +336,25 @@ def known(harness: CacheHarness, *queries: Query) -> list[Query]:
     return [query for query in queries if query not in missing]
 
 
-def test_records_whose_revision_is_a_condition_are_known_at_any_age(lasting: CacheHarness) -> None:
-    lasting.commit(Create(SOME_LOAN, "l"))
-    lasting.read(Get(ATLAS), Get(SOME_LOAN), UPPER)
-    lasting.clock.sleep(2 * FRESH_S)
-    assert known(lasting, Get(ATLAS), Get(SOME_LOAN), UPPER) == [Get(ATLAS)]
+def test_records_whose_revision_is_a_condition_are_known_at_any_age(non_expiring: CacheHarness) -> None:
+    non_expiring.commit(Create(SOME_LOAN, "l"))
+    non_expiring.read(Get(ATLAS), Get(SOME_LOAN), UPPER)
+    non_expiring.clock.sleep(2 * FRESH_S)
+    assert known(non_expiring, Get(ATLAS), Get(SOME_LOAN), UPPER) == [Get(ATLAS)]
 
 
-def test_their_age_does_not_make_others_old(lasting: CacheHarness) -> None:
-    lasting.read(Get(ATLAS))
-    lasting.clock.sleep(2 * FRESH_S)
-    lasting.read(Get(SOME_LOAN))
-    assert known(lasting, Get(ATLAS), Get(SOME_LOAN)) == [Get(ATLAS), Get(SOME_LOAN)]
+def test_their_age_does_not_make_others_old(non_expiring: CacheHarness) -> None:
+    non_expiring.read(Get(ATLAS))
+    non_expiring.clock.sleep(2 * FRESH_S)
+    non_expiring.read(Get(SOME_LOAN))
+    assert known(non_expiring, Get(ATLAS), Get(SOME_LOAN)) == [Get(ATLAS), Get(SOME_LOAN)]
 
 
-def test_a_list_that_lasts_is_marked_as_cached_and_follows_commits(lasting: CacheHarness) -> None:
-    lasting.read(SHELVES, CURRENT_SHELVES, Get(TOP))
-    lasting.commit(Create(TOP, "t"))
-    lasting.clock.sleep(2 * FRESH_S)
-    looked_up = lasting.warm.lookup((SHELVES, CURRENT_SHELVES, Get(TOP)))
+def test_a_list_that_does_not_expire_is_marked_as_cached_and_follows_commits(non_expiring: CacheHarness) -> None:
+    non_expiring.read(SHELVES, CURRENT_SHELVES, Get(TOP))
+    non_expiring.commit(Create(TOP, "t"))
+    non_expiring.clock.sleep(2 * FRESH_S)
+    looked_up = non_expiring.warm.lookup((SHELVES, CURRENT_SHELVES, Get(TOP)))
     snapshot, missing = looked_up.snapshot, looked_up.missing
     assert missing == (CURRENT_SHELVES, Get(TOP))
     assert snapshot.results[SHELVES].is_cached
@@ -362,17 +362,17 @@ def test_a_list_that_lasts_is_marked_as_cached_and_follows_commits(lasting: Cach
 
 
 @pytest.mark.parametrize("write", [Require(ATLAS, ABSENT), RequireUnchanged(SHELF, Revision("1"))])
-def test_a_requirement_about_what_lasts_is_not_relied_on(lasting: CacheHarness, write: Write) -> None:
-    assert not lasting.warm.lasting.may_rely_on([write])
+def test_a_requirement_about_what_does_not_expire_is_not_relied_on(non_expiring: CacheHarness, write: Write) -> None:
+    assert not non_expiring.warm.non_expiring.may_rely_on([write])
 
 
 @pytest.mark.parametrize("write", [Require(SOME_LOAN, ABSENT), Create(ATLAS, "a")])
-def test_a_write_and_a_requirement_about_what_is_not_old_are_relied_on(lasting: CacheHarness, write: Write) -> None:
-    assert lasting.warm.lasting.may_rely_on([write])
+def test_a_write_and_a_requirement_about_what_is_new_are_relied_on(non_expiring: CacheHarness, write: Write) -> None:
+    assert non_expiring.warm.non_expiring.may_rely_on([write])
 
 
 def test_a_store_that_checks_requirements_needs_no_such_distinction(library: CacheHarness) -> None:
-    assert library.warm.lasting.may_rely_on([Require(ATLAS, ABSENT)])
+    assert library.warm.non_expiring.may_rely_on([Require(ATLAS, ABSENT)])
 
 
 # --- what is too old, and is read by one for all ----------------------------------------------------------------------

@@ -541,13 +541,13 @@ def ordered(harness: TransactionHarness) -> TransactionHarness:
 
 def tell_one(snapshot: Snapshot) -> Decision[int]:
     found = snapshot.find(ONE)
-    return Decision((), found.value if found else 0, needs_read=True, rests_on=(Get(ONE),))
+    return Decision((), found.value if found else 0, needs_read=True, depends_on=(Get(ONE),))
 
 
 def tell_one_for_two(snapshot: Snapshot) -> Decision[int]:
     """The same, and it says that it depends on the other counter only."""
     found = snapshot.find(ONE)
-    return Decision((), found.value if found else 0, needs_read=True, rests_on=(Get(TWO),))
+    return Decision((), found.value if found else 0, needs_read=True, depends_on=(Get(TWO),))
 
 
 def test_what_was_not_read_for_a_decision_that_rests_on_it_is_read(ordered: TransactionHarness) -> None:
@@ -576,4 +576,4 @@ def test_a_gate_counts_as_long_as_everything_that_was_read(
     ordered.put(TWO, 2)
     ordered.clock.sleep(passed_s)
     with pytest.raises(Unavailable, match="the gate: shut") if is_shut else nullcontext():
-        ordered.run_warm(lambda _: Decision((), 0, needs_read=True, rests_on=(Get(THREE),)), Get(THREE))
+        ordered.run_warm(lambda _: Decision((), 0, needs_read=True, depends_on=(Get(THREE),)), Get(THREE))

@@ -18,7 +18,7 @@ from netplug_core.flows.cni.release_records import (
     REPORT_EVERY_NS,
     has_work,
     keep_house,
-    places_of,
+    locations_of,
     replay,
     replay_after_call,
     take_over,
@@ -94,9 +94,9 @@ def netconf_of(harness: CNINodeHarness, **changes: object) -> NetConf:
     return netconf
 
 
-def place_of(harness: CNINodeHarness, **changes: object) -> str:
-    """The place of its records."""
-    return places_of(netconf_of(harness, **changes))[0]
+def location_of(harness: CNINodeHarness, **changes: object) -> str:
+    """The location of its records."""
+    return locations_of(netconf_of(harness, **changes))[0]
 
 
 def attachment_of(path: str) -> str:
@@ -107,7 +107,7 @@ def attachment_of(path: str) -> str:
 def damage(harness: CNINodeHarness, count: int, text: str | OSError = "{") -> None:
     """So many damaged records in the folder of this datastore."""
     for number in range(count):
-        path = harness.record_files.write(place_of(harness), f"{number:026}", "")
+        path = harness.record_files.write(location_of(harness), f"{number:026}", "")
         harness.host.texts[path] = text
 
 
@@ -130,7 +130,7 @@ def test_a_del_in_an_outage_leaves_a_clean_node_and_one_record(harness: CNINodeH
     assert harness.handles() == ["net1.c1"]
     (name,) = harness.release_records()
     path = f"{FOLDER}/{name}"
-    assert name == f"stores/{place_of(harness)}/{attachment_of(name)}.json"
+    assert name == f"stores/{location_of(harness)}/{attachment_of(name)}.json"
     assert warnings(harness) == [("addresses are released later: a record keeps them", path)]
     text = harness.host.find_text(path)
     assert text is not None
@@ -192,11 +192,11 @@ def test_a_damaged_record_of_the_attachment_keeps_no_pod_from_going(
     said = warnings(harness)
     for _ in range(3):
         replay_all(harness)
-    assert harness.record_files.count((place_of(harness),)).own == 1
+    assert harness.record_files.count((location_of(harness),)).own == 1
     assert warnings(harness) == said, "once"
     store.damage.clear()
     replay_all(harness)
-    assert harness.record_files.count((place_of(harness),)).own == 0
+    assert harness.record_files.count((location_of(harness),)).own == 0
     harness.assert_nothing_left()
 
 
@@ -274,12 +274,12 @@ def test_the_oldest_comes_first_and_no_call_is_late(harness: CNINodeHarness) -> 
     for container in CONTAINERS:
         harness.add(container)
     delete_in_an_outage(harness, *CONTAINERS)
-    names = harness.record_files.names(place_of(harness))
+    names = harness.record_files.names(location_of(harness))
     harness.store = HookedStore(harness.memory, before_read=lambda: harness.clock.sleep(0.05))
     began = harness.clock.monotonic()
     replay_all(harness)
     assert harness.clock.monotonic() - began < 2 * REPLAY_S
-    left = harness.record_files.names(place_of(harness))
+    left = harness.record_files.names(location_of(harness))
     assert left == names[-len(left) :]
     assert 0 < len(left) < 3
     harness.store = harness.memory
@@ -564,7 +564,7 @@ def test_an_add_whose_own_record_can_be_neither_read_nor_moved_names_the_file(ha
 
 def test_an_add_whose_record_cannot_be_read_at_the_end_takes_itself_back(harness: CNINodeHarness) -> None:
     harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
-    path = harness.record_files.write(place_of(harness), "x", "")
+    path = harness.record_files.write(location_of(harness), "x", "")
     own = []
 
     def damage_first(_effect: str) -> None:
@@ -723,13 +723,13 @@ def test_the_first_replay_gives_the_folder_the_name_of_the_store(harness: CNINod
 def test_a_record_is_found_by_another_address_of_the_same_store(harness: CNINodeHarness) -> None:
     """A member is added to the configured list of an etcd's."""
     one, two = ({"datastore_type": "etcdv3", "etcd_endpoints": f"http://{text}:1"} for text in ("a", "a:1,http://b"))
-    assert place_of(harness, **one) != place_of(harness, **two)
+    assert location_of(harness, **one) != location_of(harness, **two)
     replay_all(harness, **one)
     for changes in (one, two):
         harness.add()
-        harness.record_files.write(place_of(harness), "x", "")  # so that somebody asks which store it is
+        harness.record_files.write(location_of(harness), "x", "")  # so that somebody asks which store it is
         replay_all(harness, **one)
-        harness.record_files.remove(place_of(harness), "x", "")
+        harness.record_files.remove(location_of(harness), "x", "")
         away = AwayStore(harness.memory, Unavailable("the store", "connection refused"))
         harness.store = away
         harness.run("DEL", DEFAULT_CONTAINER, Plugin.MAIN, **one)
@@ -748,7 +748,7 @@ def test_a_store_that_does_not_say_which_it_is_keeps_the_folder_of_its_place(har
         delete_in_an_outage(harness, DEFAULT_CONTAINER)
         harness.store = store
         replay_all(harness)
-        assert harness.record_files.find_store(place_of(harness)) is None
+        assert harness.record_files.find_store(location_of(harness)) is None
         harness.store = harness.memory
         harness.assert_nothing_left()
 
@@ -757,7 +757,7 @@ def test_an_identity_that_can_be_no_name_of_a_folder_is_hashed(harness: CNINodeH
     damage(harness, 1)
     harness.store = IdentifiedStore(harness.memory, lambda *, deadline: f"../../etc/{'x' * 300 * bool(deadline)}")
     replay_all(harness)
-    store = harness.record_files.find_store(place_of(harness))
+    store = harness.record_files.find_store(location_of(harness))
     assert store is not None
     assert re.fullmatch(r"store-[0-9a-f]{16}", store)
 
@@ -883,18 +883,18 @@ def test_a_folder_that_cannot_be_listed_is_named(harness: CNINodeHarness) -> Non
 
 
 def test_what_nobody_can_do_is_reported_once_a_day_and_put_away_after_thirty(harness: CNINodeHarness) -> None:
-    files, place = harness.record_files, place_of(harness)
+    files, location = harness.record_files, location_of(harness)
     for number in range(500):
         files.write("f" * 16, f"{number:026}", "{}")
     damage(harness, 3)
-    files.set_aside(place, f"{0:026}", None)
-    own = files.write(place, "own", "{}")
-    assert files.count((place,)) == RecordCounts(own=3, foreign=500, damaged=1)
+    files.set_aside(location, f"{0:026}", None)
+    own = files.write(location, "own", "{}")
+    assert files.count((location,)) == RecordCounts(own=3, foreign=500, damaged=1)
 
     def keep(days: float) -> list[tuple[str, dict[str, object]]]:
         harness.log.lines.clear()
         harness.clock.sleep(days * 24 * 3600)
-        keep_house(files, (place,), harness.clock, harness.log)
+        keep_house(files, (location,), harness.clock, harness.log)
         return [(message, fields) for _level, message, fields in harness.log.lines]
 
     report = "release records wait that cannot be done here", {"foreign": 500, "damaged": 1, "folder": FOLDER}
@@ -904,11 +904,11 @@ def test_what_nobody_can_do_is_reported_once_a_day_and_put_away_after_thirty(har
     assert keep(ORPHANED_AFTER_NS / 10**9 / 24 / 3600 - 1) == [report]
     assert keep(0.01) == [("old release records put away", {"count": 501, "folder": f"{FOLDER}/orphaned"})]
     assert keep(2) == []
-    assert files.count((place,)) == RecordCounts(own=3)
+    assert files.count((location,)) == RecordCounts(own=3)
     assert own in harness.host.texts
 
 
 def test_without_records_there_is_nothing_to_do(harness: CNINodeHarness) -> None:
     assert not has_work(harness.record_files, netconf_of(harness))
-    keep_house(harness.record_files, places_of(netconf_of(harness)), harness.clock, harness.log)
+    keep_house(harness.record_files, locations_of(netconf_of(harness)), harness.clock, harness.log)
     assert harness.log.lines == []

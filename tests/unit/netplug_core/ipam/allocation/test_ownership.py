@@ -9,10 +9,10 @@ from netplug_core.ipam.allocation.ownership import (
     TAKE_OVER_AGE_S,
     Acquisition,
     Claimant,
+    Ownership,
     Purpose,
-    Standing,
+    find_ownership,
     is_owned,
-    standing,
 )
 from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.model.block import Attribute, Block
@@ -41,34 +41,34 @@ def make_affinity(state: AffinityState) -> Record[Affinity]:
 
 
 CONFIRMED, PENDING = make_affinity(AffinityState.CONFIRMED), make_affinity(AffinityState.PENDING)
-CASES: dict[Standing, tuple[Block | None, Record[Affinity] | None]] = {
-    Standing.MISSING: (None, PENDING),
-    Standing.OWN: (make_block(OURS), CONFIRMED),
-    Standing.UNCONFIRMED: (make_block(OURS), PENDING),
-    Standing.OWNERLESS: (evolve(make_block(OURS), owner="", claim_time_ns=None), None),
-    Standing.UNUSED: (make_block(OTHERS), None),
-    Standing.FOREIGN: (in_use(make_block(OTHERS)), None),
+CASES: dict[Ownership, tuple[Block | None, Record[Affinity] | None]] = {
+    Ownership.MISSING: (None, PENDING),
+    Ownership.OWN: (make_block(OURS), CONFIRMED),
+    Ownership.UNCONFIRMED: (make_block(OURS), PENDING),
+    Ownership.OWNERLESS: (evolve(make_block(OURS), owner="", claim_time_ns=None), None),
+    Ownership.UNUSED: (make_block(OTHERS), None),
+    Ownership.FOREIGN: (in_use(make_block(OTHERS)), None),
 }
 
 
-@pytest.mark.parametrize("expected", Standing)
-def test_each_standing(expected: Standing) -> None:
+@pytest.mark.parametrize("expected", Ownership)
+def test_each_standing(expected: Ownership) -> None:
     block, affinity = CASES[expected]
-    assert standing(block, OURS, affinity, NOW_NS) is expected
+    assert find_ownership(block, OURS, affinity, NOW_NS) is expected
 
 
 @pytest.mark.parametrize("block, affinity, expected", [
-    (make_block(OURS), None, Standing.UNCONFIRMED),
-    (make_block(OURS), make_affinity(AffinityState.PENDING_DELETION), Standing.UNCONFIRMED),
-    (make_block(OTHERS), CONFIRMED, Standing.UNUSED),
-    (make_block(OTHERS, NOW_NS), None, Standing.FOREIGN),
-    (make_block(OTHERS, NOW_NS - TAKE_OVER_AGE_S * SECOND_NS), None, Standing.FOREIGN),
-    (evolve(make_block(OTHERS), claim_time_ns=None), None, Standing.UNUSED),
+    (make_block(OURS), None, Ownership.UNCONFIRMED),
+    (make_block(OURS), make_affinity(AffinityState.PENDING_DELETION), Ownership.UNCONFIRMED),
+    (make_block(OTHERS), CONFIRMED, Ownership.UNUSED),
+    (make_block(OTHERS, NOW_NS), None, Ownership.FOREIGN),
+    (make_block(OTHERS, NOW_NS - TAKE_OVER_AGE_S * SECOND_NS), None, Ownership.FOREIGN),
+    (evolve(make_block(OTHERS), claim_time_ns=None), None, Ownership.UNUSED),
 ])  # fmt: skip
 def test_the_block_decides_who_owns_it(
-    block: Block, affinity: Record[Affinity] | None, expected: Standing
+    block: Block, affinity: Record[Affinity] | None, expected: Ownership
 ) -> None:  # fmt: skip
-    assert standing(block, OURS, affinity, NOW_NS) is expected
+    assert find_ownership(block, OURS, affinity, NOW_NS) is expected
 
 
 OWN, UNCONFIRMED, NEW = Acquisition.OWN, Acquisition.UNCONFIRMED, Acquisition.NEW
@@ -94,14 +94,14 @@ def test_what_a_block_becomes_for_each_purpose(purpose: Purpose) -> None:
 
 
 @pytest.mark.parametrize("purpose, at, owner", [
-    (Purpose.AUTOMATIC, Standing.MISSING, OURS),
-    (Purpose.AUTOMATIC, Standing.OWNERLESS, OURS),
-    (Purpose.AUTOMATIC, Standing.UNUSED, OURS),
-    (Purpose.SPECIFIC, Standing.OWNERLESS, ""),
-    (Purpose.SPECIFIC, Standing.UNUSED, OTHERS),
-    (Purpose.BORROW, Standing.FOREIGN, OTHERS),
+    (Purpose.AUTOMATIC, Ownership.MISSING, OURS),
+    (Purpose.AUTOMATIC, Ownership.OWNERLESS, OURS),
+    (Purpose.AUTOMATIC, Ownership.UNUSED, OURS),
+    (Purpose.SPECIFIC, Ownership.OWNERLESS, ""),
+    (Purpose.SPECIFIC, Ownership.UNUSED, OTHERS),
+    (Purpose.BORROW, Ownership.FOREIGN, OTHERS),
 ])  # fmt: skip
-def test_a_candidate_is_the_block_as_it_will_be(purpose: Purpose, at: Standing, owner: str) -> None:
+def test_a_candidate_is_the_block_as_it_will_be(purpose: Purpose, at: Ownership, owner: str) -> None:
     block, affinity = CASES[at]
     record = None if block is None else Record(block.key, block, Revision("3"))
     candidate = CLAIMANT.find_candidate(purpose, POOL, PREFIX, record, affinity)
@@ -112,7 +112,7 @@ def test_a_candidate_is_the_block_as_it_will_be(purpose: Purpose, at: Standing, 
 
 
 def test_an_unconfirmed_block_is_stored_once_more() -> None:
-    block, affinity = CASES[Standing.UNCONFIRMED]
+    block, affinity = CASES[Ownership.UNCONFIRMED]
     assert block is not None
     candidate = CLAIMANT.find_candidate(
         Purpose.CLAIM, POOL, PREFIX, Record(block.key, block, Revision("3")), affinity

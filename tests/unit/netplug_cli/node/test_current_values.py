@@ -1,10 +1,10 @@
 """A list of what there is now."""
 
-from netplug_cli.node.stores import Tracked
+from netplug_cli.node.stores import CurrentValues
 
 
 def test_values_are_there_as_long_as_their_context_lasts() -> None:
-    tracked: Tracked[str] = Tracked()
+    tracked: CurrentValues[str] = CurrentValues()
     tracked.add("stays")
     with tracked.including("first"):
         with tracked.including("second") as second:
@@ -14,7 +14,7 @@ def test_values_are_there_as_long_as_their_context_lasts() -> None:
 
 
 def test_of_equal_values_the_one_that_ended_goes() -> None:
-    tracked: Tracked[list[str]] = Tracked()
+    tracked: CurrentValues[list[str]] = CurrentValues()
     first: list[str] = []
     second: list[str] = []
     with tracked.including(first):
