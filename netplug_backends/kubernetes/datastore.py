@@ -72,7 +72,7 @@ _MAX_SINGLE_READS = 2 * ADDRESSES_PER_COMMIT
 _IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
 _LASTING_NAMESPACE = "kube-system"  # every cluster has it as long as it exists
 _LEASES_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{_LASTING_NAMESPACE}/leases"
-_FACT_KINDS = ("KubernetesNetworkPolicy", "Namespace", "Pod", "ServiceAccount")
+_FACT_KINDS = ("KubernetesNetworkPolicy", "KubernetesNode", "Namespace", "Pod", "ServiceAccount")
 _VIEW_KINDS = (*_FACT_KINDS, "Node", "Profile", "WorkloadEndpoint")
 
 

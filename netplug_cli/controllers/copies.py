@@ -16,9 +16,10 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
-from netplug_core.reconcile.copies import CopyChange, CopyRules, CopyWork
+from netplug_core.reconcile.copies import NODE_LABELS, CopyChange, CopyRules, CopyWork
 from netplug_core.reconcile.kubecontrollers import RunningControllers, period_s
 from netplug_core.records import Create, Get
+from netplug_core.resources.kubecontrollersconfiguration import ControllerSettings, NodeController
 from netplug_core.resources.networkpolicy import NetworkPolicy
 from netplug_core.resources.profile import Profile
 
@@ -63,7 +64,7 @@ class Copying:
     def _observe(self, _deadline: Deadline) -> tuple[CopyChange, ...] | None:
         """The next changes; None while this controller has to leave everything as it is."""
         running = self.find_running()
-        settings = None if running is None else running.copies.get(self.rules.name)
+        settings = None if running is None else _find_settings(running, self.rules.name)
         is_known = self.sources.has_listed((self.rules.source,)) and self.copies.has_listed((self.rules.target,))
         if settings is None or not is_known or not self.acting.is_leading():
             self._is_new = True
@@ -102,3 +103,8 @@ class Copying:
             raise Unavailable("Kubernetes", "it is not connected")
         wanted = Get(change.gone)
         return source.read((wanted,), deadline=deadline).find(wanted) is None
+
+
+def _find_settings(running: RunningControllers, name: str) -> ControllerSettings | NodeController | None:
+    """The settings of the controller of that name; None: it does not run."""
+    return running.label_sync if name == NODE_LABELS else running.copies.get(name)

@@ -19,6 +19,7 @@ from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.log import CallLog, Level, Log, LogSettings
+from netplug_core.orchestrator.model import KUBERNETES_NODE
 from netplug_core.reconcile.cluster import complete_information
 from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Source, Timing
 from netplug_core.reconcile.hostendpoints import (
@@ -50,7 +51,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KubeControllersConfiguration,
 )
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import NODE, Node, node_key
+from netplug_core.resources.node import NODE, Node
 
 __all__ = [
     "CONFIGURATION_CHANGED", "CONTROLLER_KINDS", "LEADER_CHANGED", "Acting", "ClusterIdentity", "Configuration",
@@ -331,16 +332,16 @@ class GoneNodes:
             plan=_plan_gone,
             act=self._act,
             failure="Nodes whose machines are gone are not deleted",
-            inputs=frozenset((NODE, CONFIGURATION_CHANGED, LEADER_CHANGED)),
+            inputs=frozenset((NODE, KUBERNETES_NODE, CONFIGURATION_CHANGED, LEADER_CHANGED)),
             timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0)),
         )
 
     def _observe(self, _deadline: Deadline) -> _GoneLook | None:
         running = self.find_running()
-        is_known = self.acting.view.has_listed((NODE,)) and self.cluster.has_listed((NODE,))
+        is_known = self.acting.view.has_listed((NODE,)) and self.cluster.has_listed((KUBERNETES_NODE,))
         if running is None or running.node is None or not is_known or not self.acting.is_leading():
             return None
-        known = frozenset(record.key.name for record in self.cluster.list(NODE))
+        known = frozenset(record.key.name for record in self.cluster.list(KUBERNETES_NODE))
         gone = find_gone_nodes(self.acting.view.list(NODE), known)
         return _GoneLook(gone=gone, period_s=period_s(running.node))
 
@@ -348,7 +349,7 @@ class GoneNodes:
         source, name = self.find_source(), orchestrator_name(record.value)
         if source is None:
             raise Unavailable("the orchestrator", "it is not connected")
-        wanted = Get(node_key(name))
+        wanted = Get(KUBERNETES_NODE.key(name))
         if source.read((wanted,), deadline=deadline).find(wanted) is None:
             self.acting.commit(Delete(record.key, record.revision), deadline)
             self.log(Level.INFO, "a Node is deleted: its machine is gone", node=record.key.name, machine=name)

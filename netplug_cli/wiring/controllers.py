@@ -50,12 +50,13 @@ from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.flows.ipam.cluster_facts import find_addresses, of_addresses
 from netplug_core.log import Level, Log
-from netplug_core.orchestrator.model import POD, PodFacts
+from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, PodFacts
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
     COPY_KINDS,
     EndpointCopies,
     KeptParts,
+    NodeLabelCopies,
     account_copies,
     namespace_copies,
     policy_copies,
@@ -67,7 +68,6 @@ from netplug_core.reconcile.kubecontrollers import (
     find_running_controllers,
 )
 from netplug_core.records import Kind
-from netplug_core.resources.node import NODE
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
 from netplug_core.settings.model import (
     ETCD_DATASTORE,
@@ -183,7 +183,8 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
     feed = stack.enter_context(closing(_feed("datastore feed", CONTROLLER_KINDS, stores.datastore, opened)))
     cluster = feed
     if stores.cluster is not None and not stores.are_one:
-        cluster = stack.enter_context(closing(_feed("cluster feed", (NODE,), stores.cluster, opened)))
+        cluster = stack.enter_context(closing(_feed("cluster feed", (KUBERNETES_NODE,), stores.cluster, opened)))
+        cluster.view.keep = KeptParts(find_addresses).keep
     leases: LeaseStore = DatastoreLeases(lambda: feed.datastore)
     if stores.cluster is not None:
         access = stores.cluster.kubernetes
@@ -208,7 +209,12 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
     collection = _collection(acting, configuration, None if stores.cluster is None else cluster, pods, log)
     of_cluster: tuple[Reconciler, ...] = ()
     if cluster is not feed:
-        of_cluster = (cluster.controller(), _gone_nodes(acting, configuration, cluster, log), *copying.controllers())
+        of_cluster = (
+            cluster.controller(),
+            _gone_nodes(acting, configuration, cluster, log),
+            _node_labels(acting, configuration, cluster),
+            *copying.controllers(),
+        )
     elif stores.are_one:
         of_cluster = (pods.controller(),)
     port = MetricsPort(find_running=lambda: configuration.running, render=metrics.render, log=log)
@@ -285,6 +291,18 @@ def _gone_nodes(acting: Acting, configuration: Configuration, cluster: StoreFeed
         log=log,
     )
     return gone.controller()
+
+
+def _node_labels(acting: Acting, configuration: Configuration, cluster: StoreFeed) -> Reconciler:
+    copying = Copying(
+        acting=acting,
+        rules=NodeLabelCopies(),
+        sources=cluster.view,
+        copies=acting.view,
+        find_running=lambda: configuration.running,
+        find_source=lambda: cluster.datastore,
+    )
+    return copying.controller()
 
 
 @frozen(kw_only=True)

@@ -16,8 +16,8 @@ from netplug_core.records import Kind
 from netplug_core.resources.metadata import Labels
 
 __all__ = [
-    "NAMESPACE", "POD", "SERVICE_ACCOUNT", "ClusterView", "ContainerPort", "NamespaceFacts", "NodeFacts", "PodFacts",
-    "PodName", "PodNetwork", "PodPhase", "ServiceAccountFacts",
+    "KUBERNETES_NODE", "NAMESPACE", "POD", "SERVICE_ACCOUNT", "ClusterView", "ContainerPort", "NamespaceFacts",
+    "NodeFacts", "PodFacts", "PodName", "PodNetwork", "PodPhase", "ServiceAccountFacts",
 ]  # fmt: skip
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -144,6 +144,10 @@ class NodeFacts:
     annotations: Labels = ()
     pod_cidrs: tuple[Prefix, ...] = ()
     internal_addresses: tuple[Address, ...] = ()
+
+
+KUBERNETES_NODE: Kind[NodeFacts] = Kind("KubernetesNode", ("name",))
+"""Its nodes as the cluster has them, read only too: without the labels that are netplug's own."""
 
 
 @frozen(kw_only=True)

@@ -3,6 +3,7 @@
 - a namespace becomes the profile ``kns.NAME``, a service account the profile ``ksa.NAMESPACE.NAME``
 - a NetworkPolicy of Kubernetes becomes the NetworkPolicy ``knp.default.NAME`` of its namespace
 - the labels and the service account of a pod go to its endpoints, which calls of the plugin make and delete
+- the labels of a node of Kubernetes go to the Nodes that name it
 
 Names say what is a copy: nothing else is ever touched. A copy follows from the present state of its source alone, so
 that it does not matter how often, and by how many processes, it is looked at.
@@ -21,10 +22,12 @@ from netplug_core.datastore.view import START, Mark, View
 from netplug_core.errors import narrow
 from netplug_core.names import KUBERNETES_ORCHESTRATOR, MAX_NAME_LENGTH, endpoint_labels
 from netplug_core.orchestrator.model import (
+    KUBERNETES_NODE,
     NAMESPACE,
     POD,
     SERVICE_ACCOUNT,
     NamespaceFacts,
+    NodeFacts,
     PodFacts,
     PodNetwork,
     ServiceAccountFacts,
@@ -32,9 +35,11 @@ from netplug_core.orchestrator.model import (
 from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, KubernetesNetworkPolicy
 from netplug_core.policy.convert import copied_spec
 from netplug_core.reconcile.controller import Problem
-from netplug_core.records import Create, Delete, Key, Kind, Record, Update
+from netplug_core.reconcile.nodes import follow_cluster_node, orchestrator_name
+from netplug_core.records import Create, Delete, Key, Kind, Malformed, Record, Update
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import COPIED_POLICY_PREFIX, NETWORK_POLICY, NetworkPolicy
+from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import (
     NAMESPACE_PROFILE_PREFIX,
     PROFILE,
@@ -46,8 +51,9 @@ from netplug_core.resources.profile import (
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "COPIED_KINDS", "COPY_KINDS", "MOST_A_PASS", "CopyChange", "CopyRules", "CopyWork",
-    "EndpointCopies", "KeptParts", "NamedCopies", "account_copies", "namespace_copies", "policy_copies",
+    "COPIED_KINDS", "COPY_KINDS", "MOST_A_PASS", "NODE_LABELS", "CopyChange", "CopyRules", "CopyWork",
+    "EndpointCopies", "KeptParts", "NamedCopies", "NodeLabelCopies", "account_copies", "namespace_copies",
+    "policy_copies",
 ]  # fmt: skip
 
 COPIED_KINDS: Final[tuple[Kind[object], ...]] = (NAMESPACE, SERVICE_ACCOUNT, KUBERNETES_NETWORK_POLICY, POD)
@@ -55,6 +61,9 @@ COPIED_KINDS: Final[tuple[Kind[object], ...]] = (NAMESPACE, SERVICE_ACCOUNT, KUB
 
 COPY_KINDS: Final[tuple[Kind[object], ...]] = (PROFILE, NETWORK_POLICY, WORKLOAD_ENDPOINT)
 """What the copies are among."""
+
+NODE_LABELS: Final = "node labels"
+"""The name of the controller that copies labels of nodes; ``syncLabels`` among the settings of nodes is its switch."""
 
 _Write: TypeAlias = Create[object] | Update[object] | Delete[object]
 
@@ -257,7 +266,38 @@ def policy_copies() -> NamedCopies:
     )
 
 
-# --- endpoints of pods ------------------------------------------------------------------------------------------------
+# --- labels of what has records already -------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class _Followers:
+    """Which records follow which objects, so that an object finds its records without a look at all of them."""
+
+    _objects: dict[Key[object], Key[object]] = field(factory=dict, init=False)
+    _records: dict[Key[object], set[Key[object]]] = field(factory=dict, init=False)
+
+    def note(self, record: Key[object], followed: Key[object] | None) -> None:
+        """Remember which object a record follows; None: it follows none."""
+        former = self._objects.get(record)
+        if former == followed:
+            return
+        if former is not None:
+            del self._objects[record]
+            self._records[former].discard(record)
+            if not self._records[former]:
+                del self._records[former]
+        if followed is not None:
+            self._objects[record] = followed
+            self._records.setdefault(followed, set()).add(record)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._objects.clear()
+        self._records.clear()
+
+    def of(self, followed: Key[object]) -> tuple[Key[object], ...]:
+        """The records that follow an object."""
+        return tuple(self._records.get(followed, ()))
 
 
 @define(eq=False)
@@ -270,32 +310,19 @@ class EndpointCopies:
     name: str = field(default="workloadendpoint", init=False)
     source: Kind[object] = field(default=POD, init=False)
     target: Kind[object] = field(default=WORKLOAD_ENDPOINT, init=False)
-    _pods: dict[Key[object], Key[object]] = field(factory=dict, init=False)
-    _endpoints: dict[Key[object], set[Key[object]]] = field(factory=dict, init=False)
+    _followers: _Followers = field(factory=_Followers, init=False)
 
     def note(self, target: Key[object], stored: Record[object] | None) -> None:
-        """Remember whose endpoint it is, so that a pod finds its endpoints without a look at all of them."""
-        pod = self.find_source(target, stored)
-        former = self._pods.get(target)
-        if former == pod:
-            return
-        if former is not None:
-            del self._pods[target]
-            self._endpoints[former].discard(target)
-            if not self._endpoints[former]:
-                del self._endpoints[former]
-        if pod is not None:
-            self._pods[target] = pod
-            self._endpoints.setdefault(pod, set()).add(target)
+        """Remember whose endpoint it is."""
+        self._followers.note(target, self.find_source(target, stored))
 
     def clear(self) -> None:
         """Forget whose endpoints there are."""
-        self._pods.clear()
-        self._endpoints.clear()
+        self._followers.clear()
 
     def targets_of(self, source: Key[object]) -> Iterable[Key[object]]:
         """The endpoints of a pod."""
-        return tuple(self._endpoints.get(source, ()))
+        return self._followers.of(source)
 
     def find_problem(self, source: Key[object]) -> Problem | None:
         """Endpoints are there already."""
@@ -334,6 +361,56 @@ def _follow_pod(endpoint: WorkloadEndpoint, pod: PodFacts) -> WorkloadEndpoint:
     return evolve(endpoint, metadata=evolve(endpoint.metadata, labels=labels), spec=spec)
 
 
+@define(eq=False)
+class NodeLabelCopies:
+    """The labels of nodes of Kubernetes, at the Nodes that name them. Nodes are neither made nor deleted.
+
+    Left alone is a Node that names none, or one that is gone. Its own labels stay, below those that are copied.
+    """
+
+    name: str = field(default=NODE_LABELS, init=False)
+    source: Kind[object] = field(default=KUBERNETES_NODE, init=False)
+    target: Kind[object] = field(default=NODE, init=False)
+    _followers: _Followers = field(factory=_Followers, init=False)
+
+    def note(self, target: Key[object], stored: Record[object] | None) -> None:
+        """Remember which node of Kubernetes it names."""
+        self._followers.note(target, self.find_source(target, stored))
+
+    def clear(self) -> None:
+        """Forget which Nodes there are."""
+        self._followers.clear()
+
+    def targets_of(self, source: Key[object]) -> Iterable[Key[object]]:
+        """The Nodes that name a node of Kubernetes."""
+        return self._followers.of(source)
+
+    def find_problem(self, source: Key[object]) -> Problem | None:
+        """Nodes are there already."""
+        del source
+        return None
+
+    def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
+        """The node of Kubernetes that a Node names; None: it names none, or the Node is gone."""
+        del target
+        name = "" if stored is None else orchestrator_name(narrow(stored.value, Node))
+        return KUBERNETES_NODE.key(name) if name else None
+
+    def find_change(
+        self, target: Key[object], source: Record[object] | None, stored: Record[object] | None
+    ) -> CopyChange:
+        """Give a Node the labels that its node of Kubernetes has now."""
+        if source is None or stored is None:
+            return CopyChange()
+        node = narrow(stored.value, Node)
+        try:
+            changed = follow_cluster_node(node, narrow(source.value, NodeFacts))
+        except Malformed as error:
+            message = f"the labels of {source.key.name} are not copied to {target}"
+            return CopyChange(problems=(Problem(message=message, cause=str(error)),))
+        return CopyChange() if changed == node else CopyChange(write=Update(target, changed, stored.revision))
+
+
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
@@ -343,7 +420,7 @@ _V = TypeVar("_V")
 
 @define(eq=False)
 class KeptParts:
-    """What is kept of pods and endpoints: of a pod what is copied, and what many of them have alike only once.
+    """What is kept of pods, endpoints and nodes: of what is copied only that, and what many have alike only once.
 
     A large cluster has some 100,000 of each. ``find_addresses`` finds what is kept of a pod's addresses, for the
     collector.
@@ -356,6 +433,8 @@ class KeptParts:
         """What is kept of a value."""
         if isinstance(value, PodFacts):
             return self._keep_pod(value)
+        if isinstance(value, NodeFacts):
+            return NodeFacts(name=value.name, uid="", labels=value.labels)
         return self._keep_endpoint(value) if isinstance(value, WorkloadEndpoint) else value
 
     def _keep_pod(self, pod: PodFacts) -> PodFacts:

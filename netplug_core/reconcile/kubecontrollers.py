@@ -24,8 +24,8 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 from netplug_core.resources.metadata import Metadata
 
 __all__ = [
-    "CONTROLLER_VARIABLES", "CopySource", "RunningControllers", "default_configuration", "duration_s",
-    "find_running_controllers", "log_level", "period_s", "with_status",
+    "CONTROLLER_VARIABLES", "CopySource", "LabelCopier", "RunningControllers", "default_configuration", "duration_s",
+    "find_label_copier", "find_running_controllers", "log_level", "period_s", "with_status",
 ]  # fmt: skip
 
 CONTROLLER_VARIABLES: Final = (
@@ -62,6 +62,8 @@ class CopySource(enum.Enum):
 class RunningControllers:
     """The settings in force, every one of them set, and the variables of the environment that count among them.
 
+    But ``sync_labels`` is only set if it is known which Kubernetes to copy from, or if nobody is to copy labels.
+
     ``ignored`` names controllers that are asked for and that this release does not have; ``idle`` those that are asked
     for and have nothing to copy here, because of ``source``.
     """
@@ -83,6 +85,12 @@ class RunningControllers:
         return self.spec.controllers.node
 
     @property
+    def label_sync(self) -> NodeController | None:
+        """The settings of the controller that copies labels of nodes; None: it does not run."""
+        is_on = self.node is not None and self.node.sync_labels is Switch.ENABLED
+        return self.node if is_on and self.source is CopySource.KUBERNETES else None
+
+    @property
     def host_endpoints(self) -> HostEndpointSettings:
         """Which host endpoints nodes have by themselves."""
         return HostEndpointSettings() if self.node is None else self.node.host_endpoint
@@ -100,6 +108,30 @@ def default_configuration(source: CopySource) -> KubeControllersConfiguration:
     )
     spec = KubeControllersSpec(controllers=controllers)
     return KubeControllersConfiguration(metadata=Metadata(name="default"), spec=spec)
+
+
+class LabelCopier(enum.Enum):
+    """Who copies the labels of Kubernetes' nodes to the Nodes of another datastore."""
+
+    NODE_PROCESSES = "node processes"
+    CONTROLLERS = "controllers"
+    NOBODY = "nobody"
+
+
+def find_label_copier(stored: KubeControllersConfiguration | None) -> LabelCopier:
+    """Who copies labels of nodes, by the stored configuration; None: there is none, or it cannot be read.
+
+    Controllers say in its status what they run with. Where none have ever run, each node process copies its own.
+    """
+    if stored is None:
+        return LabelCopier.NODE_PROCESSES
+    running = stored.status.running
+    node = (stored.spec if running is None else running).controllers.node
+    sync = None if node is None else node.sync_labels
+    if sync is Switch.DISABLED:
+        return LabelCopier.NOBODY
+    is_theirs = running is not None and sync is Switch.ENABLED
+    return LabelCopier.CONTROLLERS if is_theirs else LabelCopier.NODE_PROCESSES
 
 
 def duration_s(text: str) -> float | None:
@@ -201,7 +233,9 @@ def _chosen(text: str, stored: Controllers) -> Controllers:
     )
 
 
-def _running_node(stored: NodeController | None, period: str, used: _Variables) -> NodeController | None:
+def _running_node(
+    stored: NodeController | None, period: str, used: _Variables, source: CopySource
+) -> NodeController | None:
     """The settings of the controllers of nodes. Their variables are judged also if they do not run."""
     found = stored or NodeController()
     sync = used.read("SYNC_NODE_LABELS", found.sync_labels or Switch.ENABLED, _truth)
@@ -209,7 +243,7 @@ def _running_node(stored: NodeController | None, period: str, used: _Variables) 
     running = evolve(
         found,
         reconciler_period=period or found.reconciler_period or _PERIOD,
-        sync_labels=sync,
+        sync_labels=None if source is CopySource.NONE and sync is Switch.ENABLED else sync,
         host_endpoint=evolve(found.host_endpoint, auto_create=create),
     )
     return None if stored is None else running
@@ -224,7 +258,7 @@ def _running(controllers: Controllers, period: str, used: _Variables, source: Co
         return evolve(stored, reconciler_period=period or stored.reconciler_period or _PERIOD)
 
     return Controllers(
-        node=_running_node(controllers.node, period, used),
+        node=_running_node(controllers.node, period, used, source),
         policy=copying(controllers.policy),
         workload_endpoint=copying(controllers.workload_endpoint),
         service_account=copying(controllers.service_account),

@@ -1,8 +1,9 @@
 """A stored Node beside the orchestrator's node that it names: its labels, and its end.
 
-On datastores other than the orchestrator's own, the node process copies the labels, so that pools can select nodes by
-them. A Node keeps labels of its own. Two annotations tell them apart: ``kube-labels`` has the labels that were copied
-last, ``labels`` those of its own that have the name of a copied one, which hides them.
+On datastores other than the orchestrator's own the labels are copied, so that pools can select nodes by them: by the
+controllers, and by each node process where they do not. A Node keeps labels of its own. Two annotations tell them
+apart: ``kube-labels`` has the labels that were copied last, ``labels`` those of its own that have the name of a copied
+one, which hides them.
 
 A Node goes with the node that it names. One that names none, such as that of a machine without kubelet, stays.
 """
@@ -21,7 +22,10 @@ from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.records import Malformed, Record
 from netplug_core.resources.node import Node, OrchestratorReference, node_key
 
-__all__ = ["COPIED_LABELS", "HIDDEN_LABELS", "find_gone_nodes", "follow_cluster_node", "orchestrator_name"]
+__all__ = [
+    "COPIED_LABELS", "HIDDEN_LABELS", "find_gone_nodes", "follow_cluster_node", "name_cluster_node",
+    "orchestrator_name",
+]  # fmt: skip
 
 COPIED_LABELS: Final = f"{RESOURCE_DOMAIN}/kube-labels"
 """The annotation with the labels that were copied, as a JSON object."""
@@ -53,7 +57,12 @@ def follow_cluster_node(node: Node, facts: NodeFacts) -> Node:
         labels=tuple(sorted({**own, **cluster}.items())),
         annotations=tuple(sorted(annotations.items())),
     )
-    return evolve(node, metadata=metadata, spec=evolve(node.spec, orchestrator_references=_references(node, facts)))
+    return name_cluster_node(evolve(node, metadata=metadata), facts.name)
+
+
+def name_cluster_node(node: Node, name: str) -> Node:
+    """The Node that names the orchestrator's node of that name, and keeps its labels."""
+    return evolve(node, spec=evolve(node.spec, orchestrator_references=_references(node, name)))
 
 
 def orchestrator_name(node: Node) -> str:
@@ -73,12 +82,12 @@ def find_gone_nodes(nodes: Iterable[Record[Node]], known: Container[str]) -> tup
     return tuple(record for record, name in found if name and name not in known)
 
 
-def _references(node: Node, facts: NodeFacts) -> tuple[OrchestratorReference, ...]:
+def _references(node: Node, name: str) -> tuple[OrchestratorReference, ...]:
     found = node.spec.orchestrator_references
-    if any((each.orchestrator, each.node_name) == (KUBERNETES_ORCHESTRATOR, facts.name) for each in found):
+    if any((each.orchestrator, each.node_name) == (KUBERNETES_ORCHESTRATOR, name) for each in found):
         return found
     others = tuple(each for each in found if each.orchestrator != KUBERNETES_ORCHESTRATOR)
-    return (*others, OrchestratorReference(orchestrator=KUBERNETES_ORCHESTRATOR, node_name=facts.name))
+    return (*others, OrchestratorReference(orchestrator=KUBERNETES_ORCHESTRATOR, node_name=name))
 
 
 def _read_annotation(node: Node, name: str) -> Mapping[str, str]:

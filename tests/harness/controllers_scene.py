@@ -28,12 +28,13 @@ from netplug_core.datastore.protocol import Datastore, EndpointStorage
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cluster_facts import find_addresses
-from netplug_core.orchestrator.model import POD, PodFacts
+from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, NodeFacts, PodFacts
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
     COPY_KINDS,
     EndpointCopies,
     KeptParts,
+    NodeLabelCopies,
     account_copies,
     namespace_copies,
     policy_copies,
@@ -75,7 +76,7 @@ def machine_node(name: str, machine: str = "", **labels: str) -> Node:
 class ControllersScene:
     """``is_leading`` says whether the process acts; ``away`` names stores that cannot be opened.
 
-    ``other`` is another process over the same stores.
+    ``other`` is another process over the same stores. ``faulty`` is what the process opens in place of ``store``.
     """
 
     other: ControllersScene | None = None
@@ -87,6 +88,7 @@ class ControllersScene:
     store: MemoryDatastore = field(init=False)
     cluster: MemoryDatastore = field(init=False)
     away: set[str] = field(factory=set)
+    faulty: Datastore | None = None
     configuration: Configuration = field(init=False)
     collection: Collection = field(init=False)
     driven: DrivenControllers = field(init=False)
@@ -150,7 +152,13 @@ class ControllersScene:
                     find_running=lambda: self.configuration.running,
                     find_source=lambda: cluster.datastore,
                 ).controller()
-                for rules in (policy_copies(), namespace_copies(), account_copies(), EndpointCopies())
+                for rules in (
+                    policy_copies(),
+                    namespace_copies(),
+                    account_copies(),
+                    EndpointCopies(),
+                    NodeLabelCopies(),
+                )
             ),
         )
         self.driven = DrivenControllers(controllers, clock=self.clock, log=self.log)
@@ -198,9 +206,17 @@ class ControllersScene:
         """Store a Node."""
         self.put(node_key(node.metadata.name), node)
 
-    def put_machine(self, name: str) -> None:
-        """Let the orchestrator have a node."""
-        self.put(node_key(name), machine_node(name), self.cluster)
+    def put_machine(self, name: str, **labels: str) -> None:
+        """Let the orchestrator have a node, as both kinds show it."""
+        self.put(node_key(name), machine_node(name, **labels), self.cluster)
+        facts = NodeFacts(name=name, uid="u", labels=tuple(sorted(labels.items())))
+        self.put(KUBERNETES_NODE.key(name), facts, self.cluster)
+
+    def delete_machine(self, name: str) -> None:
+        """Let the orchestrator have a node no more, if it has one."""
+        for key in (node_key(name), KUBERNETES_NODE.key(name)):
+            if self.find(key, self.cluster) is not None:
+                self.delete(key, self.cluster)
 
     def put_pod(self, pod: PodFacts) -> None:
         """Let the orchestrator have a pod."""
@@ -246,13 +262,13 @@ class ControllersScene:
         def open_datastore(_settings: DatastoreSettings) -> Iterator[Datastore]:
             if name in self.away:
                 raise Unavailable(name, "it does not answer")
-            yield store
+            yield store if name == "cluster" or self.faulty is None else self.faulty
 
         settings = DatastoreSettings()
         return StoreFeed(
             name=f"{name} feed",
             what=name,
-            kinds=(*CONTROLLER_KINDS, *COPY_KINDS) if name == "records" else (NODE, *COPIED_KINDS),
+            kinds=(*CONTROLLER_KINDS, *COPY_KINDS) if name == "records" else (KUBERNETES_NODE, *COPIED_KINDS),
             view=View(clock=self.clock, uncached_kinds=frozenset(), keep=KeptParts(find_addresses).keep),
             read_datastore=lambda: settings,
             open_datastore=open_datastore,

@@ -14,6 +14,7 @@ from netplug_backends.kubernetes.installing.manifests import controllers_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.flows.resources.overview import read_controllers
 from netplug_core.installation.controllers import CONTROLLERS_NAME
+from netplug_core.reconcile.kubecontrollers import LabelCopier, find_label_copier
 from netplug_core.records import Create, Delete, Get, Key, List, Revision, Update, WatchExpired
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
@@ -21,12 +22,13 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
     Controllers,
     HostEndpointSettings,
+    KubeControllersConfiguration,
     KubeControllersSpec,
     NodeController,
 )
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy
-from netplug_core.resources.node import NODE, node_key
+from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.collector import CollectorHarness
@@ -281,6 +283,11 @@ class CopyScene:
         assert isinstance(found, WorkloadEndpoint)
         return dict(found.metadata.labels)
 
+    def node_labels(self, name: str = "worker-1") -> dict[str, str]:
+        found = self.find(node_key(name))
+        assert isinstance(found, Node)
+        return dict(found.metadata.labels)
+
     def policy_selector(self, name: str) -> str:
         found = self.find(NETWORK_POLICY.key("shop", name))
         return found.spec.selector if isinstance(found, NetworkPolicy) else ""
@@ -336,6 +343,28 @@ def test_what_the_cluster_has_is_in_an_etcd(copied: CopyScene, copying: Controll
     copied.delete(NETWORK_POLICY.key("shop", "knp.default.allow"))
     wait_until(lambda: copied.copies() == ALL_COPIES, "a deleted copy is restored")
     assert process.stop() == 0
+
+
+@pytest.mark.etcd
+def test_labels_of_machines_are_in_an_etcd_beside_those_of_nodes(
+    copied: CopyScene, copying: ControllersProcesses
+) -> None:
+    server = copied.server
+    remove_nodes(server)
+    make_node(server, "machine-1", labels={"zone": "a", "disk": "ssd"})
+    copied.put(node_key("worker-1"), machine_node("worker-1", "machine-1", rack="7"))
+    copied.put(node_key("bare"), machine_node("bare", rack="8"))
+    process = copying.start(ENABLED_CONTROLLERS="node")
+    own = {"rack": "7"}
+    wait_until(lambda: copied.node_labels() == {**own, "zone": "a", "disk": "ssd"}, "the labels are copied")
+    merge(server, "/api/v1/nodes/machine-1", {"metadata": {"labels": {"zone": "b", "disk": None}}})
+    wait_until(lambda: copied.node_labels() == {**own, "zone": "b"}, "a label has changed, and one is gone")
+    assert copied.node_labels("bare") == {"rack": "8"}
+    settings = copied.find(KUBE_CONTROLLERS_CONFIGURATION_KEY)
+    assert isinstance(settings, KubeControllersConfiguration)
+    assert find_label_copier(settings) is LabelCopier.CONTROLLERS
+    assert process.stop() == 0
+    remove_nodes(server)
 
 
 @pytest.mark.night

@@ -26,7 +26,7 @@ from netplug_core.records import CommitError, Create, Delete, Get, Key, Kind, Li
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy, NetworkPolicySpec
-from netplug_core.resources.node import NODE, node_key
+from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile, ProfileSpec, account_spec, namespace_spec
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.controllers_process import CONTROLLERS_LEASE_PATH, ControllersProcesses, open_controllers
@@ -130,6 +130,7 @@ class World:
             ("copied policies", _copied(policies), self._expected_policies()),
             ("policies of users", _of_users(policies), {f"{NAMESPACE}/{name}" for name in self.own}),
             ("labels of endpoints", *self._endpoint_labels()),
+            ("labels of nodes", *self._node_labels()),
             ("nodes", set(self.values(NODE)), {"bare", *(f"node-{name}" for name in self.items("/api/v1/nodes"))}),
             ("host endpoints", set(self.values(HOST_ENDPOINT)), {f"{name}-auto-hep" for name in self.values(NODE)}),
         )
@@ -172,6 +173,15 @@ class World:
                     namespace=NAMESPACE, orchestrator="k8s", service_account="web", workload=_labels(pod)
                 )
         return found, wanted
+
+    def _node_labels(self) -> tuple[dict[str, object], dict[str, object]]:
+        """Those of the Nodes of machines, without the one that is a Node's own, and those of the machines."""
+        machines, found = self.items("/api/v1/nodes"), dict[str, object]()
+        for name, value in self.values(NODE).items():
+            assert isinstance(value, Node)
+            if name != "bare":
+                found[name] = tuple(each for each in value.metadata.labels if each[0] != "team")
+        return found, {f"node-{name}": _labels(each) for name, each in machines.items()}
 
     def heal(self) -> None:
         """Everything is reached, and both processes run."""
@@ -242,6 +252,11 @@ def _machine(world: World, name: str, text: str) -> None:
     world.put(node_key(f"node-{name}"), machine_node(f"node-{name}", name, team=text))
 
 
+def _machine_label(world: World, name: str, text: str) -> None:
+    change = {"metadata": {"labels": {"zone": text, "disk": None if text == "red" else "ssd"}}}
+    world.request("PATCH", f"/api/v1/nodes/{name}", change, MERGE)
+
+
 def _killed(world: World, _name: str, _text: str) -> None:
     number = world.chance.randrange(len(world.processes))
     world.processes[number].kill()
@@ -282,6 +297,7 @@ EVENTS: Final[dict[str, Callable[[World, str, str], None]]] = {
     "endpoint": _endpoint,
     "endpoint goes": lambda world, name, _: world.delete(WORKLOAD_ENDPOINT.key(NAMESPACE, f"e-{name}")),
     "machine": _machine,
+    "machine label": _machine_label,
     "machine goes": lambda world, name, _: _ignore(world.request("DELETE", f"/api/v1/nodes/{name}")),
     "edit": _edit,
     "copy goes": lambda world, name, _: world.delete(PROFILE.key(f"kns.law-{name}")),

@@ -16,8 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netplug_core.clock import SECOND_NS
+from netplug_core.errors import narrow
 from netplug_core.names import endpoint_labels
-from netplug_core.orchestrator.model import NAMESPACE, POD, SERVICE_ACCOUNT, NamespaceFacts, PodFacts, PodPhase
+from netplug_core.orchestrator.model import (
+    KUBERNETES_NODE,
+    NAMESPACE,
+    POD,
+    SERVICE_ACCOUNT,
+    NamespaceFacts,
+    NodeFacts,
+    PodFacts,
+    PodPhase,
+)
 from netplug_core.orchestrator.model import ServiceAccountFacts as AccountFacts
 from netplug_core.orchestrator.networkpolicy import (
     KUBERNETES_NETWORK_POLICY,
@@ -30,7 +40,7 @@ from netplug_core.records import Key, Kind, List
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint, HostEndpointSpec
 from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy, NetworkPolicySpec
-from netplug_core.resources.node import NODE, node_key
+from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile, ProfileSpec, account_spec, namespace_spec
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.controllers_scene import ControllersScene, machine_node
@@ -66,6 +76,7 @@ class World:
         other = ControllersScene(source=CopySource.KUBERNETES, environ=dict(ENVIRONMENT), other=first)
         self.processes = (first, other)
         self.store, self.cluster = first.store, first.cluster
+        self.own_labels: dict[str, dict[str, str]] = {}
         own = HostEndpointSpec(node="x", interface_name="*")
         first.put(HOST_ENDPOINT.key("own"), HostEndpoint(metadata=Metadata(name="own"), spec=own))
         first.put_node(machine_node("bare"))
@@ -162,8 +173,26 @@ def _own(world: World, event: Event) -> None:
 
 
 def _machine(world: World, event: Event) -> None:
-    world.processes[0].put_machine(event.name)
+    world.processes[0].put_machine(event.name, zone=event.text)
     world.processes[0].put_node(machine_node(f"node-{event.name}", event.name, team=event.text))
+    world.own_labels[f"node-{event.name}"] = {"team": event.text}
+
+
+def _machine_label(world: World, event: Event) -> None:
+    """A label of a machine comes or goes."""
+    if world.processes[0].find(KUBERNETES_NODE.key(event.name), world.cluster) is not None:
+        world.processes[0].put_machine(event.name, **({"disk": "ssd"} if event.text == "red" else {}))
+
+
+def _node_label(world: World, event: Event) -> None:
+    """Somebody gives a Node a label."""
+    found = world.processes[0].find(node_key(f"node-{event.name}"))
+    if found is None:
+        return
+    node = narrow(found.value, Node)
+    labels = tuple(sorted({**dict(node.metadata.labels), "rack": event.text}.items()))
+    world.processes[0].put_node(evolve(node, metadata=evolve(node.metadata, labels=labels)))
+    world.own_labels[node.metadata.name]["rack"] = event.text
 
 
 def _cut_off(world: World, event: Event) -> None:
@@ -195,7 +224,9 @@ EVENTS: Final[dict[str, Callable[[World, Event], None]]] = {
         KUBERNETES_NETWORK_POLICY.key("x", event.name), is_of_cluster=True
     ),
     "pod goes": lambda world, event: world.delete(POD.key("x", event.name), is_of_cluster=True),
-    "machine goes": lambda world, event: world.delete(node_key(event.name), is_of_cluster=True),
+    "machine label": _machine_label,
+    "node label": _node_label,
+    "machine goes": lambda world, event: world.processes[0].delete_machine(event.name),
     "copy goes": lambda world, event: world.delete(PROFILE.key(f"kns.{event.name}"), is_of_cluster=False),
     "time passes": lambda world, event: world.processes[event.process].settle(65.0),
     "clock set": _set_clock,
@@ -237,7 +268,10 @@ def test_everything_ends_in_what_the_cluster_and_its_users_say(happening: list[E
         if isinstance(facts, PodFacts) and not facts.is_terminated:
             labels = endpoint_labels(namespace="x", orchestrator="k8s", workload=facts.labels)
             assert value.metadata.labels == labels
-    machines = world.values(NODE, is_of_cluster=True)
+    machines = world.values(KUBERNETES_NODE, is_of_cluster=True)
     nodes = world.values(NODE)
+    for name, facts in machines.items():
+        expected_labels = {**world.own_labels[f"node-{name}"], **dict(narrow(facts, NodeFacts).labels)}
+        assert dict(narrow(nodes[f"node-{name}"], Node).metadata.labels) == expected_labels
     assert set(nodes) == {"bare", *(f"node-{name}" for name in machines)}
     assert set(world.values(HOST_ENDPOINT)) == {"own", *(f"{name}-auto-hep" for name in nodes)}

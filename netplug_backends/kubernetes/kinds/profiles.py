@@ -45,6 +45,7 @@ from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf,
 from netplug_core.errors import ConfigurationError, narrow
 from netplug_core.names import API_VERSION
 from netplug_core.orchestrator.model import (
+    KUBERNETES_NODE,
     NAMESPACE,
     POD,
     SERVICE_ACCOUNT,
@@ -321,6 +322,7 @@ FACT_KINDS: Final[Mapping[str, _FactKind]] = {
     POD.name: _FactKind("/api/v1", "pods", pod_facts),
     NAMESPACE.name: _FactKind("/api/v1", "namespaces", namespace_facts),
     SERVICE_ACCOUNT.name: _FactKind("/api/v1", "serviceaccounts", service_account_facts),
+    KUBERNETES_NODE.name: _FactKind("/api/v1", "nodes", node_facts),
     KUBERNETES_NETWORK_POLICY.name: _FactKind("/apis/networking.k8s.io/v1", "networkpolicies", _network_policy),
 }
 """The objects of a cluster that are shown as they are, by the names of their kinds."""
@@ -328,7 +330,7 @@ FACT_KINDS: Final[Mapping[str, _FactKind]] = {
 
 @define(eq=False, repr=False)
 class FactStore:
-    """A cluster's pods, namespaces, service accounts and policies."""
+    """A cluster's pods, namespaces, service accounts, nodes and policies."""
 
     _client: ApiClient
 

@@ -27,8 +27,9 @@ from netplug_core.log import Log
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.reconcile.controller import Problem
+from netplug_core.reconcile.kubecontrollers import LabelCopier, find_label_copier
 from netplug_core.reconcile.mtus import MTUInputs, settle_pod_mtu
-from netplug_core.reconcile.nodes import follow_cluster_node
+from netplug_core.reconcile.nodes import follow_cluster_node, name_cluster_node, orchestrator_name
 from netplug_core.reconcile.registration import (
     AddressConflict,
     CanReach,
@@ -48,6 +49,7 @@ from netplug_core.reconcile.registration import (
 from netplug_core.records import Create, Decision, Get, Key, List, NeedMore, Snapshot, Update
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.kubecontrollersconfiguration import KUBE_CONTROLLERS_CONFIGURATION_KEY
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION
@@ -59,6 +61,7 @@ __all__ = [
 ]  # fmt: skip
 
 _REGISTER_S = 20.0
+_CONTROLLERS = Get(KUBE_CONTROLLERS_CONFIGURATION_KEY)
 
 
 class NodeHost(Host, Protocol):
@@ -180,7 +183,8 @@ def _own_node(world: NodeWorld, netconf: NetConf) -> str:
 def copy_cluster_labels(world: NodeWorld, netconf: NetConf, name: str) -> bool:
     """Give a registered node the labels of the orchestrator's node; return whether anything changed.
 
-    Nothing is copied where no orchestrator is configured, or where its nodes are the registered ones.
+    Nothing is copied where no orchestrator is configured, or where its nodes are the registered ones. Where controllers
+    copy, only the first labels of a new Node are: calls come at once, and need to know which pools select the node.
 
     Raises:
         NodeUnknown: the orchestrator has no node of that name.
@@ -200,12 +204,16 @@ def copy_cluster_labels(world: NodeWorld, netconf: NetConf, name: str) -> bool:
         stored = snapshot.find(node_key(name))
         if stored is None:  # deleted meanwhile; it is registered again
             return Decision((), result=False)
-        wanted = follow_cluster_node(stored.value, facts)
+        copier = find_label_copier(next((each.value for each in snapshot.readable(_CONTROLLERS)), None))
+        is_known = orchestrator_name(stored.value) == name
+        is_left = copier is LabelCopier.NOBODY or (copier is LabelCopier.CONTROLLERS and is_known)
+        wanted = name_cluster_node(stored.value, name) if is_left else follow_cluster_node(stored.value, facts)
         if wanted == stored.value:
             return Decision((), result=False)
         return Decision((Update(stored.key, wanted, stored.revision),), result=True)
 
-    return Transaction(world.datastore, pace, READINESS_GATE).run((Get(node_key(name)),), decide).result is True
+    queries = (Get(node_key(name)), _CONTROLLERS)
+    return Transaction(world.datastore, pace, READINESS_GATE).run(queries, decide).result is True
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------

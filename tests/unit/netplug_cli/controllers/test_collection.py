@@ -22,7 +22,6 @@ from netplug_core.reconcile.kubecontrollers import (
 )
 from netplug_core.records import List, Query, Snapshot
 from netplug_core.resources.kubecontrollersconfiguration import Controllers, KubeControllersSpec, NodeController
-from netplug_core.resources.node import node_key
 from netplug_core.testing.clock import ManualClock
 from tests.harness.collector import CollectorHarness
 from tests.harness.controllers import DrivenControllers
@@ -92,7 +91,7 @@ def test_a_node_with_another_name_than_its_machine_keeps_what_it_and_its_pods_ha
     scene.put_pod(PodFacts(namespace="default", name="new", uid="", node="node-a"))
     scene.settle(3 * GRACE_S)
     assert scene.handles == {"h-web", "tunnel", "h-new"}
-    scene.delete(node_key("node-a"), scene.cluster)
+    scene.delete_machine("node-a")
     scene.delete(POD.key("default", "new"), scene.cluster)
     scene.settle(3 * GRACE_S)
     assert scene.nodes() == []

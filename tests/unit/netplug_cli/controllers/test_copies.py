@@ -1,9 +1,11 @@
-"""The controllers that copy from Kubernetes: when they act, and what they never touch."""
+"""The controllers that copy from Kubernetes, labels of nodes too: when they act, and what they never touch."""
 
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
+from netplug_core.errors import narrow
 from netplug_core.orchestrator.model import (
     NAMESPACE,
     POD,
@@ -14,13 +16,22 @@ from netplug_core.orchestrator.model import (
 )
 from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, KubernetesNetworkPolicy
 from netplug_core.reconcile.kubecontrollers import CopySource
+from netplug_core.reconcile.nodes import COPIED_LABELS
 from netplug_core.records import Key, List
-from netplug_core.resources.kubecontrollersconfiguration import Controllers, ControllerSettings, KubeControllersSpec
+from netplug_core.resources.fields import Switch
+from netplug_core.resources.kubecontrollersconfiguration import (
+    Controllers,
+    ControllerSettings,
+    KubeControllersSpec,
+    NodeController,
+)
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, NetworkPolicy
+from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
-from tests.harness.controllers_scene import ControllersScene
+from netplug_core.testing.faults import FaultyDatastore, LostReply
+from tests.harness.controllers_scene import ControllersScene, machine_node
 
 OWN_PROFILE = PROFILE.key("own")
 OWN_POLICY = NETWORK_POLICY.key("x", "allow")
@@ -151,3 +162,67 @@ def test_without_a_kubernetes_a_controller_that_copies_is_a_problem() -> None:
     assert scene.problems("configuration") == [
         "the controller policy does nothing: it is not known which Kubernetes to copy from: KUBECONFIG is not set"
     ]
+
+
+# --- labels of nodes --------------------------------------------------------------------------------------------------
+
+
+def node_labels(scene: ControllersScene, name: str) -> dict[str, str]:
+    found = scene.find(node_key(name))
+    assert found is not None
+    return dict(narrow(found.value, Node).metadata.labels)
+
+
+def test_a_node_has_the_labels_of_its_machine_beside_its_own(scene: ControllersScene) -> None:
+    scene.put_machine("machine-1", zone="a", disk="ssd")
+    scene.put_node(machine_node("worker-1", "machine-1", rack="7"))
+    scene.put_node(machine_node("machine-1", rack="8"))
+    scene.settle()
+    assert node_labels(scene, "worker-1") == {"disk": "ssd", "rack": "7", "zone": "a"}
+    assert node_labels(scene, "machine-1") == {"rack": "8"}, "it names no machine"
+    scene.put_machine("machine-1", zone="b")
+    scene.settle()
+    assert node_labels(scene, "worker-1") == {"rack": "7", "zone": "b"}
+
+
+def test_labels_stay_as_they_are_while_they_are_not_to_be_copied(scene: ControllersScene) -> None:
+    node = NodeController(sync_labels=Switch.DISABLED)
+    scene.configure(KubeControllersSpec(controllers=Controllers(node=node)))
+    scene.put_machine("machine-1", zone="a")
+    scene.put_node(machine_node("worker-1", "machine-1"))
+    scene.settle()
+    assert node_labels(scene, "worker-1") == {}
+    scene.configure(KubeControllersSpec(controllers=Controllers(node=NodeController())))
+    scene.settle()
+    assert node_labels(scene, "worker-1") == {"zone": "a"}
+    scene.configure(KubeControllersSpec(controllers=Controllers(node=node)))
+    scene.put_machine("machine-1", zone="b")
+    scene.settle()
+    assert node_labels(scene, "worker-1") == {"zone": "a"}
+
+
+def test_what_cannot_be_read_of_one_nodes_labels_is_named_and_harms_no_other(scene: ControllersScene) -> None:
+    for number in (1, 2):
+        scene.put_machine(f"machine-{number}", zone="a")
+        scene.put_node(machine_node(f"worker-{number}", f"machine-{number}"))
+    damaged = machine_node("worker-1", "machine-1")
+    annotations = ((COPIED_LABELS, "{"),)
+    scene.put_node(evolve(damaged, metadata=evolve(damaged.metadata, annotations=annotations)))
+    scene.settle()
+    assert node_labels(scene, "worker-2") == {"zone": "a"}
+    (problem,) = scene.problems("node labels")
+    assert problem.startswith("the labels of machine-1 are not copied to Node(worker-1): the stored record")
+    scene.put_node(damaged)
+    scene.settle()
+    assert (node_labels(scene, "worker-1"), scene.problems("node labels")) == ({"zone": "a"}, [])
+
+
+def test_a_write_of_labels_that_fails_is_made_by_a_later_pass(scene: ControllersScene) -> None:
+    scene.put_machine("machine-1")
+    scene.put_node(machine_node("worker-1", "machine-1"))
+    scene.settle()
+    scene.faulty = store = FaultyDatastore(scene.store, {1: LostReply(applied=0)})
+    scene.start()
+    scene.put_machine("machine-1", zone="a")
+    scene.settle()
+    assert (node_labels(scene, "worker-1"), store.commits) == ({"zone": "a"}, 2)

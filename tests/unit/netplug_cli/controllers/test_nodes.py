@@ -247,7 +247,7 @@ def test_a_node_goes_with_its_machine(scene: ControllersScene) -> None:
         scene.put_node(machine_node(name, machine))
     scene.settle()
     assert scene.nodes() == ["bare", "worker-1", "worker-2"]
-    scene.delete(node_key("machine-2"), scene.cluster)
+    scene.delete_machine("machine-2")
     scene.settle(400.0)
     assert scene.nodes() == ["bare", "worker-1"]
     assert [text for text in scene.log.texts if "a Node is deleted" in text] == [

@@ -11,10 +11,12 @@ from netplug_core.datastore.feed import follow
 from netplug_core.datastore.view import START, View
 from netplug_core.names import endpoint_labels
 from netplug_core.orchestrator.model import (
+    KUBERNETES_NODE,
     NAMESPACE,
     POD,
     SERVICE_ACCOUNT,
     NamespaceFacts,
+    NodeFacts,
     PodFacts,
     PodNetwork,
     PodPhase,
@@ -36,13 +38,16 @@ from netplug_core.reconcile.copies import (
     CopyWork,
     EndpointCopies,
     KeptParts,
+    NodeLabelCopies,
     account_copies,
     namespace_copies,
     policy_copies,
 )
+from netplug_core.reconcile.nodes import COPIED_LABELS
 from netplug_core.records import Create, Delete, Get, Key, Record, Revision, Update
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, Direction, NetworkPolicy
+from netplug_core.resources.node import NODE, Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import PROFILE, Profile, ProfileSpec, account_spec, namespace_spec
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock
@@ -358,6 +363,60 @@ def test_what_is_gone_when_all_is_listed_again_is_named_no_more() -> None:
     assert sight.sources.changes_since(START)[1] is None, "everything is looked at"
     sight.look()
     assert not list(sight.work.problems)
+
+
+# --- labels of nodes --------------------------------------------------------------------------------------------------
+
+
+def machine(name: str, **labels: str) -> Record[object]:
+    facts = NodeFacts(name=name, uid="u", labels=tuple(sorted(labels.items())), annotations=(("a", "b"),))
+    return record(KUBERNETES_NODE.key(name), facts)
+
+
+def node(name: str, of_machine: str, **annotations: str) -> Record[object]:
+    reference = OrchestratorReference(orchestrator="k8s", node_name=of_machine)
+    spec = NodeSpec(orchestrator_references=(reference,) if of_machine else ())
+    metadata = Metadata(name=name, labels=(("rack", "7"),), annotations=tuple(sorted(annotations.items())))
+    return record(NODE.key(name), Node(metadata=metadata, spec=spec), "7")
+
+
+def test_a_node_follows_the_machine_that_it_names() -> None:
+    rules, first, second = NodeLabelCopies(), node("n1", "m1"), node("n2", "m1")
+    for each in (first, second, node("bare", "")):
+        rules.note(each.key, each)
+    assert set(rules.targets_of(machine("m1").key)) == {first.key, second.key}
+    rules.note(second.key, None)
+    rules.note(first.key, node("n1", "m2"))
+    assert rules.targets_of(machine("m1").key) == ()
+    assert rules.targets_of(machine("m2").key) == (first.key,)
+    rules.clear()
+    assert rules.targets_of(machine("m2").key) == ()
+    assert rules.find_problem(machine("m1").key) is None
+
+
+def test_labels_of_a_machine_are_copied_and_a_node_without_one_is_left() -> None:
+    rules, stored = NodeLabelCopies(), node("n1", "m1")
+    change = rules.find_change(stored.key, machine("m1", zone="a"), stored)
+    assert isinstance(change.write, Update)
+    assert isinstance(change.write.value, Node)
+    assert (change.write.revision, change.write.value.metadata.labels) == ("7", (("rack", "7"), ("zone", "a")))
+    again = rules.find_change(stored.key, machine("m1", zone="a"), record(stored.key, change.write.value))
+    assert again == CopyChange()
+    assert rules.find_change(stored.key, None, stored) == CopyChange()
+    assert rules.find_change(stored.key, machine("m1"), None) == CopyChange()
+
+
+def test_a_node_whose_bookkeeping_cannot_be_read_is_named() -> None:
+    stored = node("n1", "m1", **{COPIED_LABELS: "{"})
+    change = NodeLabelCopies().find_change(stored.key, machine("m1", zone="a"), stored)
+    assert change.write is None
+    (problem,) = change.problems
+    assert problem.message == "the labels of m1 are not copied to Node(n1)"
+
+
+def test_of_a_node_of_kubernetes_the_labels_are_kept() -> None:
+    kept = KeptParts(lambda pod: pod.addresses).keep(machine("m1", zone="a").value)
+    assert kept == NodeFacts(name="m1", uid="", labels=(("zone", "a"),))
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------

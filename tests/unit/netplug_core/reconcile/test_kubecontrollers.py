@@ -10,8 +10,10 @@ from netplug_core.log import Level
 from netplug_core.reconcile.kubecontrollers import (
     CONTROLLER_VARIABLES,
     CopySource,
+    LabelCopier,
     default_configuration,
     duration_s,
+    find_label_copier,
     find_running_controllers,
     log_level,
     period_s,
@@ -22,6 +24,7 @@ from netplug_core.resources.kubecontrollersconfiguration import (
     Controllers,
     ControllerSettings,
     HostEndpointSettings,
+    KubeControllersConfiguration,
     KubeControllersSpec,
     LoadBalancerController,
     NodeController,
@@ -124,6 +127,61 @@ def test_controllers_that_copy_run_with_their_own_periods_or_that_of_the_environ
         300.0,
     ]
     assert period_s(NodeController(reconciler_period="0")) is None
+
+
+def configuration(
+    stored: Switch | None, running: Switch | None, *, has_run: bool = True
+) -> KubeControllersConfiguration:
+    """With settings of label sync as they are stored, and as controllers run with them."""
+    wanted = default_configuration(COPIED)
+    spec = evolve(wanted.spec, controllers=Controllers(node=NodeController(sync_labels=stored)))
+    status = evolve(
+        wanted.status, running=KubeControllersSpec(controllers=Controllers(node=NodeController(sync_labels=running)))
+    )
+    return evolve(wanted, spec=spec, status=status if has_run else wanted.status)
+
+
+@pytest.mark.parametrize(
+    "stored, expected",
+    [
+        (None, LabelCopier.NODE_PROCESSES),
+        (configuration(None, None, has_run=False), LabelCopier.NODE_PROCESSES),
+        (configuration(Switch.DISABLED, None, has_run=False), LabelCopier.NOBODY),
+        (configuration(None, Switch.ENABLED), LabelCopier.CONTROLLERS),
+        (configuration(Switch.ENABLED, Switch.DISABLED), LabelCopier.NOBODY),
+        (configuration(None, None), LabelCopier.NODE_PROCESSES),
+    ],
+)
+def test_labels_of_nodes_are_copied_by_one_of_them(
+    stored: KubeControllersConfiguration | None, expected: LabelCopier
+) -> None:
+    assert find_label_copier(stored) is expected
+
+
+def test_without_the_controllers_of_nodes_node_processes_copy() -> None:
+    off = evolve(configuration(None, None), spec=KubeControllersSpec())
+    off = evolve(off, status=evolve(off.status, running=KubeControllersSpec()))
+    assert find_label_copier(off) is LabelCopier.NODE_PROCESSES
+
+
+@pytest.mark.parametrize(
+    "source, value, expected, runs",
+    [
+        (COPIED, "true", Switch.ENABLED, True),
+        (COPIED, "false", Switch.DISABLED, False),
+        (CopySource.NONE, "true", None, False),
+        (CopySource.NONE, "false", Switch.DISABLED, False),
+        (ALONE, "true", Switch.ENABLED, False),
+    ],
+)
+def test_labels_are_copied_from_a_kubernetes_beside_the_datastore(
+    source: CopySource, value: str, expected: Switch | None, *, runs: bool
+) -> None:
+    found = find_running_controllers(DEFAULT, {"SYNC_NODE_LABELS": value}, source)
+    assert found.node is not None
+    assert found.node.sync_labels is expected
+    assert (found.label_sync is not None) is runs
+    assert find_running_controllers(KubeControllersSpec(), {}, source).label_sync is None
 
 
 def test_by_default_everything_is_copied_from_a_kubernetes_beside_the_datastore() -> None:

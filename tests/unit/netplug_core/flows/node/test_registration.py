@@ -21,7 +21,9 @@ from netplug_core.flows.node.registration import (
 )
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.model import NodeFacts
+from netplug_core.reconcile.kubecontrollers import CopySource, default_configuration
 from netplug_core.reconcile.mtus import MTUInputs
+from netplug_core.reconcile.nodes import orchestrator_name
 from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
 from netplug_core.records import Create, Malformed, Update
 from netplug_core.resources.clusterinformation import (
@@ -29,7 +31,14 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
+from netplug_core.resources.fields import Switch
 from netplug_core.resources.ippool import Encapsulation, IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.kubecontrollersconfiguration import (
+    KUBE_CONTROLLERS_CONFIGURATION_KEY,
+    Controllers,
+    KubeControllersSpec,
+    NodeController,
+)
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, node_key
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
@@ -134,6 +143,50 @@ def test_labels_of_the_orchestrators_node_are_copied_and_own_ones_stay() -> None
     harness.put_cluster_node("machine")
     assert copy_cluster_labels(harness.world(), harness.netconf(), "machine")
     assert harness.labels("machine") == {"rack": "7"}
+
+
+def put_controllers(harness: NodeHarness, sync: Switch) -> None:
+    """Let controllers run with a setting of label sync."""
+    value = default_configuration(CopySource.KUBERNETES)
+    running = KubeControllersSpec(controllers=Controllers(node=NodeController(sync_labels=sync)))
+    value = evolve(value, status=evolve(value.status, running=running))
+    harness.store.commit([Create(KUBE_CONTROLLERS_CONFIGURATION_KEY, value)], deadline=harness.deadline())
+
+
+def test_where_controllers_copy_only_the_first_labels_are_copied() -> None:
+    harness = NodeHarness()
+    put_controllers(harness, Switch.ENABLED)
+    harness.put_node("machine", {"rack": "7"})
+    harness.put_cluster_node("machine", zone="a")
+    assert copy_cluster_labels(harness.world(), harness.netconf(), "machine")
+    assert harness.labels("machine") == {"rack": "7", "zone": "a"}
+    harness.put_cluster_node("machine", zone="b")
+    assert not copy_cluster_labels(harness.world(), harness.netconf(), "machine")
+    assert harness.labels("machine") == {"rack": "7", "zone": "a"}
+
+
+def test_where_labels_are_not_to_be_copied_a_node_still_names_its_machine() -> None:
+    harness = NodeHarness()
+    put_controllers(harness, Switch.DISABLED)
+    harness.put_node("machine", {"rack": "7"})
+    harness.put_cluster_node("machine", zone="a")
+    assert copy_cluster_labels(harness.world(), harness.netconf(), "machine")
+    assert not copy_cluster_labels(harness.world(), harness.netconf(), "machine")
+    stored = harness.find("machine")
+    assert stored is not None
+    assert (orchestrator_name(stored.value), harness.labels("machine")) == ("machine", {"rack": "7"})
+
+
+def test_settings_of_controllers_that_cannot_be_read_keep_no_label_away() -> None:
+    harness = NodeHarness()
+    put_controllers(harness, Switch.ENABLED)
+    harness.put_node("machine", {})
+    harness.put_cluster_node("machine", zone="a")
+    store = DamagedDatastore(harness.store, damage={KUBE_CONTROLLERS_CONFIGURATION_KEY: b"{"})
+    copy_cluster_labels(harness.world(store), harness.netconf(), "machine")
+    harness.put_cluster_node("machine", zone="b")
+    assert copy_cluster_labels(harness.world(store), harness.netconf(), "machine")
+    assert harness.labels("machine") == {"zone": "b"}
 
 
 def test_without_access_to_an_orchestrator_nothing_is_copied() -> None:
