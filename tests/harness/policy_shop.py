@@ -32,6 +32,7 @@ from tests.harness.servers.kube_objects import (
     apply_object,
     delete_custom_objects,
     install_definitions,
+    install_node_role,
     install_role,
     make_namespace,
     make_node,
@@ -138,7 +139,10 @@ def _is_equal(find: Callable[[], list[bool]], expected: list[bool]) -> bool:
 
 @contextmanager
 def open_shop(server: ApiServer, runtime: CNIRuntime, folder: Path, etcd: EtcdCluster | None = None) -> Iterator[Shop]:
-    """With pools of both families. ``etcd``: the records are there, and controllers keep what policy needs."""
+    """With pools of both families. ``etcd``: the records are there, and controllers keep what policy needs.
+
+    The node process has the rights of its account in a manifest, and no other ones.
+    """
     make_node(server, _NODE)
     namespace = make_namespace(server, f"shop-{next(_NUMBERS)}")
     node = runtime.node
@@ -165,11 +169,12 @@ def open_shop(server: ApiServer, runtime: CNIRuntime, folder: Path, etcd: EtcdCl
         for name, prefix in _POOLS:
             pool = IPPool.for_prefix(Prefix.parse(prefix), name=name)
             store.commit([Create(pool.key, pool)], deadline=deadline_in())
+        token = install_node_role(server, stores_release=etcd is None)
         process = start_node_process(
             node,
             environ={
                 **environ,
-                "KUBECONFIG": server.write_kubeconfig(name="node"),
+                "KUBECONFIG": server.write_kubeconfig(token, name="node"),
                 "NODENAME": _NODE,
                 "NODENAME_FILE": node.file("nodename"),
                 "MTU_FILE": node.file("mtu"),

@@ -118,7 +118,7 @@ def reachable_etcd(etcd_of_nodes: EtcdCluster) -> Iterator[EtcdCluster]:
 
 
 def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL, routes: Routes = Routes.OF_NETPLUG) -> None:
-    """Pods on both nodes ping each other, the node processes have served them, and nothing is left of them.
+    """Pods on both nodes ping each other as policy has it, node processes have served them, and nothing is left.
 
     The release of the cluster is that of the nodes.
     """
@@ -129,6 +129,7 @@ def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL, routes: 
     pods = empty.start_pods(REPLICAS, routes)
     assert all(Address.parse(pod.address) in Prefix.parse(addresses) for pod in pods)
     empty.check_pings(pods)
+    empty.check_policy(pods)
     assert empty.adds_of_node_processes() - before == REPLICAS
     empty.check_works(tool)
     empty.stop_pods()

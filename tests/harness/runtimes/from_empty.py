@@ -35,6 +35,17 @@ __all__ = ["BIN", "CONF", "NAMESPACE", "EmptyCluster", "open_empty_cluster"]
 NAMESPACE = "shop"
 BIN, CONF = "/opt/cni/bin", "/etc/cni/net.d"
 _APP = "web"
+_POLICY = "clients"
+_LETS_CLIENTS_IN = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": _POLICY},
+    "spec": {
+        "podSelector": {"matchLabels": {"app": _APP}},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": {"matchLabels": {"role": "client"}}}]}],
+    },
+}
 _PAGE = Path(__file__).parents[3] / "docs" / "uninstall.md"
 _ADDS = re.compile(r'^netplug_node_calls_total\{code="0",command="ADD",program="netplug"\} (\S+)$', re.MULTILINE)
 _PING = re.compile(r"bytes from .* seq=(\d+) ")
@@ -103,6 +114,21 @@ class EmptyCluster:
             others = [other.address for other in pods if other is not pod]
             script = "\n".join(f"until ping -c 1 -W 1 {address}; do sleep 0.1; done" for address in others)
             self.cluster.run_inside(pod, "timeout", str(_REACHED_S), "sh", "-ec", script)
+
+    def check_policy(self, pods: list[ClusterPod]) -> None:
+        """A NetworkPolicy that lets one pod in lets in no other, from its own node or another; without it, all come."""
+        kubectl = partial(self.cluster.run_kubectl, "-n", NAMESPACE)
+        kubectl("label", "pod", pods[0].name, "role=client")
+        kubectl("apply", "-f", "-", stdin=json.dumps(_LETS_CLIENTS_IN))
+        for pod in pods:
+            is_client = pod is pods[0]
+            until, is_wrong = ("until", "! ping") if is_client else ("while", "ping")
+            others = [other.address for other in pods if other is not pod]
+            lines = [f"{until} ping -c 1 -W 1 {address}; do sleep 0.1; done" for address in others]
+            lines += [f"if {is_wrong} -c 1 -W 1 {address}; then exit 1; fi" for address in others]
+            self.cluster.run_inside(pod, "timeout", str(_REACHED_S), "sh", "-ec", "\n".join(lines))
+        kubectl("delete", "networkpolicy", _POLICY)
+        self.check_pings(pods)
 
     @contextmanager
     def pinging(self, pods: Sequence[ClusterPod]) -> Iterator[Callable[[], list[int]]]:

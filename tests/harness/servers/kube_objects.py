@@ -15,6 +15,7 @@ from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.installing.manifests import (
     ALLOW_DELETION,
     definitions,
+    node_role,
     operator_definitions,
     plugin_role,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "delete_custom_objects",
     "delete_definition",
     "install_definitions",
+    "install_node_role",
     "install_operator_definitions",
     "install_role",
     "make_namespace",
@@ -199,6 +201,15 @@ def install_role(
     user = f"system:serviceaccount:{namespace}:{_name(account)}"
     wait_until(lambda: _rights_of(server, user) & _rights(whole) == _rights(role), "the server knows the role")
     return account_token(server, namespace, _name(account))
+
+
+def install_node_role(server: ApiServer, *, without: tuple[str, str] | None = None, stores_release: bool = True) -> str:
+    """Install the account of the node process and its roles, as a manifest has them; the account's token."""
+    account, role, role_binding, cluster_role, binding = node_role(stores_release=stores_release)
+    token = install_role(server, without=without, objects=(account, cluster_role, binding))
+    for each in (role, role_binding):
+        apply_object(server, each)
+    return token
 
 
 def _rights_of(server: ApiServer, user: str) -> set[tuple[str, str, str]]:
