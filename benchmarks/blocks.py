@@ -14,7 +14,7 @@ from hashlib import sha256
 from netplug_core.addressing import Prefix
 from netplug_core.clock import format_time
 from netplug_core.encoding.stored_json import STORED_JSON
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 
 _PREFIXES = ("10.3.7.64/26", "fd00:0:0:7::40/122")
 _NOW_NS = 1_755_684_000_123_456_789

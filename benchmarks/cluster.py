@@ -32,8 +32,7 @@ from netplug_core.ipam.allocation.acquire import PROBE_COUNT
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.pools import block_order, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import BLOCK, HANDLE, Attribute, Block
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, NeedMore
 from netplug_core.resources.ippool import AllowedUse, IPPool

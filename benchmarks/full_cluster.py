@@ -29,8 +29,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import AllocationError
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, affinity_key, block_key, host_owner
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Write
 from netplug_core.resources.ippool import AllowedUse, IPPool

@@ -28,8 +28,7 @@ from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, GlobalNetw
 from netplug_core.resources.policyrule import EntityRule, PolicyRule, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec, pod_profiles
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import matches, parse
 
 __all__ = ["measure"]
 

@@ -26,8 +26,17 @@ from netplug_cli.wiring.backends import open_datastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key, host_owner
+from netplug_core.ipam.model import (
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+    affinity_key,
+    block_key,
+    handle_key,
+    host_owner,
+)
 from netplug_core.records import Create, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec

@@ -17,7 +17,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.view import START, View
-from netplug_core.ipam.model.block import BLOCK, Block, block_key
+from netplug_core.ipam.model import BLOCK, Block, block_key
 from netplug_core.log import Level
 from netplug_core.reconcile.controller import Controller, Plan, Source, Timing
 from netplug_core.records import List, ReadResult, Record, Revision, Snapshot, WatchEvent

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.datastore.view import View
-    from netplug_core.ipam.outcome.record_memory import RecordMemory
+    from netplug_core.ipam.outcome.trace import RecordMemory
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
-    from netplug_core.orchestrator.model import NodeFacts
-    from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.orchestrator.model import NodeFacts, Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [

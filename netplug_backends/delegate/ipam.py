@@ -39,7 +39,7 @@ from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.flows.ipam.service import BlockIPAM, require_ready, settle_endpoint
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Attachment, Released, ReleaseRequest
-from netplug_core.ipam.model.block import Pairs
+from netplug_core.ipam.model import Pairs
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.names import container_mac, handle_id
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint

@@ -31,7 +31,7 @@ from netplug_backends.host.atomic_files import (
     read_file,
 )
 from netplug_core.errors import NetplugError
-from netplug_core.workload.status import BOOT_ID_FILE, EndpointStatus, parse_status, render_status
+from netplug_core.workload import BOOT_ID_FILE, EndpointStatus, parse_status, render_status
 
 __all__ = ["EndpointStatusFolder", "FolderChanges", "StatusChanges", "read_boot_id", "watch_folder"]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from netplug_backends.host.endpoint_status import FolderChanges
     from netplug_core.clock import Deadline
-    from netplug_core.workload.gates import ProbeResult
+    from netplug_core.workload import ProbeResult
 
 __all__ = [
     "FileLocks", "HostMachine", "SystemClock",

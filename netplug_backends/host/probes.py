@@ -15,7 +15,7 @@ from netplug_backends.connections import DeadlineSocket, connect_to, start_tls
 from netplug_core.addressing import without_ipv4_brackets
 from netplug_core.clock import Deadline
 from netplug_core.errors import excerpt
-from netplug_core.workload.gates import ProbeResult, redact_url
+from netplug_core.workload import ProbeResult, redact_url
 
 if TYPE_CHECKING:
     import ssl

@@ -11,7 +11,7 @@ from netplug_core.hookspecs import BackendDescription, hookimpl
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.orchestrator.model import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["netplug_describe", "netplug_open_datastore", "netplug_open_orchestrator"]

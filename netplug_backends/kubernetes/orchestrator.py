@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @define(eq=False, repr=False)
 class KubernetesOrchestrator:
-    """See :class:`~netplug_core.orchestrator.protocol.Orchestrator`."""
+    """See :class:`~netplug_core.orchestrator.model.Orchestrator`."""
 
     _client: ApiClient
 

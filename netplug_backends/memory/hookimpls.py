@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.hookspecs import BgpContext
     from netplug_core.log import Log
-    from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.orchestrator.model import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [

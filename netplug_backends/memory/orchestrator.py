@@ -25,7 +25,7 @@ _SECOND_NS = 1_000_000_000
 
 @define(eq=False)
 class MemoryOrchestrator:
-    """See :class:`~netplug_core.orchestrator.protocol.Orchestrator`. Threads may share it."""
+    """See :class:`~netplug_core.orchestrator.model.Orchestrator`. Threads may share it."""
 
     _clock: Clock = field(kw_only=True, alias="clock")
     _lock: Lock = field(factory=Lock, init=False)

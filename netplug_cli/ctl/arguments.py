@@ -18,8 +18,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.read import list_in_pages
 from netplug_core.records import Key
 from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, UnknownKind, get_kind
-from netplug_core.selectors.grammar import And, Everything, Selector, SelectorError
-from netplug_core.selectors.requirements import parse_either
+from netplug_core.selectors import And, Everything, Selector, SelectorError, parse_either
 
 __all__ = [
     "ALL", "DRY_RUN", "FILES", "FORCE", "IGNORE_NOT_FOUND", "NAMESPACE", "NAME_OUTPUT", "ONE_RESOURCE", "RESOURCES",

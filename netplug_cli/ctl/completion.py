@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
     from netplug_core.clock import Deadline
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.ipam.model.block import Block
+    from netplug_core.ipam.model import Block
 
 __all__ = [
     "WORDS_FILE", "answer_shell", "command_to_complete", "complete_addresses", "complete_blocks", "complete_nodes",
@@ -166,7 +166,7 @@ def _find_names(context: click.Context, word: str) -> list[str]:
 def _find_blocks(context: click.Context) -> list[Block]:
     session = _make_session(context)
     from netplug_core.datastore.transaction import read_pages
-    from netplug_core.ipam.model.block import BLOCK
+    from netplug_core.ipam.model import BLOCK
 
     found = _ask(session, lambda store, deadline: tuple(read_pages(store, BLOCK, deadline=deadline)))
     return sorted((record.value for record in found), key=lambda block: block.prefix)

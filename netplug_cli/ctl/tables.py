@@ -17,7 +17,7 @@ from netplug_core.addressing import Family
 from netplug_core.clock import format_time
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
 from netplug_core.flows.resources.pools import AddressState
-from netplug_core.ipam.model.block import Allocation, Attribute, Block, Pairs
+from netplug_core.ipam.model import Allocation, Attribute, Block, Pairs
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.ipam.reporting.usage import BlockUsage, BorrowedAddress, PoolUsage
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec

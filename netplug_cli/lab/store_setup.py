@@ -43,7 +43,7 @@ from netplug_cli.lab.world import LabWorld
 from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.flows.resources.read import find
 from netplug_core.flows.resources.write import create
-from netplug_core.ipam.model.block import Allocation
+from netplug_core.ipam.model import Allocation
 from netplug_core.names import API_VERSION, LAB_LABEL
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping

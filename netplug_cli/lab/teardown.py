@@ -34,7 +34,7 @@ from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.names import LAB_LABEL
 from netplug_core.records import Record
 from netplug_core.resources.kinds import Resource, get_kind
-from netplug_core.workload.endpoint import WorkloadIdentity, endpoint_delete
+from netplug_core.workload import WorkloadIdentity, endpoint_delete
 
 __all__ = [
     "LeftoverCheck", "Removal", "RemovalExtent", "down", "remove_from_external_servers", "remove_lab", "tear_down",

@@ -24,8 +24,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import ErrorCode, NetplugError
 from netplug_core.log import Level, Log
-from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, PodFacts
-from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.orchestrator.model import NAMESPACE, POD, NamespaceFacts, NodeFacts, Orchestrator, PodFacts
 from netplug_core.records import Get
 
 __all__ = [
@@ -39,7 +38,7 @@ __all__ = [
 
 @frozen(kw_only=True)
 class CachedLookups:
-    """An :class:`~netplug_core.orchestrator.protocol.Orchestrator` on a datastore that shows pods and namespaces.
+    """An :class:`~netplug_core.orchestrator.model.Orchestrator` on a datastore that shows pods and namespaces.
 
     A pod is read each time, because other programs change pods until they are attached. The answer has the pod's
     endpoint too, which the cache keeps for the commit. A namespace comes from the cache while what that knows counts.

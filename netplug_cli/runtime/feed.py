@@ -17,8 +17,7 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.feed import Damage, follow
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.view import View
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.reconcile.controller import Controller, Plan, Problem, Timing
 from netplug_core.records import Kind, WatchExpired
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION

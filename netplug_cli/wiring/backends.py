@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from netplug_core.hookspecs import IPAMContext
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
-    from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.orchestrator.model import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [

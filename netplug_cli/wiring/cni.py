@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from netplug_core.flows.world import CNIWorld, PolicyGuard
     from netplug_core.log import Log, LogSettings
     from netplug_core.netconf.model import NetConf
-    from netplug_core.orchestrator.model import NodeFacts
-    from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.orchestrator.model import NodeFacts, Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["main", "open_cni_world", "open_log_file"]
@@ -61,9 +60,9 @@ def _open_world(registry: Backends, netconf: NetConf, log: Log, request: CNIRequ
 
     from netplug_backends.host.machine import HostMachine, SystemClock
     from netplug_backends.host.release_records import ReleaseRecordFolder
-    from netplug_core.flows.locks import CallLocks
     from netplug_core.flows.world import CNIWorld
     from netplug_core.hookspecs import IPAMContext
+    from netplug_core.locks import CallLocks
 
     clock, host = SystemClock(), HostMachine()
     locks = CallLocks(host=host, clock=clock, log=log, path=netconf.ipam_lock_file)

@@ -48,7 +48,7 @@ _MODULES = (
     *(f"netplug_core.flows.cni.{name}" for name in ("add", "delete", "check", "status", "gc")),
     "netplug_core.flows.ipam.service",
     "netplug_core.ipam.allocation.decide",
-    "netplug_core.netconf.load",
+    "netplug_core.netconf.model",
     "netplug_core.cni.result",
     "netplug_backends.linux.dataplane",
     "netplug_backends.host.machine",

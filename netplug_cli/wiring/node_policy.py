@@ -55,7 +55,7 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.node import NODE
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, EndpointToHostAction
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.workload.status import EndpointStatus, status_file_name
+from netplug_core.workload import EndpointStatus, status_file_name
 
 __all__ = ["POLICY_VARIABLE", "TO_HOST_VARIABLE", "PolicyEnforcement", "is_policy_enabled", "node_policy"]
 

@@ -62,7 +62,7 @@ from netplug_core.installation.installer import (
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
-from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.orchestrator.model import Orchestrator
 from netplug_core.reconcile.cluster import parse_types
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.registration import RegistrationSettings

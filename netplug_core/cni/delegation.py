@@ -21,7 +21,7 @@ from netplug_core.decoding.codecs import INTEGER, NONEMPTY_STRING, STRING
 from netplug_core.decoding.tables import Decoder, Field, Table, cni_error
 from netplug_core.errors import ConfigurationError, DecodeError, ErrorCode, NetplugError, excerpt, quote
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
-from netplug_core.ipam.model.block import Pairs
+from netplug_core.ipam.model import Pairs
 
 __all__ = [
     "IPAMPluginError", "IPAMPluginFailed", "IPAMPluginTimeout", "PluginOutput", "assignment_of", "is_unknown_command",

@@ -16,8 +16,7 @@ from netplug_core.decoding.codecs import NONEMPTY_TEXT, NONNEGATIVE_INTEGER, OBJ
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, document_error, find_member
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import ConfigurationError, narrow, quote
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.records import Key, Kind, Malformed
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.kinds import KINDS, key_of, resource_of

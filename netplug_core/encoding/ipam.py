@@ -16,8 +16,22 @@ from typing import TypeGuard, TypeVar, cast
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
 from netplug_core.errors import narrow, quote
-from netplug_core.ipam.model.block import BLOCK, FULL, RESERVED_HANDLE, Attribute, Attributes, Block, Pairs, Row, row
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    FULL,
+    HANDLE,
+    RESERVED_HANDLE,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Attributes,
+    Block,
+    Handle,
+    Pairs,
+    Row,
+    row,
+)
 from netplug_core.records import Kind, ValueCondition
 
 __all__ = ["from_mapping", "holds", "holds_stored", "is_marked_deleted", "to_mapping"]

@@ -15,8 +15,7 @@ from attrs import frozen
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.encoding import ipam
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Block
 from netplug_core.records import Key, Kind, Malformed, NotSupported, ValueCondition
 from netplug_core.resources.codec import from_mapping, readable_part, to_mapping
 from netplug_core.resources.kinds import KINDS, resource_of

@@ -16,15 +16,14 @@ from attrs import frozen
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.protocol import Dataplane
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.locks import CallLocks
 from netplug_core.ipam.protocol import IPAM
-from netplug_core.locks import LockHost
+from netplug_core.locks import CallLocks, LockHost
 from netplug_core.log import Log
 
 if TYPE_CHECKING:
     from netplug_core.dataplane.ruleset import PacketTable
-    from netplug_core.orchestrator.protocol import Orchestrator
-    from netplug_core.workload.gates import ProbeResult
+    from netplug_core.orchestrator.model import Orchestrator
+    from netplug_core.workload import ProbeResult
 
 __all__ = ["CNIWorld", "FolderChanges", "Host", "HostWorld", "PolicyGuard", "RecordCounts", "RecordFiles", "ReplayTime"]
 

@@ -54,7 +54,7 @@ from netplug_core.resources.installation import (
     Switch,
 )
 from netplug_core.resources.ippool import IPPool
-from netplug_core.workload.gates import redact_url
+from netplug_core.workload import redact_url
 
 __all__ = [
     "SYSCTLS", "CheckedInstallation", "check", "check_in_cluster", "facts_of", "find_cluster_problems",

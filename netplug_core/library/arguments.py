@@ -15,7 +15,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import InvalidArgument, require_count, require_type
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall, Specific, Wanted
-from netplug_core.ipam.model.block import Pairs
+from netplug_core.ipam.model import Pairs
 from netplug_core.names import prefix_to_name
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata

@@ -14,8 +14,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import InvalidArgument, require_tuple, require_type
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, Handle
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Affinity, Block, Handle
 from netplug_core.records import (
     Create,
     Delete,

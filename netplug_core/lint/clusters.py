@@ -35,15 +35,15 @@ from netplug_core.lint.documents import KubernetesObject, Sourced
 from netplug_core.lint.resources import AnnotatedObject, field_problems
 from netplug_core.lint.rules import Finding, Rule, format_path
 from netplug_core.names import HOST_INTERFACE_PREFIX
-from netplug_core.netconf.annotations import (
+from netplug_core.netconf.model import BLOCK_IPAM, NetConf
+from netplug_core.netconf.precedence import (
     ALLOWED_SOURCE_PREFIXES,
     FLOATING_IPS,
     IP_ADDRS,
     IP_ADDRS_NO_IPAM,
     AnnotationRefused,
+    require_allowed,
 )
-from netplug_core.netconf.model import BLOCK_IPAM, NetConf
-from netplug_core.netconf.precedence import require_allowed
 from netplug_core.records import Record, Revision
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
@@ -56,8 +56,7 @@ from netplug_core.resources.profile import (
     Profile,
 )
 from netplug_core.resources.validation import InvalidResource, validate_pool_overlaps, validate_pool_update
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import SelectorError, parse
+from netplug_core.selectors import SelectorError, matches, parse
 
 __all__ = [
     "Cluster", "HostRoute", "Surroundings", "check_cluster", "check_ranges", "find_pool_changes", "read_routes",

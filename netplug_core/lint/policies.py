@@ -36,8 +36,7 @@ from netplug_core.resources.profile import (
     profile_key,
 )
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.selectors.evaluation import canonical_text, matches
-from netplug_core.selectors.grammar import Everything, Selector, SelectorError, leaf_terms
+from netplug_core.selectors import Everything, Selector, SelectorError, canonical_text, leaf_terms, matches
 
 __all__ = [
     "PolicyScene", "PolicyTarget", "check_policies", "labels_of_profile", "namespace_profile", "read_policy",

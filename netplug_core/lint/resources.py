@@ -26,7 +26,7 @@ from netplug_core.installation.document import (
 from netplug_core.installation.rules import CheckedInstallation, check
 from netplug_core.lint.documents import Document, KubernetesObject, Sourced, malformed_finding, subject_of
 from netplug_core.lint.rules import Finding, Path, Repair, Rule, format_path
-from netplug_core.netconf.annotations import (
+from netplug_core.netconf.precedence import (
     ALLOWED_SOURCE_PREFIXES,
     ANNOTATIONS,
     FLOATING_IPS,

@@ -1,5 +1,5 @@
 """The network configuration of a plugin.
 
-``model`` (its values), ``load`` (from the JSON object, with defaults, and what does not work yet). How to reach the
-datastore is a value of ``settings``.
+``model`` has its values, and how they are made of the JSON object; ``precedence`` the annotations, and what wins. How
+to reach the datastore is a value of ``settings``.
 """

@@ -1,8 +1,8 @@
 """The JSON Schema of the network configuration (draft 2020-12), made from the members that are decoded.
 
-`make manifests` writes it for editors. What it accepts, ``load`` accepts too, and the other way round. Only what a text
-means is beyond it: whether a CIDR has host bits, a pool exists or a datastore is installed. What the keys are for that
-no class declares is here, by path.
+`make manifests` writes it for editors. What it accepts, ``model.load`` accepts too, and the other way round.
+Only what a text means is beyond it: whether a CIDR has host bits, a pool exists or a datastore is installed. What the
+keys are for that no class declares is here, by path.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from netplug_core.cni.dispatch import SUPPORTED_VERSIONS
 from netplug_core.decoding.codecs import Codec, exactly
 from netplug_core.decoding.tables import Decoder, ListOf, Table, attributes_of, find_member, member_schemas
 from netplug_core.ipam.hostlocal.settings import settings_decoder
-from netplug_core.netconf.load import LoadPurpose, netconf_decoder
-from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, KEYS_OF_IPAM
+from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, KEYS_OF_IPAM, LoadPurpose, netconf_decoder
 from netplug_core.settings.model import (
     DEPRECATED_KEYS,
     ETCD_DATASTORE,

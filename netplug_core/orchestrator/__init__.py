@@ -1,1 +1,1 @@
-"""Pods, namespaces and nodes (``model``), and the interface that looks them up (``protocol``)."""
+"""Pods, namespaces and nodes and the interface that looks them up (``model``)."""

@@ -1,24 +1,31 @@
-"""The pods, namespaces and nodes of an orchestrator, as values.
+"""The pods, namespaces and nodes of an orchestrator, as values, and the interface that looks them up. Read only.
 
-Backends make them from the orchestrator's own objects. The collector (``netplug_core.ipam.gc``) compares allocations
-with them. Nothing here reads anything. A datastore whose endpoints are views of pods shows pods and namespaces as
-records too (``POD``, ``NAMESPACE``), which a process that stays can cache.
+``registry`` opens an orchestrator by name (``netplug_core.hookspecs``, ``netplug_open_orchestrator``). Its backend
+makes these values of the orchestrator's own objects. An ADD looks up its pod and namespace, for their annotations; the
+collector (``netplug_core.ipam.gc``) compares allocations with them. A datastore whose endpoints are views of pods shows
+pods and namespaces as records too (``POD``, ``NAMESPACE``), which a process that stays can cache.
 """
 
 from __future__ import annotations
 
 import enum
+from typing import Protocol
 
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
 from netplug_core.records import Kind
 from netplug_core.resources.metadata import Labels
 
 __all__ = [
     "KUBERNETES_NODE", "NAMESPACE", "POD", "SERVICE_ACCOUNT", "ClusterView", "ContainerPort", "NamespaceFacts",
-    "NodeFacts", "PodFacts", "PodName", "PodNetwork", "PodPhase", "ServiceAccountFacts",
+    "NodeFacts", "Orchestrator", "PodFacts", "PodName", "PodNetwork", "PodPhase", "ServiceAccountFacts",
 ]  # fmt: skip
+
+
+# --- model -----------------------------------------------------------------------------------------------------------
+
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
@@ -159,3 +166,28 @@ class ClusterView:
 
     pods: tuple[PodFacts, ...] = ()
     nodes: frozenset[str] = frozenset()
+
+
+# --- protocol --------------------------------------------------------------------------------------------------------
+
+
+class Orchestrator(Protocol):
+    """Looks up pods, namespaces and nodes. Every call ends by its deadline.
+
+    Raises:
+        Unauthorized: the credentials are not accepted, or a right is missing; the error names it.
+        Unavailable: it does not answer.
+        Malformed: the object that it returned cannot be decoded.
+    """
+
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
+        """The pod of that name; None when there is none."""
+        ...
+
+    def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
+        """The namespace of that name; None when there is none."""
+        ...
+
+    def find_node(self, name: str, *, deadline: Deadline) -> NodeFacts | None:
+        """The node of that name; None when there is none."""
+        ...

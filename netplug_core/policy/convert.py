@@ -65,8 +65,7 @@ from netplug_core.resources.policyrule import (
 )
 from netplug_core.resources.policyrule import ICMPMatch as ICMPCondition
 from netplug_core.resources.profile import NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX, Profile
-from netplug_core.selectors.evaluation import canonical_text, prefix_labels
-from netplug_core.selectors.grammar import (
+from netplug_core.selectors import (
     And,
     ComparisonOperator,
     Everything,
@@ -76,8 +75,10 @@ from netplug_core.selectors.grammar import (
     Selector,
     SetMembership,
     SetOperator,
+    canonical_text,
     leaf_terms,
     parse,
+    prefix_labels,
 )
 
 __all__ = [

@@ -14,8 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 from attrs import define, field
 
 from netplug_core.resources.metadata import Labels
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import (
+from netplug_core.selectors import (
     And,
     ComparisonOperator,
     HasLabel,
@@ -24,6 +23,7 @@ from netplug_core.selectors.grammar import (
     Selector,
     SetMembership,
     SetOperator,
+    matches,
 )
 
 __all__ = ["LabelIndex", "effective_labels"]

@@ -63,8 +63,7 @@ from netplug_core.resources.nodeconfiguration import (
 )
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import Selector
+from netplug_core.selectors import Selector, matches
 
 __all__ = [
     "Interfaces", "LocalObject", "PolicyObject", "PolicySnapshot", "StoredPolicy", "choose_host_endpoints",

@@ -29,7 +29,7 @@ from netplug_core.resources.metadata import Labels
 from netplug_core.resources.networkset import GlobalNetworkSet, NetworkSet, SetOfNetworks
 from netplug_core.resources.profile import NAMESPACE_PROFILE_PREFIX
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.selectors.grammar import Selector
+from netplug_core.selectors import Selector
 
 __all__ = [
     "Peer", "PeerId", "PeerObject", "PeerPort", "SetChanges", "SetIndex", "members_of", "network_set_problems",

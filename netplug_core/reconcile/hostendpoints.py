@@ -23,8 +23,7 @@ from netplug_core.resources.kubecontrollersconfiguration import HostEndpointSett
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeInterface
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import SelectorError, parse
+from netplug_core.selectors import SelectorError, matches, parse
 
 __all__ = [
     "ALL_INTERFACES", "CREATED_BY", "CREATOR", "HostEndpointChange", "WantedHostEndpoints", "automatic_name",

@@ -58,8 +58,7 @@ from netplug_core.resources.fields import FieldError, LogSeverity, parse_duratio
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.kinds import OF_NODE
 from netplug_core.resources.node import Node
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import matches, parse
 
 __all__ = [
     "DEFAULT_AS_NUMBER", "LARGE_MESH", "PATIENCE_S", "NoBgp", "PeerFacts", "Peering", "SecretName",

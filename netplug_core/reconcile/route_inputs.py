@@ -22,8 +22,16 @@ from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.bgp import NO_BGP, BgpUse
 from netplug_core.dataplane.routing import HostInterface, TunnelKind
 from netplug_core.datastore.view import View
-from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, AffinityState, affinity_key, owner_node
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    RESERVED_HANDLE,
+    AffinityState,
+    Block,
+    affinity_key,
+    block_key,
+    owner_node,
+)
 from netplug_core.keys import Key
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.mtus import NO_MTUS, MTUSettings, find_mtus

@@ -16,11 +16,10 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.pools import is_enabled
-from netplug_core.ipam.model.block import Pairs
+from netplug_core.ipam.model import Pairs
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.node import Node, NodeBGP
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import SelectorError, parse
+from netplug_core.selectors import SelectorError, matches, parse
 
 __all__ = ["TunnelAddress", "TunnelChange", "find_tunnel_pools", "plan_tunnel_address", "with_tunnel_address"]
 

@@ -13,7 +13,7 @@ from netplug_core.addressing import InterfaceAddress
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, PREFIX, TEXT, Codec, checked, codec_of, enum_codec
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
-from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
+from netplug_core.selectors import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
     "AS_NUMBER", "CIDR", "DURATION", "INTERFACE_ADDRESS", "IP_ADDRESS", "MAC_ADDRESS", "MAX_PORT",

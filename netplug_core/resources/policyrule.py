@@ -30,7 +30,7 @@ from netplug_core.resources.fields import (
     validate_selector,
 )
 from netplug_core.resources.metadata import Labels
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import parse
 
 __all__ = [
     "DENY_EVERYTHING", "MAX_RULES", "NET", "NOT_SUPPORTED", "PORT_MATCH", "PROTOCOLS_WITH_PORTS", "PROTOCOL_NUMBERS",

@@ -13,8 +13,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import AllocationError
 from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released, ReleaseRequest
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import host_owner
+from netplug_core.ipam.model import Block, host_owner
 from netplug_core.ipam.reporting.usage import PoolUsage, borrowed
 from netplug_core.resources.ippool import IPPoolSpec
 

@@ -16,7 +16,7 @@ from attrs import Factory, define, field, frozen
 
 from netplug_core.addressing import Family
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.model.block import Pairs
+from netplug_core.ipam.model import Pairs
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation

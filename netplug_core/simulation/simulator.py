@@ -21,8 +21,7 @@ from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.resources.write import create
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Automatic, ReleaseRequest, Shortfall
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import host_owner
+from netplug_core.ipam.model import Block, host_owner
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Update, Write
 from netplug_core.resources.ippool import AllowedUse

@@ -21,11 +21,11 @@ from netplug_core.orchestrator.model import (
     ContainerPort,
     NamespaceFacts,
     NodeFacts,
+    Orchestrator,
     PodFacts,
     PodNetwork,
     PodPhase,
 )
-from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.testing.assertions import expect, expect_refused, expect_same
 
 __all__ = ["ORCHESTRATOR_CHECKS", "OrchestratorCheck", "OrchestratorHarness"]

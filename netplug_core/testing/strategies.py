@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import require_type
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
-from netplug_core.ipam.model.block import Attribute, Block, Pairs
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, Pairs
 from netplug_core.names import endpoint_labels
 from netplug_core.orchestrator.networkpolicy import (
     IPBlock,

@@ -23,7 +23,7 @@ from netplug_core.dataplane.protocol import KernelError, LinkExists
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.cni.release_records import replay
-from netplug_core.flows.locks import AttachmentBusy
+from netplug_core.locks import AttachmentBusy
 from netplug_core.testing.clock import ManualClock
 from tests.harness.cni_node import DEFAULT_CONTAINER, LOCK_FILE, CNINodeHarness, ContainerInterface, FakeHost
 from tests.harness.local_stores import FAULT_MODES

@@ -24,8 +24,17 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key, host_owner
+from netplug_core.ipam.model import (
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+    affinity_key,
+    block_key,
+    handle_key,
+    host_owner,
+)
 from netplug_core.names import (
     STORED_ANNOTATIONS,
     WorkloadEndpointIdentifiers,

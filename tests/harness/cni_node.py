@@ -27,19 +27,15 @@ from netplug_core.dataplane.ruleset import PacketTable
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni import add, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.locks import CallLocks
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.hostlocal.folder import Boot
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.protocol import IPAM
-from netplug_core.locks import HeldLock
+from netplug_core.locks import CallLocks, HeldLock
 from netplug_core.log import Level
-from netplug_core.netconf.load import LoadPurpose, load
-from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
-from netplug_core.orchestrator.model import NodeFacts
-from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.netconf.model import HOST_LOCAL_IPAM, LoadPurpose, NetConf, load
+from netplug_core.orchestrator.model import NodeFacts, Orchestrator
 from netplug_core.records import Create, Get, Kind, List, Record, Update, Write
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -51,8 +47,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.dataplane_checks import link_to
-from netplug_core.workload.gates import ProbeResult
-from netplug_core.workload.status import BOOT_ID_FILE
+from netplug_core.workload import BOOT_ID_FILE, ProbeResult
 from tests.harness.release_records import FakeRecordFiles
 
 NODE = "node-1"

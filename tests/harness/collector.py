@@ -14,14 +14,17 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory, StoreView
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
     AFFINITY,
+    BLOCK,
     HANDLE,
     Affinity,
     AffinityState,
+    Attribute,
+    Block,
     Handle,
     affinity_key,
+    block_key,
     handle_key,
     host_owner,
 )

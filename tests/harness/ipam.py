@@ -28,14 +28,16 @@ from netplug_core.ipam.allocation.request import (
     Specific,
     Wanted,
 )
-from netplug_core.ipam.model.block import BLOCK, Block, block_key
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
     AFFINITY,
+    BLOCK,
     HANDLE,
     Affinity,
     AffinityState,
+    Block,
     Handle,
     affinity_key,
+    block_key,
     handle_key,
     host_owner,
 )

@@ -8,7 +8,7 @@ from typing import TypeVar
 from netplug_core.addressing import Address, Prefix
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
-from netplug_core.ipam.model.handle import AFFINITY
+from netplug_core.ipam.model import AFFINITY
 from netplug_core.records import Decision, NeedMore, Query, Snapshot
 from tests.harness.ipam import IPAMHarness
 

@@ -11,7 +11,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest, Shortfall, Wanted
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.workload.endpoint import NewObjectMetadata, WorkloadIdentity, endpoint_delete, endpoint_upsert
+from netplug_core.workload import NewObjectMetadata, WorkloadIdentity, endpoint_delete, endpoint_upsert
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
     make_pod,

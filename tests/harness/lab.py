@@ -28,7 +28,7 @@ from netplug_core.ipam.protocol import IPAM
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
-from netplug_core.workload.endpoint import NewObjectMetadata, WorkloadIdentity, endpoint_upsert
+from netplug_core.workload import NewObjectMetadata, WorkloadIdentity, endpoint_upsert
 from tests.harness.ctl import open_no_cluster
 
 __all__ = ["ADD_OUTPUT", "KernelError", "LabHarness"]

@@ -16,9 +16,8 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult
 from netplug_core.decoding.codecs import is_utf8
 from netplug_core.flows.cni.call import run_invocation
-from netplug_core.netconf.annotations import ANNOTATIONS
-from netplug_core.netconf.load import LoadPurpose, load
-from netplug_core.netconf.model import HOST_LOCAL_IPAM
+from netplug_core.netconf.model import HOST_LOCAL_IPAM, LoadPurpose, load
+from netplug_core.netconf.precedence import ANNOTATIONS
 from netplug_core.orchestrator.model import NamespaceFacts, PodFacts
 from tests.harness.annotations import prefixed
 from tests.harness.cni_node import FLOWS, NODE, POD, CNINodeHarness

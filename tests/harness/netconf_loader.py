@@ -11,8 +11,7 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.request import decode_netconf, make_request, parse_environment
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.hostlocal.settings import load_settings
-from netplug_core.netconf.load import load
-from netplug_core.netconf.model import HOST_LOCAL_IPAM
+from netplug_core.netconf.model import HOST_LOCAL_IPAM, load
 
 __all__ = ["find_refusal", "schema_problems"]
 

@@ -19,8 +19,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, host_owner
 from netplug_core.keys import Key
 from netplug_core.records import Create, Delete, Get, Record, Update, Write
 from netplug_core.resources.ippool import IPPool

@@ -25,8 +25,7 @@ from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import BLOCK, HANDLE, Block
 from netplug_core.records import Create, Get, List, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,

@@ -16,7 +16,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.workload.status import EndpointStatus, parse_status
+from netplug_core.workload import EndpointStatus, parse_status
 from tests.harness.nat_scene import ADDRESSES, open_scene
 from tests.harness.node import PEER_NAMESPACE, NetnsNode
 from tests.harness.node_process import NodeProcess, start_node_process

@@ -33,9 +33,9 @@ NO_STEPS = (
     "netplug_core.settings.",
     "netplug_core.cni.request.CNIRequest.",
     "netplug_core.dataplane.protocol.AttachmentPlan.",
-    "netplug_core.flows.locks.",  # a lock is taken before what it guards, and released after it
+    "netplug_core.locks.",  # a lock is taken before what it guards, and released after it
     "netplug_core.ipam.allocation.request.",
-    *(f"netplug_core.workload.endpoint.{name}" for name in IDENTITY),
+    *(f"netplug_core.workload.{name}" for name in IDENTITY),
 )
 
 

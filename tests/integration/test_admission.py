@@ -17,7 +17,7 @@ from netplug_backends.kubernetes.installing.manifests import (
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.resources.codec import from_mapping, to_mapping
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import parse
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions
 from tests.harness.waiting import wait_until

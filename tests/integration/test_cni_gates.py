@@ -15,9 +15,8 @@ import pytest
 
 from netplug_backends.host.endpoint_status import EndpointStatusFolder, read_boot_id
 from netplug_core.addressing import Address
-from netplug_core.flows.cni.policy import LOOK_EVERY_S
-from netplug_core.workload.endpoint import WorkloadIdentity
-from netplug_core.workload.status import EndpointStatus, parse_status, render_status
+from netplug_core.flows.cni.pods import LOOK_EVERY_S
+from netplug_core.workload import EndpointStatus, WorkloadIdentity, parse_status, render_status
 from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
 from tests.harness.processes import gate_server
 from tests.harness.running_calls import RunningCall

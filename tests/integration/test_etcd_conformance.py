@@ -18,8 +18,7 @@ from netplug_backends.etcdv3.layout import LAYOUT, Layout
 from netplug_backends.etcdv3.operations import KeyRange, RangeRead
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT

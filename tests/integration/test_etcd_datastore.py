@@ -18,8 +18,17 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.allocation.acquire import overlap_queries
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    HANDLE,
+    Affinity,
+    AffinityState,
+    Block,
+    Handle,
+    affinity_key,
+    handle_key,
+)
 from netplug_core.names import InvalidName
 from netplug_core.records import (
     ABSENT,

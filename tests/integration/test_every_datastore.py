@@ -23,8 +23,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.write import apply, replace
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import AFFINITY, HANDLE, Affinity, AffinityState, Block, Handle, affinity_key, handle_key
 from netplug_core.records import (
     AlreadyExists,
     Conflict,

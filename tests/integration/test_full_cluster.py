@@ -16,8 +16,18 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
-from netplug_core.ipam.model.block import BLOCK, FULL, Attribute, Block, block_key, blocks_path
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import (
+    BLOCK,
+    FULL,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    affinity_key,
+    block_key,
+    blocks_path,
+    host_owner,
+)
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List, Write

@@ -159,8 +159,4 @@ def test_the_guard_of_policy_loads_nothing_of_the_filter_where_there_is_a_table(
         for is_on, pod in zip((True, True, False), pods, strict=True)
     )
     assert "netplug_core.dataplane.filter" in first.modules
-    assert guarded.modules - plain.modules == {
-        "netplug_backends.linux.policy_guard",
-        "netplug_core.flows.cni.policy",
-        "netplug_core.workload.status",
-    }
+    assert guarded.modules - plain.modules == {"netplug_backends.linux.policy_guard"}

@@ -12,7 +12,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family, Prefix
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Automatic
-from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model import block_key
 from netplug_core.records import Create, Get
 from netplug_core.resources.ippool import IPPool
 from tests.harness.allocator.invariants import handle_counts_are_exact

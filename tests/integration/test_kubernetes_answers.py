@@ -17,7 +17,7 @@ from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import AFFINITY, HANDLE, Affinity, AffinityState, Handle, affinity_key, handle_key
 from netplug_core.records import (
     AlreadyExists,
     Conflict,

@@ -25,7 +25,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import LiveWatch
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unauthorized, Unavailable
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model import HANDLE, Handle, handle_key
 from netplug_core.records import (
     Conflict,
     Create,

@@ -12,8 +12,7 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, AffinityState, Attribute, Block, affinity_key
 from netplug_core.records import Create, Get, Kind, List, Malformed, Update
 from netplug_core.resources.ippool import IPPOOL, IPPool, PoolCondition
 from netplug_core.resources.manifest import manifest_from_mapping

@@ -26,7 +26,7 @@ from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized, Unavailable
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model import HANDLE, Handle, handle_key
 from netplug_core.records import (
     CommitError,
     Create,

@@ -14,8 +14,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import BLOCK, HANDLE, Block
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool

@@ -21,8 +21,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.ipam.allocation.acquire import find_overlap, overlap_queries
-from netplug_core.ipam.model.block import BLOCK, FULL, Attribute, Block, block_key, block_query, blocks_path
-from netplug_core.ipam.model.handle import host_owner
+from netplug_core.ipam.model import BLOCK, FULL, Attribute, Block, block_key, block_query, blocks_path, host_owner
 from netplug_core.records import Create, Delete, Get, List, Query, Snapshot, Update
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import ReceivedRequest, SendReply, open_http_stub

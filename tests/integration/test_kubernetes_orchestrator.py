@@ -17,8 +17,15 @@ from netplug_cli.node.stores import CacheFeed
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.cache import make_node_cache
-from netplug_core.orchestrator.model import NAMESPACE, ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
-from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.orchestrator.model import (
+    NAMESPACE,
+    ContainerPort,
+    NamespaceFacts,
+    NodeFacts,
+    Orchestrator,
+    PodFacts,
+    PodNetwork,
+)
 from netplug_core.testing.orchestrator_checks import ORCHESTRATOR_CHECKS, OrchestratorCheck
 from tests.harness.cni_node import RecordingLog
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused

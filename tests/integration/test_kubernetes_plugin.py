@@ -11,8 +11,7 @@ import pytest
 
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, owner_node
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, owner_node
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace

@@ -15,13 +15,13 @@ from netplug_backends.kubernetes.client.apiclient import ApiClient, RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode, host_hash_label
 from netplug_core.addressing import Family, Prefix
+from netplug_core.ipam import model as blocks
 from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT
-from netplug_core.ipam.model import block as blocks
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
     AFFINITY,
     Affinity,
     AffinityState,
+    Block,
     Handle,
     affinities_query,
     affinity_key,

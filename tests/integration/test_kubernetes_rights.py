@@ -21,8 +21,7 @@ from netplug_core.flows.ipam.affinities import relinquish_block
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, Specific
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE, Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import BLOCK, HANDLE, Affinity, AffinityState, Block, affinity_key, host_owner
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool

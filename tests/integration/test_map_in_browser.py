@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model import Block
 from netplug_core.records import Create
 from tests.harness.browser import Browser, open_browser
 from tests.harness.tool_stores import make_tool_user

@@ -8,8 +8,7 @@ import pytest
 
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Block
 from netplug_core.records import Create, Kind, List, Record
 from netplug_core.resources.kinds import KINDS
 from tests.harness.tool_stores import CRD_MODES, SERVERS, make_tool_user

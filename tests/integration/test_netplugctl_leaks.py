@@ -14,7 +14,7 @@ import pytest
 from netplug_core.addressing import Family
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
-from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model import BLOCK
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import List
 from netplug_core.resources.ippool import AllowedUse

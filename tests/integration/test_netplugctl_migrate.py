@@ -17,8 +17,7 @@ from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Key
 from netplug_core.resources.ippool import IPPOOL, AllowedUse

@@ -24,8 +24,7 @@ from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.write import Overwriting, change_marks
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import Attribute, Block, Handle, handle_key
 from netplug_core.records import ABSENT, Create, Delete, Get
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.resources.patch import Mark

@@ -17,7 +17,7 @@ from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.protocol import FRESH_S
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import HANDLE
 from netplug_core.records import Create, List, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,

@@ -16,8 +16,7 @@ import pytest
 from netplug_backends.kubernetes.installing.manifests import shipped_objects
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, affinity_key, block_key, host_owner
 from netplug_core.operator.deployment import given_rules, lease_rules, own_rules, render_operator
 from netplug_core.operator.report import COMPONENT_REFS
 from netplug_core.records import Create

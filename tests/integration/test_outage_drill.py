@@ -27,7 +27,7 @@ from attrs import frozen
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S
 from netplug_core.flows.cni.call import ASSIGN_S, RELEASE_S, REMOVE_S
 from netplug_core.flows.ipam.service import CLEANUP_TIMEOUT_S
-from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S
+from netplug_core.locks import DEL_LOCK_S, HOST_LOCK_S
 from tests.harness.killer import killer_command
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace

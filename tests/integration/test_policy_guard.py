@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from netplug_core.records import Create
-from netplug_core.workload.status import parse_status
+from netplug_core.workload import parse_status
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply
 from tests.harness.node_process import start_node_process
 from tests.harness.policies import allow, key_of, make_profile

@@ -14,8 +14,7 @@ import pytest
 
 from netplug_cli.ctl.commands.node import ask_node
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, block_key
 from netplug_core.keys import Key
 from netplug_core.names import HOST_INTERFACE_PREFIX, POLICY_TABLE
 from netplug_core.records import Create, Delete, Get, Update, Write

@@ -14,8 +14,7 @@ from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool

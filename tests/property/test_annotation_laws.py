@@ -19,7 +19,7 @@ from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import AllocationError, ConfigurationError, DecodeError
-from netplug_core.netconf.annotations import ANNOTATIONS
+from netplug_core.netconf.precedence import ANNOTATIONS
 from netplug_core.orchestrator.model import NamespaceFacts, PodFacts
 from tests.harness.annotations import ANNOTATION_PREFIX, prefixed
 from tests.harness.cni_node import NODE, POD, CNINodeHarness, ContainerInterface

@@ -25,8 +25,17 @@ from netplug_core.clock import format_time, parse_time
 from netplug_core.encoding.ipam import from_mapping, to_mapping
 from netplug_core.ipam.gc.candidates import allocation_owners
 from netplug_core.ipam.gc.detect import HandleCounts
-from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    HANDLE,
+    RESERVED_HANDLE,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+)
 from netplug_core.records import Kind
 from netplug_core.testing.strategies import names, prefixes
 

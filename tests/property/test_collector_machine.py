@@ -24,8 +24,7 @@ from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
 from netplug_core.ipam.gc.candidates import allocation_owners
 from netplug_core.ipam.gc.model import ScanHistory, StoreView
-from netplug_core.ipam.model.block import Pairs
-from netplug_core.ipam.model.handle import AffinityState, Handle, affinity_key, handle_key, owner_node
+from netplug_core.ipam.model import AffinityState, Handle, Pairs, affinity_key, handle_key, owner_node
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.orchestrator.model import PodName, PodPhase
 from netplug_core.resources.ippool import AllowedUse, ippool_key

@@ -29,8 +29,7 @@ from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY
+from netplug_core.ipam.model import AFFINITY, BLOCK
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import AllowedUse, IPPool

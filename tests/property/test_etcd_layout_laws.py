@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from netplug_backends.etcdv3.layout import LAYOUT
 from netplug_backends.etcdv3.operations import KeyRange
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.records import Key, Kind
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.netconf.load import LoadPurpose, load
-from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.model import LoadPurpose, NetConf, load
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.netconfs import GOOD, IPAM_KEYS, JUNK, LISTS, anything, configurations, objects
 

@@ -51,8 +51,7 @@ from netplug_core.resources.networkpolicy import Direction, GlobalNetworkPolicy,
 from netplug_core.resources.policyrule import PolicyRule, PortName, RuleAction
 from netplug_core.resources.profile import Profile, ProfileSpec, pod_profiles
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.selectors.evaluation import canonical_text
-from netplug_core.selectors.grammar import And, Selector
+from netplug_core.selectors import And, Selector, canonical_text
 from netplug_core.testing.strategies import kubernetes_policies, packets, policy_endpoints, policy_objects
 from tests.harness.example_counts import POLICY_EXAMPLES
 from tests.harness.policies import Change, fold, key_of

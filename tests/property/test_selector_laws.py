@@ -14,9 +14,17 @@ from attrs import frozen
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netplug_core.selectors.evaluation import canonical_text, matches, selector_uid
-from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN, Selector, SelectorError, parse
-from netplug_core.selectors.requirements import parse_either
+from netplug_core.selectors import (
+    SELECTOR_PARENTHESES,
+    SELECTOR_PATTERN,
+    Selector,
+    SelectorError,
+    canonical_text,
+    matches,
+    parse,
+    parse_either,
+    selector_uid,
+)
 from netplug_core.testing.strategies import label_sets, selectors
 
 Labels = Mapping[str, str]

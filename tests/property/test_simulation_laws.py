@@ -18,8 +18,7 @@ from netplug_core.errors import AllocationError
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from netplug_core.addressing import Address
 from netplug_core.testing.strategies import addresses
-from netplug_core.workload.endpoint import WorkloadIdentity
-from netplug_core.workload.status import EndpointStatus, find_difference, render_status
+from netplug_core.workload import EndpointStatus, WorkloadIdentity, find_difference, render_status
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=12)
 JSON_VALUES = st.recursive(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.ipam.reporting.address_map import AddressUse, MapBlock, MapGap, MapPool, make_address_map
 from netplug_core.ipam.reporting.usage import utilization
 from netplug_core.resources.ippool import IPPool

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.annotations import ANNOTATIONS, AnnotatedPod, parse_annotations
 from netplug_core.netconf.model import IPAMConfig, NetConf
-from netplug_core.netconf.precedence import require_allowed
+from netplug_core.netconf.precedence import ANNOTATIONS, AnnotatedPod, parse_annotations, require_allowed
 from netplug_core.orchestrator.model import PodName
 
 PAGE = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text()

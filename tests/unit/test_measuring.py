@@ -1,7 +1,7 @@
 """What keeps the measured coverage from depending on which test a worker runs first."""
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import block_query
+from netplug_core.ipam.model import block_query
 from tests.conftest import forget_results
 
 

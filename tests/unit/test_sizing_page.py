@@ -7,8 +7,7 @@ from pathlib import Path
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT
 from netplug_core.clock import Deadline
 from netplug_core.datastore.transaction import read_pages
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.records import Kind
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface

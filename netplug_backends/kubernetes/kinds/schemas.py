@@ -9,7 +9,7 @@ from typing import Final
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
 from netplug_core.decoding.tables import Schema, collect_fields, inner_schema, member_schemas, object_schema
-from netplug_core.ipam.model.handle import AffinityState
+from netplug_core.ipam.model import AffinityState
 from netplug_core.names import MAX_NAME_LENGTH
 from netplug_core.resources.bgp import DEFAULT_ONLY, BGPConfiguration, BGPFilter, BGPPeer
 from netplug_core.resources.clusterinformation import ClusterInformation
@@ -23,7 +23,7 @@ from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPol
 from netplug_core.resources.networkset import NetworkSet
 from netplug_core.resources.nodeconfiguration import NodeConfiguration
 from netplug_core.resources.policyrule import NOT_SUPPORTED, PROTOCOL_NUMBERS
-from netplug_core.selectors.grammar import SELECTOR_PARENTHESES, SELECTOR_PATTERN
+from netplug_core.selectors import SELECTOR_PARENTHESES, SELECTOR_PATTERN
 
 __all__ = [
     "NAME_IS_DEFAULT", "NAME_IS_DEFAULT_OR_OF_NODE", "NO_HOST_BITS", "SCHEMAS", "Schema", "bgp_configuration_schema",

@@ -75,7 +75,7 @@ from netplug_core.records import (
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
-from netplug_core.workload.endpoint import PodDetails, pod_details
+from netplug_core.workload import PodDetails, pod_details
 
 __all__ = ["WorkloadEndpointStore", "find_pod_endpoint", "pod_endpoint_record"]
 

@@ -24,8 +24,7 @@ from netplug_core.flows.ipam.explain import (
     find_pod,
 )
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall, Specific, Wanted
-from netplug_core.ipam.model.block import Block, Pairs
-from netplug_core.ipam.model.handle import owner_node
+from netplug_core.ipam.model import Block, Pairs, owner_node
 from netplug_core.ipam.reporting.explanation import AddressExplanation, RequestExplanation
 from netplug_core.ipam.reporting.usage import borrowing_node
 from netplug_core.names import is_dns_subdomain

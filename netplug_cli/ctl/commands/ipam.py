@@ -57,7 +57,7 @@ from netplug_core.flows.resources.split import SplitPlan, WantedSplit, plan_spli
 from netplug_core.flows.resources.write import configure_ipam
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
 from netplug_core.ipam.hostlocal.settings import DEFAULT_DATA_FOLDER
-from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model import block_key
 from netplug_core.ipam.reporting.usage import HandleRef, PoolUsage, borrowed
 from netplug_core.log import Level
 from netplug_core.records import Malformed

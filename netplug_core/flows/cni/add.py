@@ -54,14 +54,14 @@ from netplug_core.flows.cni.call import (
 )
 from netplug_core.flows.cni.pods import address_request_of_pod, release_former_containers, wait_for_gates
 from netplug_core.flows.cni.release_records import finish_own, has_own, release_request_of, replay_after_call
-from netplug_core.flows.locks import ADD_LOCK_S, AttachmentBusy
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import NO_DNS, AssignedAddress, Assignment, LinkLayer
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
+from netplug_core.locks import ADD_LOCK_S, AttachmentBusy
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import NeedMore, Snapshot, Write
-from netplug_core.workload.endpoint import (
+from netplug_core.workload import (
     NO_OPTIONS,
     EndpointOptions,
     NewObjectMetadata,
@@ -131,7 +131,7 @@ def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
 
 def _close_node(world: CNIWorld, call: AttachmentCall) -> None:
     """Let no pod pass anything before its policy is programmed, from before its link is made."""
-    from netplug_core.flows.cni.policy import close_node  # for configurations with the guard only
+    from netplug_core.flows.cni.pods import close_node  # for configurations with the guard only
 
     close_node(world, call)
 
@@ -142,7 +142,7 @@ def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult, attache
     Raises:
         DeletedMeanwhile: a DEL came while it waited.
     """
-    from netplug_core.flows.cni.policy import hold_back  # few configurations wait for policy
+    from netplug_core.flows.cni.pods import hold_back  # few configurations wait for policy
 
     if hold_back(world, call, tuple(ip.address for ip in result.ips), since=attached_at):
         return

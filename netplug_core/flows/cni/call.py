@@ -48,7 +48,6 @@ from netplug_core.errors import (
     UsageError,
     excerpt,
 )
-from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S
 from netplug_core.flows.world import CNIWorld, Host, HostWorld
 from netplug_core.ipam.allocation.request import (
     DNS,
@@ -65,17 +64,25 @@ from netplug_core.ipam.allocation.request import (
     Wanted,
 )
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
+from netplug_core.locks import DEL_LOCK_S, HOST_LOCK_S
 from netplug_core.log import CallLog, Level, Log
 from netplug_core.names import KUBERNETES_ORCHESTRATOR, require_node_name
-from netplug_core.netconf.load import LoadPurpose, load
-from netplug_core.netconf.model import HOST_LOCAL_IPAM, MAX_MTU, NetConf, Requested, RuntimeParameters
+from netplug_core.netconf.model import (
+    HOST_LOCAL_IPAM,
+    MAX_MTU,
+    LoadPurpose,
+    NetConf,
+    Requested,
+    RuntimeParameters,
+    load,
+)
 from netplug_core.netconf.precedence import find_requested
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.metadata import Labels
-from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions, WorkloadIdentity, endpoint_delete
+from netplug_core.workload import NO_OPTIONS, EndpointOptions, WorkloadIdentity, endpoint_delete
 
 if TYPE_CHECKING:
-    from netplug_core.workload.endpoint import PodDetails
+    from netplug_core.workload import PodDetails
 
 __all__ = [
     "ASSIGN_S", "FLOWS", "RELEASE_S", "REMOVE_S", "AddressRequest", "AttachmentCall", "FoundPod", "NoAddressWanted",

@@ -21,7 +21,7 @@ from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import Get
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.workload.endpoint import (
+from netplug_core.workload import (
     EndpointOptions,
     NewObjectMetadata,
     WorkloadIdentity,

@@ -28,13 +28,13 @@ from netplug_core.flows.cni.release_records import (
     release_request_of,
     replay_after_delete,
 )
-from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Released
 from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.locks import DEL_LOCK_S
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.workload.endpoint import endpoint_delete
+from netplug_core.workload import endpoint_delete
 
 __all__ = ["delete", "release_addresses"]
 

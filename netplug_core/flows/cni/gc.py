@@ -15,7 +15,7 @@ from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.resources.clusterinformation import READINESS_GATE
-from netplug_core.workload.endpoint import WorkloadIdentity
+from netplug_core.workload import WorkloadIdentity
 
 __all__ = [
     "GC_S", "PROBE_S", "collect", "gc", "require_connection",

@@ -42,13 +42,13 @@ from netplug_core.errors import (
     UnusableFile,
 )
 from netplug_core.flows.cni.call import RELEASE_S, REMOVE_S, attachment_lock, detach_by_host_end
-from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.flows.world import CNIWorld, RecordFiles, ReplayTime
 from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.locks import AttachmentBusy
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
 from netplug_core.records import Malformed
-from netplug_core.workload.endpoint import WorkloadIdentity
+from netplug_core.workload import WorkloadIdentity
 
 __all__ = [
     "ORPHANED_AFTER_NS", "POSTPONED", "REPLAY_S", "REPORT_EVERY_NS", "ReleaseRecord", "finish_own", "forget_own",

@@ -110,7 +110,7 @@ def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Dea
 
 def _require_guard(world: CNIWorld) -> None:
     """Require that an ADD can close the node for pods, if it would have to."""
-    from netplug_core.flows.cni.policy import find_guard_problem  # for configurations with the guard only
+    from netplug_core.flows.cni.pods import find_guard_problem  # for configurations with the guard only
 
     if problem := find_guard_problem(world):
         raise UnhealthyStatus(problem)

@@ -33,8 +33,7 @@ from netplug_core.ipam.allocation.context import BLOCKS_PER_COMMIT, POOLS, batch
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown
 from netplug_core.ipam.allocation.request import AssignRequest
-from netplug_core.ipam.model.block import BLOCK, block_key
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, affinity_key, claimed_block, host_owner
+from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, affinity_key, block_key, claimed_block, host_owner
 from netplug_core.records import Decision, Get, Key, Malformed, Snapshot
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY

@@ -9,8 +9,7 @@ from attrs import evolve
 from netplug_core.clock import Clock
 from netplug_core.datastore.protocol import Datastore, EndpointStorage, NonExpiring
 from netplug_core.datastore.view import View
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.orchestrator.model import NAMESPACE, POD
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION

@@ -23,8 +23,7 @@ from netplug_core.errors import NetplugError, NotServed, Unavailable, narrow
 from netplug_core.ipam.gc.detect import HandleTally
 from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime
 from netplug_core.ipam.gc.reclaim import DELETE_BLOCKS, RELINQUISH_AFFINITIES, REPAIR_HANDLES, Reclaimer, ReclaimResult
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.reporting.check import (
     CheckedRecords,
     CheckReport,

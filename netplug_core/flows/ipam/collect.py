@@ -50,8 +50,7 @@ from netplug_core.ipam.gc.reclaim import (
     lookups_needed,
     parts_to_free,
 )
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Get, Malformed

@@ -15,7 +15,7 @@ from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction, read_pages
 from netplug_core.ipam.allocation.pools import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest
-from netplug_core.ipam.model.block import BLOCK, Allocation, Pairs
+from netplug_core.ipam.model import BLOCK, Allocation, Pairs
 from netplug_core.ipam.reporting import explanation
 from netplug_core.ipam.reporting.explanation import AddressExplanation, RequestExplanation
 from netplug_core.orchestrator.model import PodName

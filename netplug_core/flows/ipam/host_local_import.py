@@ -24,7 +24,7 @@ from netplug_core.ipam.hostlocal.folder import NetworkFolder
 from netplug_core.ipam.hostlocal.reserve import ImportedAttachment, ImportPlan, plan_import
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import IPPOOL, AssignmentMode, IPPool
-from netplug_core.workload.endpoint import WorkloadIdentity
+from netplug_core.workload import WorkloadIdentity
 
 __all__ = ["HostLocalFolder", "ImportReport", "ImportRequest", "import_host_local"]
 

@@ -21,8 +21,7 @@ from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT, batches
 from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.allocation.request import ReleaseItem
 from netplug_core.ipam.gc.model import AllocationRef
-from netplug_core.ipam.model.block import BLOCK, Block, block_key
-from netplug_core.ipam.model.handle import HANDLE, handle_key
+from netplug_core.ipam.model import BLOCK, HANDLE, Block, block_key, handle_key
 from netplug_core.ipam.reporting.usage import (
     AddressUse,
     AddressUsers,

@@ -31,8 +31,7 @@ from netplug_core.ipam.allocation.request import (
     ReleaseRequest,
     Shortfall,
 )
-from netplug_core.ipam.model.block import BLOCK, Block, blocks_path, is_within, raise_if_within
-from netplug_core.ipam.model.handle import Handle, handle_query
+from netplug_core.ipam.model import BLOCK, Block, Handle, blocks_path, handle_query, is_within, raise_if_within
 from netplug_core.ipam.outcome.refusals import CommitFull
 from netplug_core.ipam.outcome.trace import left_out
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
@@ -60,7 +59,7 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.view import View
-    from netplug_core.ipam.outcome.record_memory import RecordMemory
+    from netplug_core.ipam.outcome.trace import RecordMemory
 
 __all__ = ["BlockIPAM", "read_within", "require_ready", "settle_endpoint"]
 

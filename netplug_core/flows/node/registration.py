@@ -25,7 +25,7 @@ from netplug_core.flows.cni.call import machine_file, machine_identity, node_of
 from netplug_core.flows.world import Host
 from netplug_core.log import Log
 from netplug_core.netconf.model import NetConf
-from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.orchestrator.model import Orchestrator
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.kubecontrollers import LabelCopier, find_label_copier
 from netplug_core.reconcile.mtus import MTUInputs, settle_pod_mtu

@@ -15,7 +15,7 @@ from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.flows.resources.outcome import ResourceMissing, ResourceOutdated
-from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model import block_key
 from netplug_core.ipam.reporting.check import BLOCK_RISK_QUERIES, POOL_RISK_QUERIES, find_block_risks, find_pool_risks
 from netplug_core.records import Decision, Delete, Get, Key, Malformed, NotSupported, Query, Snapshot
 from netplug_core.resources.ippool import IPPOOL

@@ -25,8 +25,7 @@ from netplug_core.flows.resources.write import apply, create
 from netplug_core.installation.pools import PoolAction, PoolStep
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.pools import Cooldown
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY
+from netplug_core.ipam.model import AFFINITY, BLOCK
 from netplug_core.ipam.reporting.drain_plan import (
     DrainedPool,
     DrainStep,

@@ -19,8 +19,7 @@ from netplug_core.encoding.export import EXPORTED_KINDS, Export, ExportedRecord,
 from netplug_core.errors import ConfigurationError, NotServed
 from netplug_core.flows.ipam.check import settle_s
 from netplug_core.flows.resources.cluster import IMPORT_MARK, ImportUnfinished, cluster_type_on, import_mark
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import Affinity, Handle
+from netplug_core.ipam.model import Affinity, Block, Handle
 from netplug_core.records import Create, Decision, Get, Key, Kind, Record, Require, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.kinds import resource_of

@@ -21,7 +21,7 @@ from netplug_core.flows.resources.outcome import BlocksLost, DeletionCancelled, 
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.pools import Reserved
 from netplug_core.ipam.allocation.release import AddressHolder
-from netplug_core.ipam.model.block import (
+from netplug_core.ipam.model import (
     BLOCK,
     Block,
     blocks_path,

@@ -21,8 +21,7 @@ from netplug_core.errors import NetplugError, Unavailable, find_similar
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.records import Get, Key, Kind, List, Malformed, Record, Revision, WatchEvent, WatchExpired
 from netplug_core.resources.kinds import Resource, ResourceKind, find_kind, resource_of
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import Everything, Selector
+from netplug_core.selectors import Everything, Selector, matches
 
 __all__ = [
     "EventType", "ResourceEvent", "ResourceEvents", "Selection", "WatchProblem", "WatchResumed",

@@ -21,12 +21,17 @@ from netplug_core.ipam.allocation.context import AllocationContext, FamilyAlloca
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
 from netplug_core.ipam.allocation.pools import Pools, block_order, find_pool_of_block, is_enabled, is_selected
 from netplug_core.ipam.allocation.request import Automatic
-from netplug_core.ipam.model.block import BLOCK, FULL, Block, block_key, block_query, blocks_path
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
     AFFINITY,
+    BLOCK,
+    FULL,
     Affinity,
     AffinityState,
+    Block,
     affinity_key,
+    block_key,
+    block_query,
+    blocks_path,
     claimed_block,
     claiming_owner,
 )

@@ -37,8 +37,7 @@ from netplug_core.ipam.allocation.context import AllocationContext, FamilyAlloca
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
 from netplug_core.ipam.allocation.pools import block_positions
 from netplug_core.ipam.allocation.request import Automatic
-from netplug_core.ipam.model.block import Block, block_query
-from netplug_core.ipam.model.handle import Affinity, affinity_key
+from netplug_core.ipam.model import Affinity, Block, affinity_key, block_query
 from netplug_core.ipam.outcome.refusals import BlockLimitReached, BlockUnavailable, PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, PoolExhausted, RuleTrace
 from netplug_core.records import Get, NeedMore, Record, TraceEntry

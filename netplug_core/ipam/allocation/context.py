@@ -29,11 +29,12 @@ from netplug_core.ipam.allocation.pools import (
     unread_entries,
 )
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
-from netplug_core.ipam.model.block import Block, block_query
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
     Affinity,
+    Block,
     Handle,
     affinities_query,
+    block_query,
     claimed_block,
     current_affinities_query,
     handle_query,

@@ -43,8 +43,7 @@ from netplug_core.ipam.allocation.request import (
     Wanted,
 )
 from netplug_core.ipam.allocation.specific import allocate_specific
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import AFFINITY, Handle, affinities_query, handle_key, handle_query
+from netplug_core.ipam.model import AFFINITY, Attribute, Block, Handle, affinities_query, handle_key, handle_query
 from netplug_core.ipam.outcome.refusals import (
     AddressShortfall,
     CommitFull,

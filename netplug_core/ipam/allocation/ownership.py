@@ -25,8 +25,7 @@ from attrs import define, evolve
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.allocation.pools import Cooldown
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, claiming_owner
+from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, claiming_owner
 from netplug_core.ipam.outcome.trace import BlockOutcome
 from netplug_core.records import Create, Delete, Key, Record, Revision, Update, Write, Written
 from netplug_core.resources.ippool import IPPool

@@ -19,7 +19,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.errors import ConfigurationError, NetplugError, excerpt
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
-from netplug_core.ipam.model.block import Allocation, Block
+from netplug_core.ipam.model import Allocation, Block
 from netplug_core.ipam.outcome.refusals import (
     AddressOutside,
     AddressWrongUse,
@@ -35,11 +35,10 @@ from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPA
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.metadata import Metadata
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import SelectorError, parse
+from netplug_core.selectors import SelectorError, matches, parse
 
 if TYPE_CHECKING:
-    from netplug_core.selectors.grammar import Selector
+    from netplug_core.selectors import Selector
 
 __all__ = [
     "BlockOrder", "Choice", "Cooldown", "Pools", "Reserved", "block_order", "block_positions", "choose",

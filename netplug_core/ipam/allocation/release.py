@@ -18,8 +18,19 @@ from netplug_core.ipam.allocation.acquire import all_blocks, find_overlap
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.pools import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, ReleaseRequest
-from netplug_core.ipam.model.block import Allocation, Block, Pairs, block_key, block_query
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key, host_owner
+from netplug_core.ipam.model import (
+    Affinity,
+    AffinityState,
+    Allocation,
+    Block,
+    Handle,
+    Pairs,
+    affinity_key,
+    block_key,
+    block_query,
+    handle_key,
+    host_owner,
+)
 from netplug_core.ipam.outcome.refusals import HandleMismatch, SequenceMismatch
 from netplug_core.records import (
     ABSENT,

@@ -9,8 +9,7 @@ from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, require_count, require_tuple, require_type
-from netplug_core.ipam.model.block import Pairs
-from netplug_core.ipam.model.handle import host_owner
+from netplug_core.ipam.model import Pairs, host_owner
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = [

@@ -15,8 +15,7 @@ from netplug_core.ipam.allocation.context import AllocationContext, FamilyOutcom
 from netplug_core.ipam.allocation.ownership import Purpose
 from netplug_core.ipam.allocation.pools import pool_of_address
 from netplug_core.ipam.allocation.request import AssignedAddress, LinkLayer, Specific
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import affinity_key
+from netplug_core.ipam.model import Block, affinity_key, block_key
 from netplug_core.ipam.outcome.refusals import AddressCooling, AddressTaken, BlockUnusable, StrictAffinity
 from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, RuleTrace
 from netplug_core.records import Get, NeedMore, Record

@@ -16,8 +16,7 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.ipam.allocation.request import Attachment, ReleaseItem
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Attribute, Block
-from netplug_core.ipam.model.handle import owner_node
+from netplug_core.ipam.model import RESERVED_HANDLE, Allocation, Attribute, Block, owner_node
 from netplug_core.names import DEFAULT_INTERFACE
 from netplug_core.orchestrator.model import PodFacts, PodName
 

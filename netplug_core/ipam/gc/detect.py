@@ -47,8 +47,16 @@ from netplug_core.ipam.gc.model import (
     StoreView,
     Undetermined,
 )
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
-from netplug_core.ipam.model.handle import Affinity, Handle, affinity_key, claimed_block, claiming_owner, owner_node
+from netplug_core.ipam.model import (
+    RESERVED_HANDLE,
+    Affinity,
+    Block,
+    Handle,
+    affinity_key,
+    claimed_block,
+    claiming_owner,
+    owner_node,
+)
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Key, Malformed, Record
 

@@ -16,8 +16,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.context import ACTIONS_PER_COMMIT
 from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason, UndeterminedReason
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import Affinity, Handle, claimed_block, claiming_owner
+from netplug_core.ipam.model import Affinity, Block, Handle, claimed_block, claiming_owner
 from netplug_core.orchestrator.model import ClusterView
 from netplug_core.records import Key, Malformed, Record, Revision
 from netplug_core.resources.ippool import IPPool

@@ -34,8 +34,7 @@ from netplug_core.ipam.gc.model import (
     RelinquishReason,
     RepairHandle,
 )
-from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.model.handle import claimed_block, handle_key
+from netplug_core.ipam.model import block_key, claimed_block, handle_key
 from netplug_core.orchestrator.model import PodName
 from netplug_core.records import ABSENT, Decision, Delete, Get, NeedMore, Query, Require, Snapshot, Update, Write
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ErrorCode, NetplugError, excerpt, quote
-from netplug_core.ipam.model.block import RESERVED_HANDLE
+from netplug_core.ipam.model import RESERVED_HANDLE
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted, PoolOutcome, PoolTrace, RuleTrace
 from netplug_core.records import TraceEntry
 from netplug_core.resources.ippool import AllowedUse

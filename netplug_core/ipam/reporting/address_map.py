@@ -17,7 +17,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
+from netplug_core.ipam.model import RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.reporting.usage import BlockUsage, PoolUsage, borrowing_node
 from netplug_core.resources.ippool import IPPool
 

@@ -29,14 +29,18 @@ from netplug_core.ipam.gc.model import (
     ScanTime,
     StoreView,
 )
-from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
     AFFINITY,
+    BLOCK,
     HANDLE,
+    RESERVED_HANDLE,
     Affinity,
     AffinityState,
+    Attribute,
+    Block,
     Handle,
     affinity_key,
+    block_key,
     claiming_owner,
     handle_key,
     host_owner,

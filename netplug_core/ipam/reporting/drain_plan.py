@@ -14,8 +14,15 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.pools import Cooldown, is_enabled
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block, cooldown_ends_ns
-from netplug_core.ipam.model.handle import Affinity, affinity_key, claimed_block
+from netplug_core.ipam.model import (
+    RESERVED_HANDLE,
+    Affinity,
+    Attribute,
+    Block,
+    affinity_key,
+    claimed_block,
+    cooldown_ends_ns,
+)
 from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.records import Key, Record, Revision
 from netplug_core.resources.ippool import AssignmentMode, IPPool

@@ -12,16 +12,18 @@ from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS, RESERVATI
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown, find_configuration, pool_state
 from netplug_core.ipam.allocation.request import AssignRequest
-from netplug_core.ipam.model.block import (
+from netplug_core.ipam.model import (
     BLOCK,
     RESERVED_HANDLE,
+    AffinityState,
     Allocation,
     Block,
+    affinity_key,
     block_query,
     blocks_path,
     cooldown_ends_ns,
+    handle_query,
 )
-from netplug_core.ipam.model.handle import AffinityState, affinity_key, handle_query
 from netplug_core.ipam.outcome.trace import AllocationRule, PoolTrace, RuleTrace
 from netplug_core.ipam.reporting.check import RestoreAffinity, RestoreHandle
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry

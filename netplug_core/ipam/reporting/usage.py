@@ -19,8 +19,16 @@ from netplug_core.ipam.gc.candidates import (
     owner_of_allocation,
 )
 from netplug_core.ipam.gc.model import AllocationRef, CollectionReport, StoreView
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Attribute, Block
-from netplug_core.ipam.model.handle import AFFINITY, Handle, host_owner, owner_node
+from netplug_core.ipam.model import (
+    AFFINITY,
+    RESERVED_HANDLE,
+    Allocation,
+    Attribute,
+    Block,
+    Handle,
+    host_owner,
+    owner_node,
+)
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName, PodNetwork
 from netplug_core.records import Key, List, Record, Snapshot
 from netplug_core.resources.ippool import IPPOOL, IPPool

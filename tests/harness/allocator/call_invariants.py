@@ -21,8 +21,7 @@ from netplug_core.ipam.allocation.request import (
     Released,
     ReleaseItem,
 )
-from netplug_core.ipam.model.block import Allocation
-from netplug_core.ipam.model.handle import Handle, claimed_block, claiming_owner, host_owner
+from netplug_core.ipam.model import Allocation, Handle, claimed_block, claiming_owner, host_owner
 from netplug_core.records import Malformed
 from netplug_core.testing.assertions import expect, expect_same
 from tests.harness.allocator.client import PAST_DEADLINE_S

@@ -18,8 +18,7 @@ from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam import collect
 from netplug_core.ipam.allocation.request import Released
 from netplug_core.ipam.gc.model import CollectionReport, ScanHistory
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, affinity_key
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, affinity_key
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.orchestrator.model import ClusterView
 from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed

@@ -6,7 +6,7 @@ from attrs import Factory, define, field
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.request import Automatic, LinkLayer
-from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model import Block
 from netplug_core.testing.assertions import expect
 from tests.harness.allocator.invariants import ObservedCommit
 

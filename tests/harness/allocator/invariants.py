@@ -16,8 +16,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.pools import block_order, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Specific
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
-from netplug_core.ipam.model.handle import AffinityState, affinity_key, claimed_block, claiming_owner
+from netplug_core.ipam.model import RESERVED_HANDLE, AffinityState, Block, affinity_key, claimed_block, claiming_owner
 from netplug_core.resources.ippool import IPPoolSpec
 from netplug_core.testing.assertions import expect, expect_same
 from tests.harness.allocator.operations import Assign, ClaimBlocks, EnsureBlocks, Operation

@@ -13,8 +13,7 @@ from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released
-from netplug_core.ipam.model.block import Allocation, Pairs
-from netplug_core.ipam.model.handle import owner_node
+from netplug_core.ipam.model import Allocation, Pairs, owner_node
 from netplug_core.records import OutcomeUnknown
 from netplug_core.resources.node import NODE
 from netplug_core.testing.assertions import expect, expect_same

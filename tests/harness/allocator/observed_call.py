@@ -9,7 +9,7 @@ from attrs import frozen
 
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.request import ReleaseRequest, Specific
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import Handle, handle_key
 from tests.harness.allocator.operations import Assign, EnsureBlocks, Release, RunCollector, StoreOperation
 from tests.harness.allocator.state import PossibleConfigurations, StoredState
 

@@ -23,7 +23,7 @@ from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.pools import hashed_start
 from netplug_core.ipam.allocation.release import OwnerChange
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, ReleaseItem, ReleaseRequest
-from netplug_core.ipam.model.handle import Affinity
+from netplug_core.ipam.model import Affinity
 from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Decision, Delete, Get, Key, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import (

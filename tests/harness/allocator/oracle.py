@@ -13,7 +13,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.request import AssignRequest, LinkLayer, Shortfall, Specific, Wanted
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Block
+from netplug_core.ipam.model import RESERVED_HANDLE, Allocation, Block
 from netplug_core.resources.ippool import IPPool
 from tests.harness.allocator.oracle_pools import PoolRefusal, block_limits, eligible_pools, pool_of_address
 from tests.harness.allocator.state import ClusterConfiguration, StoredState

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
 from netplug_core.resources.ippool import AssignmentMode, IPPool
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import matches, parse
 from tests.harness.allocator.state import ClusterConfiguration
 
 __all__ = ["PoolRefusal", "block_limits", "eligible_pools", "is_enabled", "pool_of_address"]

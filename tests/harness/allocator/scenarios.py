@@ -27,7 +27,7 @@ from netplug_core.ipam.allocation.request import (
     Shortfall,
     Specific,
 )
-from netplug_core.ipam.model.handle import host_owner
+from netplug_core.ipam.model import host_owner
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata

@@ -11,8 +11,18 @@ from attrs import frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Allocation, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, Handle, claimed_block, claiming_owner
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    HANDLE,
+    RESERVED_HANDLE,
+    Affinity,
+    Allocation,
+    Block,
+    Handle,
+    claimed_block,
+    claiming_owner,
+)
 from netplug_core.records import Get, Key, List, Query, Snapshot
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec

@@ -23,7 +23,7 @@ from netplug_core.ipam.allocation.request import (
     Specific,
     Wanted,
 )
-from netplug_core.ipam.model.handle import affinity_key, host_owner
+from netplug_core.ipam.model import affinity_key, host_owner
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key

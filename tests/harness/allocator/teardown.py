@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
-from netplug_core.ipam.model.handle import claiming_owner, owner_node
+from netplug_core.ipam.model import claiming_owner, owner_node
 from netplug_core.testing.assertions import expect_same
 from tests.harness.allocator.collector import GRACE_PERIOD_S
 from tests.harness.allocator.harness import AllocatorHarness

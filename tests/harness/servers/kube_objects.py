@@ -23,7 +23,7 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS, KindMapping
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
+from netplug_core.ipam.model import AFFINITY, HANDLE, Affinity, AffinityState, Handle
 from netplug_core.records import Key
 from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.settings.model import KubernetesAccess

@@ -9,7 +9,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.allocation.request import Assignment, Automatic
-from netplug_core.ipam.model.handle import handle_key
+from netplug_core.ipam.model import handle_key
 from netplug_core.testing.clock import ManualClock
 from tests.harness.allocator.call_invariants import (
     locked_datastore_is_not_written,

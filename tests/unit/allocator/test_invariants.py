@@ -10,8 +10,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.ipam.allocation.request import Automatic
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.testing.clock import ManualClock
 from tests.harness.allocator import invariants, pool_invariants

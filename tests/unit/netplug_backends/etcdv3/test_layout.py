@@ -7,8 +7,7 @@ import pytest
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import InvariantBroken
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Affinity, AffinityState
 from netplug_core.names import InvalidName
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.ipamconfiguration import (

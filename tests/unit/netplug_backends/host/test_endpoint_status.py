@@ -16,7 +16,7 @@ from netplug_backends.host.endpoint_status import (
     read_boot_id,
     watch_folder,
 )
-from netplug_core.workload.status import EndpointStatus, parse_status, render_status
+from netplug_core.workload import EndpointStatus, parse_status, render_status
 
 WEB = EndpointStatus(
     container_id="c1",

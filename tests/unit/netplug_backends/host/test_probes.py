@@ -14,7 +14,7 @@ from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.host.probes import MAX_REDIRECTS
 from netplug_core.clock import Deadline
 from netplug_core.flows.world import Host
-from netplug_core.workload.gates import ProbeResult
+from netplug_core.workload import ProbeResult
 from tests.harness.servers.http_stub import (
     CloseConnection,
     NeverReply,

@@ -13,8 +13,19 @@ from netplug_backends.kubernetes.client.apiclient import Json
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS, is_deleted, mirrored_uid
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.ipam.model.block import BLOCK, Attribute, Attributes, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    HANDLE,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Attributes,
+    Block,
+    Handle,
+    affinity_key,
+    handle_key,
+)
 from netplug_core.records import Key, Kind, Malformed
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool

@@ -16,7 +16,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model import HANDLE, Handle, handle_key
 from netplug_core.names import InvalidName
 from netplug_core.records import (
     ABSENT,

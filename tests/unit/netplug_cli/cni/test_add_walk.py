@@ -27,7 +27,7 @@ from netplug_core.flows.world import CNIWorld
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.walk import FLAT, Crossing, Walk, is_step, modules_of, recorded
 
-MAX_MODULES = 33
+MAX_MODULES = 30
 REPLACED = (
     "netplug_cli.wiring.cni",
     "netplug_cli.wiring.backends",
@@ -42,16 +42,15 @@ CALLBACKS = {
     "netplug_core.flows.ipam.service._CommitRecord.note_read": "the transaction tells what it read",
     "netplug_core.flows.ipam.service._CommitRecord.note_commit": "the transaction tells what it committed",
     "netplug_core.flows.cni.add._noting_former.<locals>.writes": "the flow looks at the endpoint that is replaced",
-    "netplug_core.workload.endpoint.endpoint_upsert.<locals>.writes": "the endpoint's part of the rule",
+    "netplug_core.workload.endpoint_upsert.<locals>.writes": "the endpoint's part of the rule",
 }
 RETURNS = {
     "netplug_core.cni.dispatch.answer_at_once": "VERSION is answered by the executable before anything else is loaded",
-    "netplug_core.cni.result.find_previous_result": "what the plugins before this one did is read by the flow",
     "netplug_core.cni.result.render_result": "the result is rendered at the end, for the version of the call",
     "netplug_core.ipam.allocation.decide.decide": "by design: ``queries`` says what to read before it is read",
     "netplug_core.dataplane.plan.plan": "the attachment is planned for the addresses, after the MTU was judged",
-    "netplug_core.workload.endpoint.find_former_container": "looks at the endpoint that the commit replaces",
-    "netplug_core.workload.endpoint.build_endpoint": "the endpoint has the addresses, so it comes after them",
+    "netplug_core.workload.find_former_container": "looks at the endpoint that the commit replaces",
+    "netplug_core.workload.build_endpoint": "the endpoint has the addresses, so it comes after them",
     "netplug_core.dataplane.plan.find_mtu_problem": "before the assignment for what is asked for, then for what came",
 }
 CONTAINER = ContainerInterface()

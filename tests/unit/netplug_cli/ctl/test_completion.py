@@ -14,7 +14,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.datastore import open_database
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.records import Create
 from netplug_core.resources.kinds import KINDS, key_of
 from netplug_core.resources.metadata import Metadata

@@ -16,8 +16,7 @@ from netplug_core import __version__
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.transaction import read_pages
-from netplug_core.ipam.model.block import BLOCK, Allocation
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Handle, handle_key
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Allocation, Handle, handle_key
 from netplug_core.records import Create, Delete, Kind, Record
 from netplug_core.resources.kinds import KINDS, Resource, key_of
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT

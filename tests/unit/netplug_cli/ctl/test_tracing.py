@@ -6,7 +6,7 @@ from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.session import TracedDatastore, TraceLevel
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model import BLOCK, Block
 from netplug_core.records import AlreadyExists, Create, Get, Kind, List, RequireUnchanged, Revision, Write
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.testing.clock import ManualClock

@@ -17,7 +17,7 @@ from netplug_cli.lab.model import (
 )
 from netplug_cli.lab.runtime import Conflist, parse_conflist, render_conflist
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.netconf.load import LoadPurpose, load
+from netplug_core.netconf.model import LoadPurpose, load
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 

@@ -15,13 +15,12 @@ from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import ResourceExists
 from netplug_core.flows.resources.read import list_all
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.records import Create, Kind, List
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import get_kind
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.workload.endpoint import WorkloadIdentity, endpoint_delete
+from netplug_core.workload import WorkloadIdentity, endpoint_delete
 from tests.harness.lab import LabHarness
 
 CLUSTER = ExternalServers(kind=StoreKind.KUBERNETES, environment=(("KUBECONFIG", "/k"),), addresses=())

@@ -26,7 +26,7 @@ from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import BLACKHOLE_METRIC, Change, Route, RouteKind, RoutingState, Tunnel
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import HANDLE
 from netplug_core.records import Malformed, Query, ReadResult, Revision, Snapshot, WatchExpired
 from netplug_core.resources.ippool import Encapsulation
 from netplug_core.resources.node import NODE, node_key

@@ -13,7 +13,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
-from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model import BLOCK
 from netplug_core.records import Kind, NotSupported, Query, Revision, Snapshot, WatchEvent, WatchExpired
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from netplug_core.testing.clock import ManualClock

@@ -72,7 +72,7 @@ import sys
 
 sys.path[:0] = sys.argv[1:3]
 from netplug_cli.wiring.cni import open_cni_world
-from netplug_core.netconf.load import load
+from netplug_core.netconf.model import load
 from netplug_core.cni.dispatch import Plugin
 
 netconf = load({"type": "netplug", "datastore_type": "sqlite", "sqlite_path": sys.argv[3],

@@ -10,7 +10,7 @@ from netplug_core.addressing import Address
 from netplug_core.encoding.allocation_report import decode_report, encode_report
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.gc.model import AllocationRef
-from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model import BLOCK
 from netplug_core.ipam.reporting.usage import HandleRef, common_leaks
 from tests.harness.collector import leave_handle
 from tests.harness.leaks import make_harness, put_endpoint, read_report

@@ -17,8 +17,7 @@ from netplug_core.encoding.export import (
     encode_export,
 )
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Key
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.metadata import Metadata

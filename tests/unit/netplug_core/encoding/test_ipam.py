@@ -10,8 +10,18 @@ from hypothesis import given
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import parse_time
 from netplug_core.encoding.ipam import from_mapping, holds, holds_stored, is_marked_deleted, to_mapping
-from netplug_core.ipam.model.block import BLOCK, FULL, RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, AffinityState, Handle
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    FULL,
+    HANDLE,
+    RESERVED_HANDLE,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+)
 from netplug_core.records import Kind, ValueCondition
 from netplug_core.testing.strategies import blocks
 

@@ -8,8 +8,7 @@ from attrs import evolve
 from netplug_core.addressing import Prefix
 from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.model.block import FULL, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, handle_key
+from netplug_core.ipam.model import FULL, Affinity, AffinityState, Attribute, Block, affinity_key, block_key, handle_key
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.flows.locks import HOST_LOCK_S, AttachmentBusy, CallLocks
+from netplug_core.locks import HOST_LOCK_S, AttachmentBusy, CallLocks
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset
 from tests.harness.cni_node import LOCK_FILE, CNINodeHarness

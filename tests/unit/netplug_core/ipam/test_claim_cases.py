@@ -12,8 +12,7 @@ from netplug_core.flows.ipam.affinities import affinities_of, claim, ensure_bloc
 from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness
 from netplug_core.ipam.allocation.pools import block_order, hashed_start
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, Shortfall
-from netplug_core.ipam.model.block import Attribute, block_key
-from netplug_core.ipam.model.handle import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import AffinityState, Attribute, affinity_key, block_key, host_owner
 from netplug_core.ipam.outcome.refusals import (
     AddressWrongUse,
     BlockLimitReached,

@@ -10,7 +10,7 @@ from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import InvalidArgument
-from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model import BLOCK
 from netplug_core.library.checked_datastore import CheckedDatastore
 from netplug_core.records import (
     ABSENT,

@@ -8,7 +8,7 @@ import pytest
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.annotations import AnnotatedPod, AnnotationRefused, PodAnnotations, parse_annotations
+from netplug_core.netconf.precedence import AnnotatedPod, AnnotationRefused, PodAnnotations, parse_annotations
 from netplug_core.orchestrator.model import PodName
 
 PREFIX = "cni.projectnetplug.org"

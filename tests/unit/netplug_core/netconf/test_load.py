@@ -9,8 +9,15 @@ from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import CNICommand, Plugin
 from netplug_core.errors import ConfigurationError, DecodeError, NetplugError
 from netplug_core.log import Level, LogSettings
-from netplug_core.netconf.load import LoadPurpose, load
-from netplug_core.netconf.model import ContainerLabel, ContainerSettings, FeatureControl, IPAMConfig, NetConf
+from netplug_core.netconf.model import (
+    ContainerLabel,
+    ContainerSettings,
+    FeatureControl,
+    IPAMConfig,
+    LoadPurpose,
+    NetConf,
+    load,
+)
 from netplug_core.settings.model import DatastoreSettings
 
 MINIMAL: Mapping[str, object] = {

@@ -8,7 +8,6 @@ from netplug_core.addressing import Address
 from netplug_core.cni.request import CNIArgs
 from netplug_core.errors import ConfigurationError, RequestError
 from netplug_core.ipam.allocation.request import Specific
-from netplug_core.netconf.annotations import AnnotatedPod, PodAnnotations, parse_annotations
 from netplug_core.netconf.model import (
     FeatureControl,
     IPAMConfig,
@@ -17,7 +16,15 @@ from netplug_core.netconf.model import (
     RequestedAddress,
     RuntimeParameters,
 )
-from netplug_core.netconf.precedence import ResolvedAddresses, find_requested, require_allowed, resolve_addresses
+from netplug_core.netconf.precedence import (
+    AnnotatedPod,
+    PodAnnotations,
+    ResolvedAddresses,
+    find_requested,
+    parse_annotations,
+    require_allowed,
+    resolve_addresses,
+)
 from netplug_core.orchestrator.model import PodName
 
 PREFIX = "cni.projectnetplug.org"

@@ -58,7 +58,7 @@ from netplug_core.resources.policyrule import (
     ServiceAccountMatch,
 )
 from netplug_core.resources.profile import Profile, ProfileSpec
-from netplug_core.selectors.evaluation import canonical_text
+from netplug_core.selectors import canonical_text
 
 NET, OTHER_NET, NET_V6 = map(Prefix.parse, ("10.0.0.0/24", "10.1.0.0/16", "fd00::/64"))
 PODS = 'projectnetplug.org/orchestrator == "k8s"'

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.policy.labelindex import LabelIndex, effective_labels
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import matches, parse
 from netplug_core.testing.strategies import label_sets, selectors
 
 

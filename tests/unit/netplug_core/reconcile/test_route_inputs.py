@@ -8,8 +8,17 @@ from attrs import evolve
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.dataplane.bgp import BgpUse
 from netplug_core.datastore.view import START, View
-from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    RESERVED_HANDLE,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    affinity_key,
+    block_key,
+)
 from netplug_core.keys import Key
 from netplug_core.reconcile.mtus import MTUSettings
 from netplug_core.reconcile.route_inputs import (

@@ -2,8 +2,7 @@
 
 import pytest
 
-from netplug_core.selectors.evaluation import canonical_text, prefix_labels, selector_uid
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import canonical_text, parse, prefix_labels, selector_uid
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import matches, parse
 
 LABELS = {"k": "value", "empty": "", "in": "set"}
 

@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from netplug_core.selectors.grammar import (
+from netplug_core.selectors import (
     And,
     ComparisonOperator,
     Everything,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import (
+from netplug_core.selectors import (
     And,
     ComparisonOperator,
     Everything,
@@ -14,9 +13,10 @@ from netplug_core.selectors.grammar import (
     SelectorError,
     SetMembership,
     SetOperator,
+    matches,
     parse,
+    parse_either,
 )
-from netplug_core.selectors.requirements import parse_either
 
 
 def compare(operator: ComparisonOperator, literal: str = "v") -> LabelComparison:

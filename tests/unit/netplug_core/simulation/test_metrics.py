@@ -6,8 +6,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import host_owner
+from netplug_core.ipam.model import Attribute, Block, host_owner
 from netplug_core.records import Create, Get, Update
 from netplug_core.resources.ippool import IPPool
 from netplug_core.simulation.result import ClusterMetrics, Distribution, MetricsReader

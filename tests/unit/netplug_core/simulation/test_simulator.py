@@ -8,7 +8,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.flows.resources.outcome import ResourceExists
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, ReleaseRequest
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import HANDLE
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec

@@ -3,11 +3,14 @@
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.block import BLOCK, FULL, Attribute, Block
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
+    BLOCK,
+    FULL,
     HANDLE,
     Affinity,
     AffinityState,
+    Attribute,
+    Block,
     Handle,
     affinities_query,
     affinity_key,

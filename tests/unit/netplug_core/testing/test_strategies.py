@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.encoding.ipam import from_mapping, to_mapping
 from netplug_core.ipam.allocation.request import AssignRequest
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, Affinity, Handle
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Affinity, Attribute, Block, Handle
 from netplug_core.records import Kind
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.validation import validate_resource
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import (
+from netplug_core.selectors import (
     And,
     Everything,
     HasLabel,
@@ -29,6 +27,7 @@ from netplug_core.selectors.grammar import (
     Or,
     Selector,
     SetMembership,
+    matches,
     parse,
 )
 from netplug_core.testing.strategies import (

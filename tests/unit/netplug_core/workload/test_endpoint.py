@@ -11,7 +11,7 @@ from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Delete, Get, ReadResult, Record, Revision, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.workload.endpoint import (
+from netplug_core.workload import (
     EndpointOptions,
     NewObjectMetadata,
     PodDetails,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.workload.gates import ProbeResult, gates_of, redact_url
+from netplug_core.workload import ProbeResult, gates_of, redact_url
 
 
 @pytest.mark.parametrize(

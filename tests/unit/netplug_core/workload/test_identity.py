@@ -3,7 +3,7 @@
 from attrs import evolve
 
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.workload.endpoint import DEFAULT_NAMESPACE, WorkloadIdentity
+from netplug_core.workload import DEFAULT_NAMESPACE, WorkloadIdentity
 
 POD = WorkloadIdentity(
     node="node-a", network="k8s-pod-network", container_id="4f2a", interface="eth0", pod="web-0", pod_namespace="prod"

@@ -4,7 +4,7 @@ import pytest
 
 from netplug_core.orchestrator.model import ContainerPort, PodFacts
 from netplug_core.resources.workloadendpoint import EndpointPort
-from netplug_core.workload.endpoint import PodDetails, pod_details
+from netplug_core.workload import PodDetails, pod_details
 
 
 def test_labels_names_and_profiles_are_the_pods() -> None:

@@ -9,9 +9,11 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.names import container_mac
-from netplug_core.workload.endpoint import NewObjectMetadata, WorkloadIdentity, build_endpoint
-from netplug_core.workload.status import (
+from netplug_core.workload import (
     EndpointStatus,
+    NewObjectMetadata,
+    WorkloadIdentity,
+    build_endpoint,
     find_difference,
     parse_status,
     render_status,

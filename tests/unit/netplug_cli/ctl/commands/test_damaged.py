@@ -3,8 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import Block, Handle, block_key, handle_key
 from netplug_core.records import Create
 from netplug_core.resources.ippool import ippool_key
 from tests.harness.ctl import ToolHarness

@@ -12,8 +12,7 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.transaction import read_pages
 from netplug_core.encoding.export import EXPORTED_KINDS
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create, Key
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.metadata import Metadata

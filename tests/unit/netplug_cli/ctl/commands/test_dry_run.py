@@ -9,8 +9,7 @@ import pytest
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, affinity_key
 from netplug_core.records import Create, List, Record
 from netplug_core.resources.kinds import KINDS, key_of
 from netplug_core.testing.clock import ManualClock

@@ -11,8 +11,7 @@ from netplug_cli.ctl.commands.explain import Explanation, explanation_lines
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.allocation.request import AssignRequest, Specific
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
 from netplug_core.ipam.reporting.explanation import RequestExplanation
 from netplug_core.records import Create

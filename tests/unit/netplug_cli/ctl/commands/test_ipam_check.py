@@ -8,8 +8,16 @@ from netplug_cli.ctl.tables import attempt_line
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import (
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+    affinity_key,
+    block_key,
+    handle_key,
+)
 from netplug_core.ipam.reporting.check import DeleteDamaged
 from netplug_core.records import Create, Get, Revision, Update
 from netplug_core.resources.kinds import key_of

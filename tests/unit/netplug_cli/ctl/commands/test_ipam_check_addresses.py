@@ -5,8 +5,7 @@ import json
 import pytest
 
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create
 from netplug_core.resources.kinds import key_of
 from netplug_core.resources.metadata import Metadata

@@ -7,8 +7,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create, Key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec

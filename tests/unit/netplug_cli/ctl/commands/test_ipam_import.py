@@ -12,7 +12,7 @@ from netplug_core.addressing import Address
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.datastore.transaction import read_pages
-from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model import BLOCK, Block
 from netplug_core.orchestrator.model import POD, PodFacts, PodNetwork, PodPhase
 from netplug_core.records import Create
 from netplug_core.resources.ippool import AssignmentMode

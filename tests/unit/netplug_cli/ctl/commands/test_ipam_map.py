@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.ipam.model.block import Attribute, Block, block_key
+from netplug_core.ipam.model import Attribute, Block, block_key
 from netplug_core.records import Create
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.metadata import Metadata

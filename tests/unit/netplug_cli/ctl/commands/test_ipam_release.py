@@ -5,8 +5,7 @@ import pytest
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import Attribute, Block, Handle, block_key, handle_key
 from netplug_core.records import Create, Get, Key, Update
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec

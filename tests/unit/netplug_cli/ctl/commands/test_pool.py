@@ -15,8 +15,7 @@ from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.drain import DrainProgress
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, affinity_key
 from netplug_core.ipam.reporting.drain_plan import DrainStep, DrainView, HeldAddress, marked
 from netplug_core.records import Create, Delete, Get, Record, Revision
 from netplug_core.resources.ippool import ippool_key

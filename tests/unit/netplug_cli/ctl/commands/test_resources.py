@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.records import Create
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key

@@ -25,16 +25,15 @@ from netplug_core.errors import (
 )
 from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.cni.call import NoAddressWanted
-from netplug_core.flows.locks import AttachmentBusy
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import BLOCK, HANDLE, Block
 from netplug_core.ipam.outcome.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
+from netplug_core.locks import AttachmentBusy
 from netplug_core.log import Level
 from netplug_core.names import HOST_MAC, attachment_lock_offset, container_mac, host_interface_alias
 from netplug_core.records import Create
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
-from netplug_core.workload.endpoint import PodReplaced
+from netplug_core.workload import PodReplaced
 from tests.harness.cni_node import (
     DEFAULT_CONTAINER,
     DUAL_STACK,

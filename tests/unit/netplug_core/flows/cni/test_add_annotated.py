@@ -14,18 +14,17 @@ from netplug_core.dataplane.protocol import RouteConflict
 from netplug_core.errors import ConfigurationError, NetplugError, RequestError, Unauthorized
 from netplug_core.flows.cni.call import NoAddressWanted
 from netplug_core.flows.cni.check import AddressesNotHeld, AttachmentDiffers, EndpointDiffers
-from netplug_core.flows.locks import AttachmentBusy
-from netplug_core.ipam.model.handle import handle_key
+from netplug_core.ipam.model import handle_key
 from netplug_core.ipam.outcome.refusals import AddressOutside, AddressTaken, NoPoolServes, PoolUnknown
+from netplug_core.locks import AttachmentBusy
 from netplug_core.log import Level
 from netplug_core.names import container_mac
-from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, PodFacts
-from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, Orchestrator, PodFacts
 from netplug_core.records import Create, Delete, Get, Update
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import IPNAT
-from netplug_core.workload.endpoint import PodReplaced
+from netplug_core.workload import PodReplaced
 from tests.harness.cni_node import DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface
 from tests.harness.stores import HookedStore
 

@@ -29,7 +29,7 @@ from netplug_core.log import Level
 from netplug_core.netconf.model import IPAMConfig, NetConf
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.testing.faults import FaultyDatastore, LostRace, LostReply, LostRequest
-from netplug_core.workload.endpoint import WorkloadIdentity
+from netplug_core.workload import WorkloadIdentity
 from tests.harness.cni_node import DEFAULT_CONTAINER, LOCK_FILE, POD, CNINodeHarness, ContainerInterface
 from tests.harness.stores import HookedStore
 

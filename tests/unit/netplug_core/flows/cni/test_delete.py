@@ -9,7 +9,7 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 from netplug_core.errors import ConfigurationError, NamespaceError
 from netplug_core.flows.cni.delete import delete
-from netplug_core.flows.locks import DEL_LOCK_S
+from netplug_core.locks import DEL_LOCK_S
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset
 from netplug_core.records import Delete, Get

@@ -9,7 +9,7 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import UnhealthyStatus
 from netplug_core.log import Level
-from netplug_core.workload.gates import GateNotReady, ProbeResult
+from netplug_core.workload import GateNotReady, ProbeResult
 from tests.harness.cni_node import (
     DEFAULT_CONTAINER,
     NO_ANSWER,

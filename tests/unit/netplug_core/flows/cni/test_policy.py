@@ -18,8 +18,7 @@ from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.cni.call import link_between
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.workload.endpoint import WorkloadIdentity
-from netplug_core.workload.status import EndpointStatus, render_status, status_file_of
+from netplug_core.workload import EndpointStatus, WorkloadIdentity, render_status, status_file_of
 from tests.harness.cni_node import BOOT_ID, DEFAULT_CONTAINER, DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface
 
 WORKLOAD = ContainerInterface(args=POD)

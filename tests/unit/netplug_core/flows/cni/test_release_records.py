@@ -24,8 +24,7 @@ from netplug_core.flows.cni.release_records import (
     take_over,
 )
 from netplug_core.flows.world import RecordCounts, ReplayTime
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import BLOCK, HANDLE
 from netplug_core.keys import Kind
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset

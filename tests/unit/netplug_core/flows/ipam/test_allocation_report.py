@@ -4,7 +4,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import Handle, handle_key
 from netplug_core.ipam.reporting.usage import ReportHeader, UseState
 from netplug_core.records import Malformed
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY

@@ -12,8 +12,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import NotServed, Unavailable
 from netplug_core.flows.ipam.check import SETTLE_S, RepairResult, check_ipam, repair, settle_s
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import AFFINITY, Block, Handle, affinity_key, block_key, handle_key
 from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.records import Key
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration

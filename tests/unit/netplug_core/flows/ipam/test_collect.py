@@ -9,8 +9,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.context import BLOCKS_FREED_PER_COMMIT
 from netplug_core.ipam.gc.candidates import UndeterminedReason
 from netplug_core.ipam.gc.model import CollectionReport, IdleReason, ScanHistory, StoreView
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import AFFINITY, Handle, handle_key
+from netplug_core.ipam.model import AFFINITY, BLOCK, Handle, handle_key
 from netplug_core.log import Level
 from netplug_core.resources.ippool import ippool_key
 from tests.harness.collector import (

@@ -4,8 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, AffinityState, affinity_key, handle_key
+from netplug_core.ipam.model import AFFINITY, AffinityState, Block, affinity_key, block_key, handle_key
 from netplug_core.resources.ippool import IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.testing.faults import LostReply, RunBefore
 from tests.harness.collector import GRACE_S, HALF_GRACE_S, CollectorHarness, action_texts, inject_faults, leave_affinity

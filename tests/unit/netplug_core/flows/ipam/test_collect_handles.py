@@ -3,8 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Block, block_key
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import RESERVED_HANDLE, Block, Handle, block_key, handle_key
 from netplug_core.testing.faults import RunBefore
 from tests.harness.collector import GRACE_S, HALF_GRACE_S, CollectorHarness, action_texts, inject_faults, leave_handle
 

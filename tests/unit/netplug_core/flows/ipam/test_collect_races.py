@@ -4,8 +4,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.model.handle import AffinityState, Handle, handle_key
+from netplug_core.ipam.model import AffinityState, Handle, block_key, handle_key
 from netplug_core.testing.faults import FaultyDatastore, LostReply, LostRequest, RunBefore
 from tests.harness.collector import GRACE_S, CollectorHarness, MalformedBlockDatastore, inject_faults
 

@@ -14,7 +14,7 @@ from netplug_core.flows.ipam.explain import (
     find_pod,
 )
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.ipam.reporting.explanation import AddressStatus
 from netplug_core.orchestrator.model import PodName
 from netplug_core.records import Create

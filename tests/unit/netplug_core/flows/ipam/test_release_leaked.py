@@ -17,7 +17,7 @@ from netplug_core.flows.ipam.leaks import (
     release_planned_addresses,
     require_usable,
 )
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import Handle, handle_key
 from netplug_core.ipam.reporting.usage import HandleRef, LeakList
 from netplug_core.testing.faults import FaultyDatastore, LostReply, ProcessDeath, ProcessDied, RunBefore
 from tests.harness.collector import CollectorHarness, leave_handle

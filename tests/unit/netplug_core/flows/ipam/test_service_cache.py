@@ -18,8 +18,7 @@ from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
-from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model import HANDLE, block_key
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Decision, Delete, Get, Kind, OutcomeUnknown, Revision, Snapshot, Write

@@ -14,8 +14,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE, handle_query
+from netplug_core.ipam.model import BLOCK, HANDLE, handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Delete, Get, Kind, List, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import (

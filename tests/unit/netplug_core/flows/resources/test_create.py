@@ -13,7 +13,7 @@ from netplug_core.flows.resources.outcome import (
     Outcome,
     ResourceExists,
 )
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.records import Create, OutcomeUnknown, Revision, Write
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition
 from netplug_core.resources.metadata import Metadata

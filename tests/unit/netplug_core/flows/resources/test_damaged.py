@@ -13,8 +13,18 @@ from netplug_core.flows.resources.damaged import AddressesAtRisk, NotDamaged, Ri
 from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import Effect, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+    affinity_key,
+    block_key,
+    handle_key,
+)
 from netplug_core.records import (
     Create,
     Delete,

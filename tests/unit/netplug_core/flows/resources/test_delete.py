@@ -11,8 +11,7 @@ from netplug_core.flows.resources.outcome import (
     ResourceMissing,
     ResourceOutdated,
 )
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, AffinityState, Attribute, Block, affinity_key
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.kinds import Resource, key_of

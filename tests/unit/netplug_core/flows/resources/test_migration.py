@@ -26,8 +26,7 @@ from netplug_core.flows.resources.migration import (
     import_export,
     plan_import,
 )
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create, Delete, Get, Key, Query, Revision, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
 from netplug_core.resources.ippool import ippool_key

@@ -9,8 +9,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import DatastoreError
 from netplug_core.flows.resources.delete import delete, delete_node_objects
 from netplug_core.flows.resources.outcome import ResourceOutdated
-from netplug_core.ipam.model.block import Block
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import AFFINITY, Affinity, AffinityState, Block, affinity_key
 from netplug_core.records import Create, Delete, Key, List, NotSupported, Write
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.kinds import KINDS, Resource, key_of

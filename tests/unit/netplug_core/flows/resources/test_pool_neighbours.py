@@ -14,8 +14,7 @@ from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.resources.outcome import Effect
 from netplug_core.flows.resources.pools import PoolNeighbours
 from netplug_core.flows.resources.write import apply, create, preview
-from netplug_core.ipam.model.block import BLOCK, Block, block_key
-from netplug_core.ipam.model.handle import host_owner
+from netplug_core.ipam.model import BLOCK, Block, block_key, host_owner
 from netplug_core.records import Create, List, Malformed, OutcomeUnknown
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.manifest import Manifest

@@ -18,7 +18,7 @@ from netplug_core.resources.profile import (
     profile_key,
 )
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.selectors.grammar import parse
+from netplug_core.selectors import parse
 from tests.harness.resources import ResourceHarness, make_pool
 
 

@@ -24,8 +24,7 @@ from netplug_core.flows.resources.split import (
 )
 from netplug_core.flows.resources.write import create
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Block
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.names import MANAGED_BY, RESOURCE_DOMAIN
 from netplug_core.records import List, Malformed, Record

@@ -9,8 +9,7 @@ from netplug_core.ipam.allocation import ownership
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.request import Assignment, Shortfall
-from netplug_core.ipam.model.block import BLOCK, block_key
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, AffinityState, affinity_key, block_key, host_owner
 from netplug_core.ipam.outcome.refusals import (
     BlockLimitReached,
     BlockUnavailable,

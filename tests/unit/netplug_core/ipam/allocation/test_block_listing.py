@@ -4,8 +4,7 @@ import pytest
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.ipam.allocation.acquire import all_blocks, list_claims
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import BLOCK, Affinity, AffinityState, affinity_key
 from netplug_core.records import PAGE_SIZE, List, NeedMore, ReadResult, Record, Revision, Snapshot
 from tests.harness.ipam import IPAMHarness
 from tests.harness.ipam_release import texts

@@ -9,8 +9,17 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.allocation.decide import decide
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import (
+    AFFINITY,
+    BLOCK,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    affinity_key,
+    block_key,
+    host_owner,
+)
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT

@@ -7,8 +7,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.allocation.affinities import ClaimResult, claim_queries, decide_claim, pool_of_range
 from netplug_core.ipam.allocation.context import POOLS
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, block_key, host_owner
 from netplug_core.records import Create, Decision, Delete, Malformed, Require, RequireUnchanged, Update, Write, Written
 from netplug_core.resources.ippool import IPPOOL, IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.testing.damage import DamagedDatastore

@@ -4,7 +4,7 @@ import pytest
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.allocation.pools import Cooldown
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
+from netplug_core.ipam.model import RESERVED_HANDLE, Attribute, Block
 from netplug_core.records import Delete, Get, Record, Revision, Update
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from tests.harness.ipam import NODE, IPAMHarness

@@ -12,9 +12,7 @@ from netplug_core.datastore.transaction import read_pages
 from netplug_core.errors import ErrorCode, Unavailable
 from netplug_core.flows.ipam.collect import read_view
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
-from netplug_core.ipam.model.block import BLOCK, block_key
-from netplug_core.ipam.model.handle import AffinityState, Handle, affinity_key, handle_key, host_owner
-from netplug_core.ipam.outcome.record_memory import RecordMemory
+from netplug_core.ipam.model import BLOCK, AffinityState, Handle, affinity_key, block_key, handle_key, host_owner
 from netplug_core.ipam.outcome.refusals import (
     AddressOutside,
     AddressShortfall,
@@ -24,6 +22,7 @@ from netplug_core.ipam.outcome.refusals import (
     PoolsExhausted,
     PoolUnknown,
 )
+from netplug_core.ipam.outcome.trace import RecordMemory
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.records import Create, Delete, Get, Key, Malformed, Snapshot, Write

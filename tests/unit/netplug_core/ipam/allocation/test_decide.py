@@ -10,8 +10,17 @@ from netplug_core.errors import AllocationError, ConfigurationError, NetplugErro
 from netplug_core.ipam.allocation.context import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, AssignRequest, Automatic, Shortfall
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import AFFINITY, HANDLE, AffinityState, Handle, affinity_key, handle_key, host_owner
+from netplug_core.ipam.model import (
+    AFFINITY,
+    HANDLE,
+    AffinityState,
+    Block,
+    Handle,
+    affinity_key,
+    block_key,
+    handle_key,
+    host_owner,
+)
 from netplug_core.ipam.outcome.refusals import NoPoolServes, PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.outcome.trace import (
     AllocationRule,

@@ -9,7 +9,7 @@ from netplug_core.ipam.allocation.affinities import EnsuredBlocks, decide_ensure
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.request import AssignRequest
-from netplug_core.ipam.model.handle import AFFINITY, AffinityState
+from netplug_core.ipam.model import AFFINITY, AffinityState
 from netplug_core.ipam.outcome.refusals import (
     BlockLimitReached,
     BlockUnavailable,

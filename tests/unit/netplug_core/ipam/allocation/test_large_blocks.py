@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.encoding.stored_json import STORED_JSON
-from netplug_core.ipam.model.block import LARGE_BLOCK, MAX_STORED_SIZE, Attribute, Attributes, Block, block_key
+from netplug_core.ipam.model import LARGE_BLOCK, MAX_STORED_SIZE, Attribute, Attributes, Block, block_key
 from netplug_core.ipam.outcome.refusals import BlockUnusable
 from tests.harness.ipam import NODE, IPAMHarness, make_request, specific
 

@@ -14,7 +14,7 @@ from netplug_core.ipam.allocation.release import (
     find_holder_of,
     owner_queries,
 )
-from netplug_core.ipam.model.block import Attribute, Attributes, Pairs
+from netplug_core.ipam.model import Attribute, Attributes, Pairs
 from netplug_core.ipam.outcome.refusals import HandleMismatch
 from netplug_core.records import Decision, NeedMore, Update
 from netplug_core.resources.ippool import ippool_key

@@ -15,8 +15,7 @@ from netplug_core.ipam.allocation.ownership import (
     is_owned,
 )
 from netplug_core.ipam.allocation.pools import Cooldown
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, affinity_key
 from netplug_core.records import Record, Revision
 from netplug_core.resources.ippool import IPPool
 

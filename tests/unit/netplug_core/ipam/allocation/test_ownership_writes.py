@@ -6,8 +6,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, claim_block, relinquish_block
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, affinity_key, block_key, host_owner
 from netplug_core.records import Create, Delete, Record, Revision, Update, Write, Written
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import ProcessDeath, ProcessDied

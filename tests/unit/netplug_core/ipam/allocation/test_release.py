@@ -8,8 +8,16 @@ from netplug_core.errors import Unavailable
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.release import PartRelease, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import AffinityState, Handle, affinity_key, handle_key, host_owner
+from netplug_core.ipam.model import (
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+    affinity_key,
+    block_key,
+    handle_key,
+    host_owner,
+)
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, READINESS_GATE

@@ -6,7 +6,7 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.errors import AllocationError, ConfigurationError
 from netplug_core.ipam.allocation.request import LinkLayer, Shortfall
-from netplug_core.ipam.model.handle import AffinityState
+from netplug_core.ipam.model import AffinityState
 from netplug_core.ipam.outcome.refusals import AddressCooling, AddressTaken, PoolUnknown, StrictAffinity
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode

@@ -3,7 +3,7 @@
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.allocation.request import Attachment, ReleaseItem
 from netplug_core.ipam.gc.candidates import attachments
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 
 
 def attribute(handle: str | None, **owner: str) -> Attribute:

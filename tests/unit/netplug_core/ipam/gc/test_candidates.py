@@ -12,7 +12,7 @@ from netplug_core.ipam.gc.candidates import (
     allocation_owners,
     judge,
 )
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.orchestrator.model import PodFacts, PodName, PodPhase
 
 ONE, TWO = Address.parse("10.0.0.1"), Address.parse("10.0.0.2")

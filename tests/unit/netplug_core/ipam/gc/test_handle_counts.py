@@ -5,8 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.gc.detect import HandleCounts, HandleTally
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.model import RESERVED_HANDLE, Attribute, Block, Handle, handle_key
 from netplug_core.records import Record, Revision
 
 ONE, TWO = Prefix.parse("10.0.0.0/30"), Prefix.parse("10.0.0.4/30")

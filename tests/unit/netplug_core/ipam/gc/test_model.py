@@ -22,8 +22,7 @@ from netplug_core.ipam.gc.model import (
     ScanHistory,
     WaitingNode,
 )
-from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.model.handle import affinity_key, handle_key
+from netplug_core.ipam.model import affinity_key, block_key, handle_key
 from netplug_core.records import Revision
 
 BLOCK = Prefix.parse("10.0.0.0/30")

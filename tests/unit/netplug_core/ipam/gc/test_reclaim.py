@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.model.handle import AffinityState, Handle, handle_key
+from netplug_core.ipam.model import AffinityState, Block, Handle, block_key, handle_key
 from netplug_core.records import ABSENT, Create, Require
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from tests.harness.collector import GRACE_S, CollectorHarness

@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.model.handle import (
+from netplug_core.ipam.model import (
     AFFINITY,
     affinities_path,
     affinities_query,

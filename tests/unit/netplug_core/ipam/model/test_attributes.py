@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_core.ipam.model.block import Attribute, Attributes, cooldown_ends_ns
+from netplug_core.ipam.model import Attribute, Attributes, cooldown_ends_ns
 
 WEB = Attribute(handle="h1", owner=(("node", "node-a"), ("pod", "web-0")))
 DB = Attribute(handle="h2", owner=(("node", "node-a"), ("pod", "db-0")))

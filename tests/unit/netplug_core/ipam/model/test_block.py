@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.model.block import (
+from netplug_core.ipam.model import (
     BLOCK,
     RESERVED_HANDLE,
     Allocation,

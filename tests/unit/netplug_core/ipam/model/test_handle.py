@@ -1,7 +1,7 @@
 """Counting what a handle holds."""
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key, handle_query
+from netplug_core.ipam.model import HANDLE, Handle, handle_key, handle_query
 from netplug_core.records import Get
 
 LOW, HIGH, SIX = (Prefix.parse(text) for text in ("10.0.0.0/26", "10.0.0.64/26", "fd00::/122"))

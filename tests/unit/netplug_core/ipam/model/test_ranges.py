@@ -3,8 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.block import BLOCK, block_key, is_within, raise_if_within
-from netplug_core.ipam.model.handle import affinity_key
+from netplug_core.ipam.model import BLOCK, affinity_key, block_key, is_within, raise_if_within
 from netplug_core.records import Key, Malformed
 
 RANGE = Prefix.parse("10.0.0.0/24")

@@ -3,8 +3,15 @@
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.outcome.record_memory import FORGOTTEN_AFTER_S, RecordMemory
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolOutcome, PoolTrace, RecordTrace
+from netplug_core.ipam.outcome.trace import (
+    FORGOTTEN_AFTER_S,
+    BlockOutcome,
+    BlockTrace,
+    PoolOutcome,
+    PoolTrace,
+    RecordMemory,
+    RecordTrace,
+)
 from netplug_core.records import Get, Malformed, ReadResult, Record, Revision, Snapshot
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.metadata import Metadata

@@ -9,8 +9,17 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block, block_key
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import (
+    RESERVED_HANDLE,
+    Affinity,
+    AffinityState,
+    Attribute,
+    Block,
+    Handle,
+    affinity_key,
+    block_key,
+    handle_key,
+)
 from netplug_core.ipam.reporting.explanation import (
     AddressExplanation,
     AddressStatus,

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.ipam.reporting.usage import (
     AddressUsers,
     AllocationReport,

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.ipam.allocation.pools import Reserved
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
+from netplug_core.ipam.model import RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.reporting.address_map import (
     AddressUse,
     MapBlock,

@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model import Attribute, Block
 from netplug_core.ipam.reporting.usage import AddressUsers, UseState, reported_allocations, use_of
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodPhase
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT

@@ -4,8 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block
-from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model import BLOCK, HANDLE, Attribute, Block, Handle, handle_key
 from netplug_core.ipam.reporting.check import find_block_risks, find_pool_risks
 from netplug_core.records import Kind, List, Malformed, Query, ReadResult, Record, Revision, Snapshot
 from netplug_core.resources.ippool import IPPOOL, IPPool

@@ -8,8 +8,7 @@ from attrs import evolve
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.allocation.pools import Cooldown
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, affinity_key
+from netplug_core.ipam.model import RESERVED_HANDLE, Affinity, Attribute, Block, affinity_key
 from netplug_core.ipam.reporting.drain_plan import (
     DRAIN_MARK,
     DrainStep,

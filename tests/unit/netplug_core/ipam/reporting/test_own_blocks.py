@@ -1,8 +1,7 @@
 """How full pools are, as far as one node knows."""
 
 from netplug_core.addressing import Family, Ordinal, Prefix
-from netplug_core.ipam.model.block import Attribute, Block, block_key
-from netplug_core.ipam.model.handle import affinities_query, host_owner
+from netplug_core.ipam.model import Attribute, Block, affinities_query, block_key, host_owner
 from netplug_core.ipam.reporting.usage import OwnUsage, own_usage
 from netplug_core.records import Get, List, Query, ReadResult, Record, Revision, Snapshot
 from netplug_core.resources.ippool import IPPOOL, IPPool

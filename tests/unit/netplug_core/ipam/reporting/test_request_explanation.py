@@ -72,7 +72,7 @@ def test_a_locked_datastore_refuses_first(harness: ResourceHarness) -> None:
 
 def test_a_damaged_block_refuses_a_request_for_an_address_of_it(harness: ResourceHarness) -> None:
     from netplug_core.addressing import Prefix
-    from netplug_core.ipam.model.block import Block
+    from netplug_core.ipam.model import Block
 
     block = Block.new(Prefix.parse("10.0.0.0/26"), owner="host:b", now_ns=1)
     harness.put(Create(block.key, block))

@@ -5,8 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.allocation.context import BLOCKS_PER_RESTORED_HANDLE
-from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.ipam.model.handle import Affinity, AffinityState, Handle, affinity_key, handle_key
+from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.ipam.reporting.check import (
     DeleteDamaged,
     RestoreAffinity,

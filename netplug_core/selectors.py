@@ -1,4 +1,4 @@
-"""The selector language: its tree, and the one reader of its text.
+"""The selector language: its tree, the reader of its text, whether it selects an object, and Kubernetes' own spelling.
 
     expression = conjunction { "||" conjunction }
     conjunction = term { "&&" term }
@@ -10,24 +10,40 @@
 
 Space and tab may stand between any two tokens, even inside "not in", or not at all. Text without a token selects
 everything. A word is a keyword only where no label could stand, so labels may be called "in", "has" or "all".
-``resources.validation`` reads what a user hands in, ``ipam.pools`` what is stored; neither looks at text itself.
+``resources.validation`` reads what a user hands in, ``ipam.allocation.pools`` what is stored; neither looks at text
+itself. Evaluation is total: every tree of :func:`parse` has an answer for every set of labels, and nothing is raised.
+
+:func:`parse_either` also reads label selectors as Kubernetes spells them, for people who type one::
+
+    selector = [ requirement { "," requirement } ]
+    requirement = label [ ( "=" | "==" | "!=" ) value | ( "in" | "notin" ) "(" value { "," value } ")" ] | "!" label
+    value = letters, digits and "_", ".", "/", "-"; or nothing
+
+Every requirement has to be met. As in Kubernetes, an absent label satisfies "!=" and "notin". No text but the empty one
+is a selector in both languages, so one option takes either. What is stored is always in the first language.
 """
 
 from __future__ import annotations
 
 import enum
+import operator
 import re
-from collections.abc import Iterator
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import assert_never
+from typing import Final, assert_never
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 __all__ = [
     "SELECTOR_PARENTHESES", "SELECTOR_PATTERN", "And", "ComparisonOperator", "Everything", "HasLabel",
     "LabelComparison", "Not", "Or", "Selector", "SelectorError", "SetMembership", "SetOperator", "TokenReader",
-    "leaf_terms", "parse",
+    "canonical_text", "leaf_terms", "matches", "parse", "parse_either", "prefix_labels", "selector_uid",
 ]  # fmt: skip
+
+
+# --- grammar ---------------------------------------------------------------------------------------------------------
+
 
 # Pairs of parentheses inside one another, in the text as it is and in its canonical form: the bound of every recursion
 # over either, so that no text can exhaust the stack and the canonical text of what is accepted is accepted too.
@@ -325,3 +341,177 @@ class _Parser(TokenReader):
         quoted = self._text
         self._advance()
         return quoted[1:-1]
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+# --- canonical -------------------------------------------------------------------------------------------------------
+
+
+def canonical_text(selector: Selector) -> str:
+    """The text that equal selectors have: one space around operators, sets sorted, every group in parentheses."""
+    match selector:
+        case Everything():
+            return selector.value
+        case HasLabel(label):
+            return f"has({label})"
+        case LabelComparison():
+            return f"{selector.label} {selector.operator.value} {_quoted(selector.literal)}"
+        case SetMembership():
+            literals = ", ".join(map(_quoted, sorted(selector.literals)))
+            return f"{selector.label} {selector.operator.value} {{{literals}}}"
+        case Not(term):
+            return f"!{canonical_text(term)}"
+        case And(terms) | Or(terms):
+            joint = " && " if isinstance(selector, And) else " || "
+            return f"({joint.join(map(canonical_text, terms))})"
+        case _ as never:
+            assert_never(never)
+
+
+def selector_uid(selector: Selector) -> str:
+    """A name of 40 characters; selectors have the same one if and only if their canonical texts are equal."""
+    # Text from JSON may contain half of a surrogate pair.
+    text = f"s:{canonical_text(selector)}".encode(errors="surrogatepass")
+    from hashlib import sha224  # it loads OpenSSL; only policies have identifiers
+
+    return f"s:{urlsafe_b64encode(sha224(text).digest()).decode().rstrip('=')}"
+
+
+def prefix_labels(selector: Selector, prefix: str) -> Selector:
+    """The selector that looks at the labels whose names begin with a prefix, instead of those without it."""
+    match selector:
+        case Everything():
+            return selector
+        case HasLabel(label):
+            return HasLabel(prefix + label)
+        case LabelComparison() | SetMembership():
+            return evolve(selector, label=prefix + selector.label)
+        case Not(term):
+            return Not(prefix_labels(term, prefix))
+        case And(terms) | Or(terms):
+            return type(selector)(tuple(prefix_labels(term, prefix) for term in terms))
+        case _ as never:
+            assert_never(never)
+
+
+def _quoted(literal: str) -> str:
+    quote = "'" if '"' in literal else '"'
+    return f"{quote}{literal}{quote}"
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+_COMPARISONS: dict[ComparisonOperator, Callable[[str, str], bool]] = {
+    ComparisonOperator.EQUALS: operator.eq,
+    ComparisonOperator.NOT_EQUALS: operator.ne,
+    ComparisonOperator.CONTAINS: operator.contains,
+    ComparisonOperator.STARTS_WITH: str.startswith,
+    ComparisonOperator.ENDS_WITH: str.endswith,
+}
+
+
+def matches(selector: Selector, labels: Mapping[str, str]) -> bool:
+    """Whether an object with these labels is selected."""
+    match selector:
+        case Everything():
+            return True
+        case HasLabel(label):
+            return label in labels
+        case LabelComparison() | SetMembership():
+            return _evaluate_term(selector, labels.get(selector.label))
+        case Not(term):
+            return not matches(term, labels)
+        case And(terms):
+            return all(matches(term, labels) for term in terms)
+        case Or(terms):
+            return any(matches(term, labels) for term in terms)
+        case _ as never:
+            assert_never(never)
+
+
+def _evaluate_term(term: LabelComparison | SetMembership, value: str | None) -> bool:
+    """Whether a term is true for its label's value; None is an absent label, which differs from every value."""
+    if isinstance(term, SetMembership):
+        return (value in term.literals) is (term.operator is SetOperator.IN)
+    if value is None:
+        return term.operator is ComparisonOperator.NOT_EQUALS
+    return _COMPARISONS[term.operator](value, term.literal)
+
+
+# --- requirements ----------------------------------------------------------------------------------------------------
+
+
+# What only the language of pools has: quotes, sets in braces, "&&" and "||", and its functions.
+_POOL_LANGUAGE: Final = re.compile(r"""["'{}&|]|(?<![A-Za-z0-9_./-])(?:has|all|global)[ \t]*\(""")
+
+# Every position of every text matches, as in the other grammar.
+_REQUIREMENT_TOKEN: Final = re.compile(
+    r"[ \t]*(?:(?P<word>[A-Za-z0-9_./-]+)|(?P<sign>==|!=|[=!(),])|(?P<end>\Z)|(?P<unknown>.))", re.DOTALL
+)
+_REQUIREMENT_COMPARISONS: Final = {
+    "=": ComparisonOperator.EQUALS,
+    "==": ComparisonOperator.EQUALS,
+    "!=": ComparisonOperator.NOT_EQUALS,
+}
+_SETS: Final = {"in": SetOperator.IN, "notin": SetOperator.NOT_IN}
+
+
+def parse_either(text: str) -> Selector:
+    """The tree of a selector that Kubernetes accepts, or of one that pools accept.
+
+    Raises:
+        SelectorError: it is neither; the error is that of the language that the text looks like.
+    """
+    return parse(text) if _POOL_LANGUAGE.search(text) else _RequirementParser(text, _REQUIREMENT_TOKEN).parse()
+
+
+class _RequirementParser(TokenReader):
+    """Each method reads one rule of the grammar and stops after it."""
+
+    def parse(self) -> Selector:
+        if self._kind == "end":
+            return Everything.ALL
+        terms = [self._requirement()]
+        while self._accept(","):
+            terms.append(self._requirement())
+        if self._kind != "end":
+            raise self._error("',' or the end")
+        return terms[0] if len(terms) == 1 else And(tuple(terms))
+
+    def _requirement(self) -> Selector:
+        if self._accept("!"):
+            return Not(HasLabel(self._label("a label")))
+        label = self._label("a label or '!'")
+        word = self._text
+        if word in _REQUIREMENT_COMPARISONS:
+            self._advance()
+            return LabelComparison(label=label, operator=_REQUIREMENT_COMPARISONS[word], literal=self._value("a value"))
+        if word in _SETS:
+            self._advance()
+            return SetMembership(label=label, operator=_SETS[word], literals=self._values())
+        if word in (",", ""):
+            return HasLabel(label)
+        raise self._error("'=', '!=', 'in', 'notin', ',' or the end")
+
+    def _values(self) -> frozenset[str]:
+        self._expect("(", "'('")
+        if self._text == ")":
+            raise self._error("a value")
+        values = {self._value("a value")}
+        while self._accept(","):
+            values.add(self._value("a value"))
+        self._expect(")", "',' or ')'")
+        return frozenset(values)
+
+    def _value(self, expected: str) -> str:
+        """A value; an empty one ends where the next sign stands."""
+        if self._text in (",", ")", ""):
+            return ""
+        if self._kind != "word":
+            raise self._error(expected)
+        value = self._text
+        self._advance()
+        return value

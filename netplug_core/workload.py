@@ -1,21 +1,30 @@
-"""The names and the WorkloadEndpoint of a call, and its writes in the commit that assigns or releases its addresses.
+"""The workload of a call: its names, its WorkloadEndpoint, the gates of its start, and its status file. Pure.
 
-Every name of a workload is worked out here, once: handle, endpoint, interface, MAC. ``flows.cni`` hands the
-writes to an IPAM. Nothing here reads or writes a datastore.
+Every name of a workload is worked out here, once: handle, endpoint, interface, MAC. The endpoint's writes go into the
+commit that assigns or releases its addresses: ``flows.cni`` hands them to an IPAM. The readiness gates that hold back
+the ADD of a pod are URLs that have to answer; ``flows.cni.pods`` polls them.
+
+The node process writes one status file for each endpoint whose policy the kernel has acknowledged, with everything that
+was known at that time. An ADD that holds its pod back waits for it. The file is named after the endpoint, which a
+restarted pod of the same name has too; so the content says whose it is, and a reader takes no other container's, and
+none of an earlier boot, whose packet filter is gone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import cache
 
 from attrs import Factory, evolve, field, frozen
 
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.datastore.protocol import EndpointStorage
-from netplug_core.errors import NetplugError, RequestError
+from netplug_core.decoding.codecs import NONNEGATIVE_INTEGER, PREFIX, STRING, TIME
+from netplug_core.decoding.tables import Decoder, ListOf, document_error, member
+from netplug_core.errors import REDACTED, DecodeError, NetplugError, RequestError, Unavailable, quote
 from netplug_core.ipam.allocation.request import Assignment
-from netplug_core.ipam.model.block import Pairs, block_query
-from netplug_core.ipam.model.handle import handle_query
+from netplug_core.ipam.model import Pairs, block_query, handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.names import (
     DEFAULT_INTERFACE,
@@ -24,6 +33,7 @@ from netplug_core.names import (
     WorkloadEndpointIdentifiers,
     container_mac,
     endpoint_labels,
+    endpoint_status_file_name,
     former_host_interface_name,
     handle_id,
     host_interface_alias,
@@ -44,10 +54,15 @@ from netplug_core.resources.workloadendpoint import (
 )
 
 __all__ = [
-    "DEFAULT_NAMESPACE", "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodDetails", "PodReplaced",
-    "WorkloadIdentity", "build_endpoint", "endpoint_delete", "endpoint_upsert", "find_former_container",
-    "find_replaced", "has_endpoint", "pod_details",
+    "BOOT_ID_FILE", "DEFAULT_NAMESPACE", "GATES_S", "NO_OPTIONS", "PROBE_INTERVAL_S", "PROBE_S", "EndpointOptions",
+    "EndpointStatus", "Gate", "GateNotReady", "NewObjectMetadata", "PodDetails", "PodReplaced", "ProbeResult",
+    "WorkloadIdentity", "build_endpoint", "endpoint_delete", "endpoint_upsert", "find_difference",
+    "find_former_container", "find_replaced", "gates_of", "has_endpoint", "parse_status", "pod_details", "redact_url",
+    "render_status", "status_file_name", "status_file_of",
 ]  # fmt: skip
+
+
+# --- endpoint --------------------------------------------------------------------------------------------------------
 
 
 # --- pod -------------------------------------------------------------------------------------------------------------
@@ -404,3 +419,188 @@ def _merge_labels(
     stored: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({**dict(stored), **dict(ours)}.items()))
+
+
+# --- gates -----------------------------------------------------------------------------------------------------------
+
+
+GATES_S = 30.0
+"""The most time that an ADD waits for all of its readiness gates."""
+
+PROBE_S = 5.0
+"""The most time that one probe of a gate takes."""
+
+PROBE_INTERVAL_S = 5.0
+"""The time from one probe of a gate to the next."""
+
+_READY = range(200, 400)
+
+
+@frozen
+class Gate:
+    """One readiness gate: its URL, and where the configuration has it."""
+
+    url: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"readiness_gates[{self.position}] {redact_url(self.url)}"
+
+
+def gates_of(urls: tuple[str, ...]) -> tuple[Gate, ...]:
+    """The gates of a configuration, in their order."""
+    return tuple(Gate(url, position) for position, url in enumerate(urls))
+
+
+def redact_url(url: str) -> str:
+    """A URL for people: its query, and all of it if a password may be in it, are left out."""
+    if "@" in url:
+        return REDACTED
+    path, separator, _query = url.partition("?")
+    return f"{path}{separator}{REDACTED}" if separator else path
+
+
+@frozen(kw_only=True)
+class ProbeResult:
+    """What a GET of a gate's URL found: the status of the last reply, or the reason why there is none."""
+
+    status: int = 0
+    problem: str = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the gate is ready: a final status from 200 to 399, redirects having been followed."""
+        return self.status in _READY
+
+    def __str__(self) -> str:
+        return self.problem or f"status {self.status}"
+
+
+@frozen
+class GateNotReady(Unavailable):
+    """A readiness gate did not become ready in time (code 11); ``cause`` has its last answer."""
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+"""The file in which the kernel has the id of this boot."""
+
+_VERSION = 1
+
+
+@frozen(kw_only=True)
+class EndpointStatus:
+    """The content of a status file: whose interface it is for which policy is programmed.
+
+    ``endpoint`` is the resource, ``namespace/name``. The nets are the addresses of the interface, as prefixes of full
+    length. ``boot_id`` is the boot of the machine for which this holds; ``programmed_at_ns`` is for people.
+    """
+
+    version: int = field(default=_VERSION, metadata=member("version", NONNEGATIVE_INTEGER, is_always_written=True))
+    container_id: str = field(default="", metadata=member("containerID", STRING))
+    endpoint: str = field(default="", metadata=member("endpoint", STRING))
+    host_interface: str = field(default="", metadata=member("ifaceName", STRING))
+    mac: str = field(default="", metadata=member("mac", STRING))
+    ipv4_nets: tuple[Prefix, ...] = field(default=(), metadata=member("ipv4Nets", ListOf(PREFIX)))
+    ipv6_nets: tuple[Prefix, ...] = field(default=(), metadata=member("ipv6Nets", ListOf(PREFIX)))
+    boot_id: str = field(default="", metadata=member("bootID", STRING))
+    programmed_at_ns: int | None = field(default=None, metadata=member("programmedAt", TIME))
+
+    @classmethod
+    def of(cls, endpoint: WorkloadEndpoint, *, boot_id: str, programmed_at_ns: int | None = None) -> EndpointStatus:
+        """The status of an endpoint, as it is stored."""
+        metadata, spec = endpoint.metadata, endpoint.spec
+        return cls(
+            container_id=spec.container_id,
+            endpoint=f"{metadata.namespace}/{metadata.name}",
+            host_interface=spec.interface_name,
+            mac=spec.mac,
+            ipv4_nets=_nets(spec.addresses, Family.IPV4),
+            ipv6_nets=_nets(spec.addresses, Family.IPV6),
+            boot_id=boot_id,
+            programmed_at_ns=programmed_at_ns,
+        )
+
+    @classmethod
+    def expected_by(cls, workload: WorkloadIdentity, addresses: tuple[Address, ...], *, boot_id: str) -> EndpointStatus:
+        """What an ADD waits for: its own container on its own interface with those addresses, in this boot."""
+        return cls(
+            container_id=workload.container_id,
+            endpoint=f"{workload.namespace}/{workload.endpoint_key.name}",
+            host_interface=workload.host_interface,
+            ipv4_nets=_nets(addresses, Family.IPV4),
+            ipv6_nets=_nets(addresses, Family.IPV6),
+            boot_id=boot_id,
+        )
+
+    def says_the_same(self, other: EndpointStatus) -> bool:
+        """Whether two say the same, whenever it was that each became true."""
+        return self == evolve(other, programmed_at_ns=self.programmed_at_ns)
+
+
+def _nets(addresses: tuple[Address, ...], family: Family) -> tuple[Prefix, ...]:
+    return tuple([Prefix(family, each.value, family.width) for each in addresses if each.family is family])
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def status_file_name(endpoint: WorkloadEndpoint) -> str:
+    """The name of the status file of an endpoint, as it is stored."""
+    spec = endpoint.spec
+    owner = f"{endpoint.metadata.namespace}/{spec.pod or spec.container_id}"
+    return endpoint_status_file_name(spec.orchestrator, owner, spec.endpoint)
+
+
+def status_file_of(workload: WorkloadIdentity) -> str:
+    """The name of the status file of a workload's endpoint; the same as that of the endpoint itself."""
+    owner = f"{workload.namespace}/{workload.pod if workload.is_pod else workload.container_id}"
+    return endpoint_status_file_name(workload.orchestrator, owner, workload.interface)
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def render_status(status: EndpointStatus) -> str:
+    """The text of a status file; empty members are left out."""
+    return json.dumps(_decoder().encode(status)) + "\n"
+
+
+def parse_status(text: str) -> EndpointStatus:
+    """What a status file says; members of a later release are passed over.
+
+    Raises:
+        NetplugError: it is not whole, or a member is not what it has to be.
+    """
+    try:
+        return _decoder().decode(json.loads(text), EndpointStatus, "the file")
+    except (ValueError, RecursionError):
+        raise DecodeError("the file", "it is not whole, or not JSON") from None
+
+
+def find_difference(text: str, expected: EndpointStatus) -> str:
+    """Why a status file does not say that policy is programmed for what an ADD expects; empty if it does.
+
+    The file of an earlier container of the pod, of an earlier attachment of the container, or of an earlier boot may
+    still be there. Addresses are compared if the file has any.
+    """
+    try:
+        found = parse_status(text)
+    except NetplugError as error:
+        return str(error)
+    if found.host_interface != expected.host_interface:
+        return f"it names the interface {quote(found.host_interface)}, and not {expected.host_interface}"
+    if found.container_id != expected.container_id:
+        return f"it names the container {quote(found.container_id)}"
+    if found.boot_id != expected.boot_id:
+        return "it was written before this machine was started again"
+    nets = (*found.ipv4_nets, *found.ipv6_nets)
+    missing = [net for net in (*expected.ipv4_nets, *expected.ipv6_nets) if nets and net not in nets]
+    return f"it does not have the address {missing[0]}" if missing else ""
+
+
+@cache
+def _decoder() -> Decoder:
+    return Decoder(document_error)

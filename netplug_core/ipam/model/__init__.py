@@ -1,1 +1,0 @@
-"""What is stored: block, affinity, handle, and their invariants."""
