@@ -183,8 +183,7 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
     feed = stack.enter_context(closing(_feed("datastore feed", CONTROLLER_KINDS, stores.datastore, opened)))
     cluster = feed
     if stores.cluster is not None and not stores.are_one:
-        cluster = stack.enter_context(closing(_feed("cluster feed", (KUBERNETES_NODE,), stores.cluster, opened)))
-        cluster.view.keep = KeptParts(find_addresses).keep
+        cluster = stack.enter_context(closing(_nodes_feed(stores.cluster, opened)))
     leases: LeaseStore = DatastoreLeases(lambda: feed.datastore)
     if stores.cluster is not None:
         access = stores.cluster.kubernetes
@@ -209,12 +208,7 @@ def _assemble(stack: ExitStack, stores: _Stores, environ: Mapping[str, str], clo
     collection = _collection(acting, configuration, None if stores.cluster is None else cluster, pods, log)
     of_cluster: tuple[Reconciler, ...] = ()
     if cluster is not feed:
-        of_cluster = (
-            cluster.controller(),
-            _gone_nodes(acting, configuration, cluster, log),
-            _node_labels(acting, configuration, cluster),
-            *copying.controllers(),
-        )
+        of_cluster = (*_of_nodes(acting, configuration, cluster, log), *copying.controllers())
     elif stores.are_one:
         of_cluster = (pods.controller(),)
     port = MetricsPort(find_running=lambda: configuration.running, render=metrics.render, log=log)
@@ -255,6 +249,13 @@ def _election(
     )
 
 
+def _nodes_feed(settings: DatastoreSettings, opened: OpenedOnce) -> StoreFeed:
+    """The nodes of a Kubernetes beside the datastore."""
+    feed = _feed("cluster feed", (KUBERNETES_NODE,), settings, opened)
+    feed.view.keep = KeptParts(find_addresses).keep
+    return feed
+
+
 def _pods_feed(stores: _Stores, opened: OpenedOnce) -> StoreFeed:
     """The pods of a cluster, for the collector: to list all of them for each tick takes longer than the tick."""
     feed = _feed("pods feed", (POD,), stores.datastore, opened)
@@ -282,7 +283,10 @@ def _collection(
     )
 
 
-def _gone_nodes(acting: Acting, configuration: Configuration, cluster: StoreFeed, log: Log) -> Reconciler:
+def _of_nodes(
+    acting: Acting, configuration: Configuration, cluster: StoreFeed, log: Log
+) -> tuple[Reconciler, Reconciler, Reconciler]:
+    """What follows from the nodes of a Kubernetes beside the datastore: which are gone, and their labels."""
     gone = GoneNodes(
         acting=acting,
         find_running=lambda: configuration.running,
@@ -290,11 +294,7 @@ def _gone_nodes(acting: Acting, configuration: Configuration, cluster: StoreFeed
         find_source=lambda: cluster.datastore,
         log=log,
     )
-    return gone.controller()
-
-
-def _node_labels(acting: Acting, configuration: Configuration, cluster: StoreFeed) -> Reconciler:
-    copying = Copying(
+    labels = Copying(
         acting=acting,
         rules=NodeLabelCopies(),
         sources=cluster.view,
@@ -302,7 +302,7 @@ def _node_labels(acting: Acting, configuration: Configuration, cluster: StoreFee
         find_running=lambda: configuration.running,
         find_source=lambda: cluster.datastore,
     )
-    return copying.controller()
+    return cluster.controller(), gone.controller(), labels.controller()
 
 
 @frozen(kw_only=True)

@@ -62,7 +62,7 @@ class CopySource(enum.Enum):
 class RunningControllers:
     """The settings in force, every one of them set, and the variables of the environment that count among them.
 
-    But ``sync_labels`` is only set if it is known which Kubernetes to copy from, or if nobody is to copy labels.
+    But ``sync_labels`` is only set if it is known which Kubernetes to copy from, or if labels are not to be copied.
 
     ``ignored`` names controllers that are asked for and that this release does not have; ``idle`` those that are asked
     for and have nothing to copy here, because of ``source``.
@@ -115,7 +115,7 @@ class LabelCopier(enum.Enum):
 
     NODE_PROCESSES = "node processes"
     CONTROLLERS = "controllers"
-    NOBODY = "nobody"
+    NONE = "none"
 
 
 def find_label_copier(stored: KubeControllersConfiguration | None) -> LabelCopier:
@@ -129,7 +129,7 @@ def find_label_copier(stored: KubeControllersConfiguration | None) -> LabelCopie
     node = (stored.spec if running is None else running).controllers.node
     sync = None if node is None else node.sync_labels
     if sync is Switch.DISABLED:
-        return LabelCopier.NOBODY
+        return LabelCopier.NONE
     is_theirs = running is not None and sync is Switch.ENABLED
     return LabelCopier.CONTROLLERS if is_theirs else LabelCopier.NODE_PROCESSES
 

@@ -206,7 +206,7 @@ def copy_cluster_labels(world: NodeWorld, netconf: NetConf, name: str) -> bool:
             return Decision((), result=False)
         copier = find_label_copier(next((each.value for each in snapshot.readable(_CONTROLLERS)), None))
         is_known = orchestrator_name(stored.value) == name
-        is_left = copier is LabelCopier.NOBODY or (copier is LabelCopier.CONTROLLERS and is_known)
+        is_left = copier is LabelCopier.NONE or (copier is LabelCopier.CONTROLLERS and is_known)
         wanted = name_cluster_node(stored.value, name) if is_left else follow_cluster_node(stored.value, facts)
         if wanted == stored.value:
             return Decision((), result=False)

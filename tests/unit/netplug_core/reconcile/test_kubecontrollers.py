@@ -146,9 +146,9 @@ def configuration(
     [
         (None, LabelCopier.NODE_PROCESSES),
         (configuration(None, None, has_run=False), LabelCopier.NODE_PROCESSES),
-        (configuration(Switch.DISABLED, None, has_run=False), LabelCopier.NOBODY),
+        (configuration(Switch.DISABLED, None, has_run=False), LabelCopier.NONE),
         (configuration(None, Switch.ENABLED), LabelCopier.CONTROLLERS),
-        (configuration(Switch.ENABLED, Switch.DISABLED), LabelCopier.NOBODY),
+        (configuration(Switch.ENABLED, Switch.DISABLED), LabelCopier.NONE),
         (configuration(None, None), LabelCopier.NODE_PROCESSES),
     ],
 )
