@@ -19,6 +19,7 @@ from netplug_backends.connections import resolve
 from netplug_backends.etcdv3.operations import (
     CallFailed,
     CallFailure,
+    Interruption,
     RangeRead,
     Txn,
     TxnResult,
@@ -232,8 +233,10 @@ class EtcdClient:
 
         self._call(call, deadline, self._closing)
 
-    def watch(self, starts: Sequence[WatchStart], *, deadline: Deadline, closing: Event) -> Iterator[WatchBatch]:
-        """Changes in some ranges, until the deadline or until the connection to the member is lost.
+    def watch(
+        self, starts: Sequence[WatchStart], interruption: Interruption, *, deadline: Deadline, closing: Event
+    ) -> Iterator[WatchBatch]:
+        """Changes in some ranges, until the deadline, the interruption, or the loss of the connection to the member.
 
         Raises:
             ClientClosed: ``closing`` is set, which the caller took from the client before.
@@ -245,7 +248,7 @@ class EtcdClient:
         def call(connection: MemberConnection, token: str, share: Deadline) -> Iterator[WatchBatch]:
             connection.wait_until_connected(timeout_s=share.remaining_s)
             watched[:] = [connection.endpoint]
-            return connection.watch(starts, token=token, timeout_s=deadline.remaining_s)
+            return connection.watch(starts, interruption, token=token, timeout_s=deadline.remaining_s)
 
         stream = self._call(call, deadline, closing)
         try:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import zip_longest
-from threading import Event
 from typing import Final
 
 from attrs import define, evolve, field, frozen
@@ -30,6 +29,7 @@ from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, LEASE_PREFIX, NO_R
 from netplug_backends.etcdv3.operations import (
     Compare,
     DeleteKey,
+    Interruption,
     KeyEvent,
     KeyRange,
     KeyValue,
@@ -40,6 +40,7 @@ from netplug_backends.etcdv3.operations import (
     RangeResult,
     Txn,
     TxnResult,
+    WatchBatch,
     WatchStart,
 )
 from netplug_backends.etcdv3.tls import Credentials
@@ -159,28 +160,36 @@ class EtcdWatcher:
     _layout: Layout = field(kw_only=True, alias="layout")
     _codec: ValueCodec = field(kw_only=True, alias="codec")
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> _EtcdWatch:
         """Changes after the revisions given, until the client is closed; see ``Datastore.watch``."""
+        interruption = Interruption()
+        return _EtcdWatch(self._changes(start, interruption, deadline), interruption)
+
+    def _changes(
+        self, start: Mapping[Kind[object], Revision], interruption: Interruption, deadline: Deadline
+    ) -> Iterator[WatchEvent[object]]:
         closing = self._client.closing
         watched = [_WatchedKind(kind, _start_revision(revision)) for kind, revision in start.items()]
-        while watched and not deadline.has_passed:
+        while watched and not (deadline.has_passed or interruption.is_asked):
+            starts = [
+                WatchStart(self._layout.list_range(each.kind), each.revision.delivered_up_to + 1) for each in watched
+            ]
             try:
-                yield from self._changes_from_member(watched, deadline, closing)
+                batches = self._client.watch(starts, interruption, deadline=deadline, closing=closing)
+                yield from self._events(watched, batches)
             except ClientClosed:
                 return
             except FutureRevision as error:
                 raise WatchExpired(max(each.revision for each in watched).revision) from error
             except RevisionUnavailable as error:
                 raise WatchExpired(min(each.revision for each in watched).revision) from error
-            # The connection was lost. Pause: the cause may affect the next member too.
-            deadline.clock.sleep(min(_RETRY_DELAY_S, deadline.remaining_s))
+            if not interruption.is_asked:
+                # The connection was lost. Pause: the cause may affect the next member too.
+                deadline.clock.sleep(min(_RETRY_DELAY_S, deadline.remaining_s))
 
-    def _changes_from_member(
-        self, watched: Sequence[_WatchedKind], deadline: Deadline, closing: Event
-    ) -> Iterator[WatchEvent[object]]:
+    def _events(self, watched: Sequence[_WatchedKind], batches: Iterator[WatchBatch]) -> Iterator[WatchEvent[object]]:
         """The changes from one member, until the connection is lost."""
-        starts = [WatchStart(self._layout.list_range(each.kind), each.revision.delivered_up_to + 1) for each in watched]
-        for batch in self._client.watch(starts, deadline=deadline, closing=closing):
+        for batch in batches:
             each = watched[batch.index]
             for change, position in each.undelivered(batch.events):
                 key = self._layout.find_key(each.kind, change.key)
@@ -189,6 +198,24 @@ class EtcdWatcher:
                     each.revision = position
                     reached = evolve(position, is_legacy=self._layout.is_legacy(each.kind, change.key))
                     yield WatchEvent(key, value, reached.revision)
+
+
+@frozen(eq=False)
+class _EtcdWatch:
+    """The changes of a watch, which another thread may end."""
+
+    _events: Iterator[WatchEvent[object]]
+    _interruption: Interruption
+
+    def __iter__(self) -> Iterator[WatchEvent[object]]:
+        return self
+
+    def __next__(self) -> WatchEvent[object]:
+        return next(self._events)
+
+    def interrupt(self) -> None:
+        """See :class:`~netplug_core.datastore.protocol.InterruptibleWatch`."""
+        self._interruption.ask()
 
 
 def _start_revision(revision: Revision) -> EtcdRevision:

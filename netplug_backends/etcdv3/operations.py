@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
+from threading import Lock
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from netplug_core.errors import excerpt
 
 __all__ = [
-    "CallFailed", "CallFailure", "Compare", "DeleteKey", "KeyEvent", "KeyRange", "KeyValue", "ModRevisionIs",
-    "NoneModifiedSince", "Put", "RangeRead", "RangeResult", "Txn", "TxnResult", "WatchBatch", "WatchStart",
-    "classify", "find_failure",
+    "CallFailed", "CallFailure", "Compare", "DeleteKey", "Interruption", "KeyEvent", "KeyRange", "KeyValue",
+    "ModRevisionIs", "NoneModifiedSince", "Put", "RangeRead", "RangeResult", "Txn", "TxnResult", "WatchBatch",
+    "WatchStart", "classify", "find_failure",
 ]  # fmt: skip
 
 
@@ -121,6 +123,32 @@ class WatchStart:
 
     key_range: KeyRange
     revision: int
+
+
+def _cancel_nothing() -> None:
+    pass
+
+
+@define(eq=False)
+class Interruption:
+    """By which one thread ends a watch that another one waits for. ``is_asked``: it has."""
+
+    is_asked: bool = field(default=False, init=False)
+    _cancel: Callable[[], object] = field(default=_cancel_nothing, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+
+    def ask(self) -> None:
+        """End the watch, whether it has begun or not."""
+        with self._lock:
+            self.is_asked, cancel = True, self._cancel
+        cancel()
+
+    def watch_begun(self, cancel: Callable[[], object]) -> None:
+        """``cancel`` ends the watch from now on; it is called at once if that was asked for before."""
+        with self._lock:
+            self._cancel, is_asked = cancel, self.is_asked
+        if is_asked:
+            cancel()
 
 
 @frozen

@@ -19,6 +19,7 @@ from netplug_backends.etcdv3.operations import (
     CallFailure,
     Compare,
     DeleteKey,
+    Interruption,
     KeyEvent,
     KeyRange,
     KeyValue,
@@ -180,8 +181,10 @@ class MemberConnection:
         token: str = self._answer(lambda: call(request, timeout=timeout_s, metadata=(_NEEDS_LEADER,)), timeout_s).token
         return token
 
-    def watch(self, starts: Sequence[WatchStart], *, token: str, timeout_s: float) -> Iterator[WatchBatch]:
-        """Changes as they happen, until the stream ends; closing the iterator ends it.
+    def watch(
+        self, starts: Sequence[WatchStart], interruption: Interruption, *, token: str, timeout_s: float
+    ) -> Iterator[WatchBatch]:
+        """Changes as they happen, until the stream ends or is interrupted; closing the iterator ends it.
 
         Raises:
             CallFailed: the stream ended; ``COMPACTED`` if a start's revision has been compacted, ``FUTURE_REVISION`` if
@@ -196,6 +199,7 @@ class MemberConnection:
         indexes: dict[
             int, int
         ] = {}  # by the member's watch id; the member creates watches in the order of the requests
+        interruption.watch_begun(stream.cancel)
         try:
             for message in stream:
                 self._answered_at = self._clock.monotonic()
@@ -207,6 +211,8 @@ class MemberConnection:
                     yield WatchBatch(indexes[message.watch_id], tuple(map(_key_event, message.events)))
             raise CallFailed(CallFailure.NO_REPLY, "the member ended the watch")
         except grpc.RpcError as error:
+            if interruption.is_asked:
+                return
             raise self._failure_of(error, timeout_s) from error
         finally:
             stream.cancel()

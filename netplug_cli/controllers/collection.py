@@ -17,11 +17,13 @@ from netplug_core.datastore.protocol import Datastore, KeepsHistory
 from netplug_core.datastore.view import View
 from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
-from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
+from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory, WaitingNode
+from netplug_core.ipam.model import Handle
 from netplug_core.log import Log
 from netplug_core.orchestrator.model import POD, PodFacts
-from netplug_core.reconcile.controller import Backoff, Controller, Plan, Timing
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing
 from netplug_core.reconcile.kubecontrollers import RunningControllers, duration_s
+from netplug_core.records import Record
 
 __all__ = ["Collection", "CollectionCounts", "History"]
 
@@ -33,6 +35,8 @@ _LONGEST_S: Final = 300.0
 _AGAIN_S: Final = 5.0  # after a tick that has left something undone
 _WAIT_S: Final = 5.0
 _SWITCHED_OFF_GRACE_S: Final = 0.0
+_TICKS_A_SCAN: Final = 3  # all handles are read in one of so many ticks: there is one for each workload
+_MOST_NAMED: Final = 5
 
 
 @frozen(kw_only=True)
@@ -81,13 +85,16 @@ class Collection:
     counts: CollectionCounts = field(factory=CollectionCounts, init=False)
     _history: ScanHistory = field(factory=ScanHistory, init=False)
     _due_s: float = field(default=0.0, init=False)
+    _waiting: tuple[WaitingNode, ...] = field(default=(), init=False)
+    _handles: tuple[Record[Handle], ...] = field(default=(), init=False)  # those that differed from the blocks
+    _scan_s: float = field(default=0.0, init=False)  # when all of them are read again
 
     def controller(self) -> Controller[_Due | None, _Due]:
         """What looks."""
         return Controller(
             name="collection",
             observe=self._observe,
-            plan=lambda due: Plan(actions=() if due is None else (due,), look_again_s=_WAIT_S),
+            plan=self._plan,
             act=self._tick,
             failure="abandoned addresses, blocks and handles are not collected",
             recovered="abandoned addresses, blocks and handles are collected again",
@@ -104,7 +111,7 @@ class Collection:
         """What a tick is to be made with; None if none is due."""
         running, store = self.find_running(), self.acting.find_datastore()
         if running is None or running.node is None or store is None or not self.acting.is_leading():
-            self._history, self._due_s = ScanHistory(), 0.0
+            self._history, self._due_s, self._scan_s, self._waiting = ScanHistory(), 0.0, 0.0, ()
             return None
         if self.acting.clock.monotonic() < self._due_s:
             return None
@@ -114,11 +121,17 @@ class Collection:
         grace_s = duration_s(running.node.leak_grace_period or "0")
         return _Due(store=store, source=source, grace_s=_SWITCHED_OFF_GRACE_S if grace_s is None else grace_s)
 
+    def _plan(self, due: _Due | None) -> Plan[_Due]:
+        problems = tuple(map(_gone_node_problem, self._waiting))
+        return Plan(actions=() if due is None else (due,), look_again_s=_WAIT_S, problems=problems)
+
     def _tick(self, due: _Due, deadline: Deadline) -> None:
         clock = self.acting.clock
         reading = deadline.capped(_READ_S)
         # Blocks before pods: a pod that comes between is taken for one that was there.
-        view = read_view(due.store, None, now_ns=clock.now_ns(), deadline=reading)
+        began_s = clock.monotonic()
+        known = self._handles if began_s < self._scan_s else None
+        view = read_view(due.store, None, now_ns=clock.now_ns(), deadline=reading, known_handles=known)
         source, records = due.source, due.store if due.source is not due.store else None
         if source is not None:
             cluster = read_cluster(source, records, deadline=reading, known=self._known_pods())
@@ -134,8 +147,10 @@ class Collection:
             settings=CollectorSettings(grace_s=due.grace_s),
         )
         self._history, report = tick(collector, view, self._history)
-        self.counts = self.counts.after(report)
+        self.counts, self._waiting, self._handles = self.counts.after(report), report.waiting, view.handles
         period_s = min(max(due.grace_s / 2, _SHORTEST_S), _LONGEST_S) if due.grace_s else _LONGEST_S
+        if known is None:
+            self._scan_s = began_s + (_TICKS_A_SCAN - 0.5) * period_s
         self._due_s = clock.monotonic() + (period_s if report.is_settled or report.idle else _AGAIN_S)
 
     def _known_pods(self) -> Iterator[PodFacts] | None:
@@ -143,6 +158,17 @@ class Collection:
         if self.pods is None or POD not in self.pods.watched:
             return None
         return (record.value for record in self.pods.list(POD))
+
+
+def _gone_node_problem(waiting: WaitingNode) -> Problem:
+    """That a node is gone with what its release records said."""
+    named = ", ".join(map(str, waiting.addresses[:_MOST_NAMED]))
+    more = len(waiting.addresses) - _MOST_NAMED
+    cause = (
+        f"{named}{f' and {more} more' if more > 0 else ''}: whether they are in use cannot be determined, and the "
+        "release records of the node are gone with it; netplugctl ipam release frees them"
+    )
+    return Problem(message=f"the node {waiting.node} is gone, and addresses that it held stay", cause=cause)
 
 
 @frozen(kw_only=True)

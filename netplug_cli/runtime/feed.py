@@ -205,9 +205,11 @@ class StoreFeed:
 
     def _interrupt(self) -> None:
         self._stopping.set()
-        watch = self.view.watch
+        watch, waiting = self.view.watch, self.view.interruptible_watch
         if watch is not None:
             watch.close()
+        if waiting is not None:
+            waiting.interrupt()
 
 
 # --- notifications ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Sequence
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import LIST_TIMEOUT_S, Datastore, LiveWatch, ShowsNodeEndpoints
+from netplug_core.datastore.protocol import LIST_TIMEOUT_S, Datastore, InterruptibleWatch, LiveWatch, ShowsNodeEndpoints
 from netplug_core.datastore.transaction import read_lists
 from netplug_core.datastore.view import View
 from netplug_core.records import Kind, List, Malformed, ReadResult, Record, Revision, Snapshot
@@ -56,16 +56,17 @@ def follow(
         kinds = [kind for kind in kinds if kind in view.watched]
         events = store.watch(_positions(view, kinds), deadline=deadline)
         live = view.watch = events if isinstance(events, LiveWatch) else None
+        view.interruptible_watch = events if isinstance(events, InterruptibleWatch) else None
         for event in events:
             # After an interruption, older changes may follow: a live watch says how far it has come.
             now_s = clock.monotonic() if live is None else 0.0
             view.apply_event(event, now_s=now_s)
     except BaseException:
-        view.watch = None
+        view.watch = view.interruptible_watch = None
         view.lose(frozenset(kinds))
         raise
     view.note_progress()
-    view.watch = None
+    view.watch = view.interruptible_watch = None
     if live is None:
         now_s = clock.monotonic()
         view.confirm(dict.fromkeys(kinds, now_s))

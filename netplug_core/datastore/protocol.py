@@ -48,6 +48,7 @@ __all__ = [
     "HasCredentials",
     "HasIdentity",
     "HoldsLeases",
+    "InterruptibleWatch",
     "KeepsHistory",
     "LiveWatch",
     "NonExpiring",
@@ -198,6 +199,15 @@ class KeepsHistory(Protocol):
         Raises:
             Unavailable, Unauthorized: the store cannot be asked, or refuses.
         """
+        ...
+
+
+@runtime_checkable
+class InterruptibleWatch(Protocol):
+    """A watch that another thread can end while one waits for its next change."""
+
+    def interrupt(self) -> None:
+        """End the watch as its deadline does, whether it has begun or not."""
         ...
 
 

@@ -25,6 +25,7 @@ from netplug_core.datastore.protocol import (
     Atomicity,
     CachePolicy,
     Datastore,
+    InterruptibleWatch,
     LiveWatch,
     NonExpiring,
 )
@@ -210,8 +211,9 @@ class View:
     records that exist are kept: who creates a block looks for all those that it would overlap. When there are more than
     ``max_results`` answers, they are all forgotten, so that records which others deleted do not stay for ever.
     ``max_age_s`` limits the age of what is not in ``non_expiring``; None: there is no need to. ``watch`` is the one
-    that keeps the followed kinds true, if it says how far it has come. ``endpoint_watch`` is the one that keeps those
-    endpoints true that are views of the node's pods; while there is none, they are read for each call.
+    that keeps the followed kinds true, if it says how far it has come, and ``interruptible_watch`` if another thread
+    can end it. ``endpoint_watch`` is the one that keeps those endpoints true that are views of the node's pods; while
+    there is none, they are read for each call.
 
     What is too old is read by one caller, while others wait for ``refreshing``, at most until their deadline.
     ``used`` has what calls have relied on since it was read: who reads in the background reads that again, and nothing
@@ -233,6 +235,7 @@ class View:
     keep: Callable[[object], object] = keep_whole
     used: set[Query] = field(factory=set, init=False)
     watch: LiveWatch | None = field(default=None, init=False)
+    interruptible_watch: InterruptibleWatch | None = field(default=None, init=False)
     endpoint_watch: LiveWatch | None = field(default=None, init=False)
     _answers: dict[Query, ReadResult] = field(factory=dict, init=False)
     _lists: dict[Kind[object], set[Query]] = field(factory=dict, init=False)  # the lists that may be among the answers

@@ -37,7 +37,7 @@ from netplug_core.policy.convert import copied_spec
 from netplug_core.reconcile.controller import Problem
 from netplug_core.reconcile.nodes import follow_cluster_node, orchestrator_name
 from netplug_core.records import Create, Delete, Key, Kind, Malformed, Record, Update
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.networkpolicy import COPIED_POLICY_PREFIX, NETWORK_POLICY, NetworkPolicy
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import (
@@ -61,6 +61,8 @@ COPIED_KINDS: Final[tuple[Kind[object], ...]] = (NAMESPACE, SERVICE_ACCOUNT, KUB
 
 COPY_KINDS: Final[tuple[Kind[object], ...]] = (PROFILE, NETWORK_POLICY, WORKLOAD_ENDPOINT)
 """What the copies are among."""
+
+_MOST_SHARED: Final = 65_536
 
 NODE_LABELS: Final = "node labels"
 """The name of the controller that copies labels of nodes; ``syncLabels`` among the settings of nodes is its switch."""
@@ -311,6 +313,7 @@ class EndpointCopies:
     source: Kind[object] = field(default=POD, init=False)
     target: Kind[object] = field(default=WORKLOAD_ENDPOINT, init=False)
     _followers: _Followers = field(factory=_Followers, init=False)
+    _labels: dict[tuple[str, str, Labels], Labels] = field(factory=dict, init=False)  # many pods have equal ones
 
     def note(self, target: Key[object], stored: Record[object] | None) -> None:
         """Remember whose endpoint it is."""
@@ -344,21 +347,28 @@ class EndpointCopies:
         if source is None or stored is None:
             return CopyChange()
         pod, endpoint = narrow(source.value, PodFacts), narrow(stored.value, WorkloadEndpoint)
-        is_left = pod.network is PodNetwork.HOST or pod.is_terminated
-        changed = endpoint if is_left else _follow_pod(endpoint, pod)
-        return CopyChange() if changed == endpoint else CopyChange(write=Update(target, changed, stored.revision))
+        if pod.network is PodNetwork.HOST or pod.is_terminated:
+            return CopyChange()
+        labels, account = self._labels_of(pod), pod.service_account
+        if (endpoint.metadata.labels, endpoint.spec.service_account) == (labels, account):
+            return CopyChange()
+        metadata, spec = evolve(endpoint.metadata, labels=labels), evolve(endpoint.spec, service_account=account)
+        return CopyChange(write=Update(target, evolve(endpoint, metadata=metadata, spec=spec), stored.revision))
 
-
-def _follow_pod(endpoint: WorkloadEndpoint, pod: PodFacts) -> WorkloadEndpoint:
-    """An endpoint as the call of the plugin would write it now, whose labels are all of its pod, or of netplug."""
-    labels = endpoint_labels(
-        namespace=pod.namespace,
-        orchestrator=KUBERNETES_ORCHESTRATOR,
-        service_account=pod.service_account,
-        workload=pod.labels,
-    )
-    spec = evolve(endpoint.spec, service_account=pod.service_account)
-    return evolve(endpoint, metadata=evolve(endpoint.metadata, labels=labels), spec=spec)
+    def _labels_of(self, pod: PodFacts) -> Labels:
+        """Those that the call of the plugin would give its endpoint now: all are of its pod, or of netplug."""
+        known = (pod.namespace, pod.service_account, pod.labels)
+        labels = self._labels.get(known)
+        if labels is None:
+            if len(self._labels) >= _MOST_SHARED:
+                self._labels.clear()
+            labels = self._labels[known] = endpoint_labels(
+                namespace=pod.namespace,
+                orchestrator=KUBERNETES_ORCHESTRATOR,
+                service_account=pod.service_account,
+                workload=pod.labels,
+            )
+        return labels
 
 
 @define(eq=False)
@@ -414,7 +424,6 @@ class NodeLabelCopies:
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
-_MOST_SHARED: Final = 65_536
 _V = TypeVar("_V")
 
 

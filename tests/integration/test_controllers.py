@@ -343,6 +343,7 @@ def test_what_the_cluster_has_is_in_an_etcd(copied: CopyScene, copying: Controll
     copied.delete(NETWORK_POLICY.key("shop", "knp.default.allow"))
     wait_until(lambda: copied.copies() == ALL_COPIES, "a deleted copy is restored")
     assert process.stop() == 0
+    assert "the process ends without it" not in process.lines
 
 
 @pytest.mark.etcd

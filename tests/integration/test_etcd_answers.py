@@ -21,6 +21,7 @@ from netplug_backends.etcdv3.messages import CLASSES
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.protocol import InterruptibleWatch
 from netplug_core.errors import Unavailable
 from netplug_core.records import (
     MAX_COMMIT_WRITES,
@@ -41,7 +42,7 @@ from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.certificates import issue_certificates
 from tests.harness.servers.etcd_stub import EtcdStub, GrpcRefusal, Message, answer_late, open_etcd_stub
 from tests.harness.servers.ports import reserve_port
-from tests.harness.waiting import MARGIN_S, is_eventually
+from tests.harness.waiting import MARGIN_S, is_eventually, wait_until
 
 Call = Callable[[EtcdDatastore, Deadline], None]
 
@@ -397,6 +398,26 @@ def watching(store: EtcdDatastore) -> tuple[Thread, list[WatchEvent[object]]]:
     thread = Thread(target=lambda: told.extend(store.watch({POOLS: Revision("7")}, deadline=within(20))), daemon=True)
     thread.start()
     return thread, told
+
+
+def test_a_watch_that_waits_is_interrupted_and_its_store_goes_on() -> None:
+    """Whether it waits, or has not begun yet."""
+    with open_etcd_stub() as stub, closing(store_at(stub.url)) as store:
+        told: list[WatchEvent[object]] = []
+        watch = store.watch({POOLS: Revision("7")}, deadline=within(3600))
+        assert isinstance(watch, InterruptibleWatch)
+        thread = Thread(target=lambda: told.extend(watch), daemon=True)
+        thread.start()
+        wait_until(lambda: len(stub.metadata) == 1, "it has begun")
+        watch.interrupt()
+        wait_until(lambda: not thread.is_alive(), "it ends long before its deadline")
+        assert len(told) == 1
+        begun = len(stub.metadata)
+        other = store.watch({POOLS: Revision("7")}, deadline=within(3600))
+        assert isinstance(other, InterruptibleWatch)
+        other.interrupt()
+        assert (list(other), len(stub.metadata)) == ([], begun)
+        read(store)
 
 
 def test_closing_a_store_ends_its_watches_and_connects_to_nobody_again(other: EtcdStub) -> None:

@@ -50,10 +50,10 @@ from netplug_core.ipam.gc.reclaim import (
     lookups_needed,
     parts_to_free,
 )
-from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
+from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Handle
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
-from netplug_core.records import Get, Malformed
+from netplug_core.records import Get, Malformed, Record
 from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
@@ -87,11 +87,19 @@ class Collector:
     mode: TickMode = TickMode.ACT
 
 
-def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, deadline: Deadline) -> StoreView:
+def read_view(
+    store: Datastore,
+    cluster: ClusterView | None,
+    *,
+    now_ns: int,
+    deadline: Deadline,
+    known_handles: Sequence[Record[Handle]] | None = None,
+) -> StoreView:
     """A view of everything in the store, read page by page. A process with watches assembles its view from them.
 
-    Of the handles it has those that differ from the blocks: there is one for each workload. Records that cannot be
-    decoded are in ``unreadable``. An action that needs one of them reads it again, and fails.
+    Of the handles it has those that differ from the blocks: there is one for each workload. ``known_handles`` are
+    those of a view of shortly before, which are looked at in place of all of them. Records that cannot be decoded are
+    in ``unreadable``. An action that needs one of them reads it again, and fails.
 
     Raises:
         Unavailable: the store does not answer.
@@ -102,9 +110,10 @@ def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, dea
     read_all = partial(read_pages, store, deadline=deadline, malformed=unreadable)
     blocks = tuple(read_all(BLOCK))
     counts = HandleCounts.of(record.value for record in blocks)
+    handles = read_all(HANDLE) if known_handles is None else known_handles
     return StoreView(
         blocks=blocks,
-        handles=tuple(record for record in read_all(HANDLE) if not counts.is_right(record)),
+        handles=tuple(record for record in handles if not counts.is_right(record)),
         affinities=tuple(read_all(AFFINITY)),
         pools=tuple(read_all(IPPOOL)),
         unreadable=tuple(unreadable),

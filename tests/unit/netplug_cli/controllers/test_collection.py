@@ -10,9 +10,10 @@ from attrs import define, evolve, field
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.controllers.collection import History
 from netplug_cli.controllers.nodes import Acting
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.view import View
+from netplug_core.ipam.model import HANDLE, Handle, handle_key
 from netplug_core.orchestrator.model import POD, PodFacts
 from netplug_core.reconcile.kubecontrollers import (
     CopySource,
@@ -20,7 +21,7 @@ from netplug_core.reconcile.kubecontrollers import (
     default_configuration,
     find_running_controllers,
 )
-from netplug_core.records import List, Query, Snapshot
+from netplug_core.records import Kind, List, Query, Snapshot
 from netplug_core.resources.kubecontrollersconfiguration import Controllers, KubeControllersSpec, NodeController
 from netplug_core.testing.clock import ManualClock
 from tests.harness.collector import CollectorHarness
@@ -118,18 +119,24 @@ def test_what_a_pod_had_on_another_node_goes_once_it_reports_another_address(sce
     assert scene.handles == {"h-web"}
 
 
-def test_pods_are_listed_only_while_no_watch_keeps_them(
-    scene: CollectionScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def note_lists(monkeypatch: pytest.MonkeyPatch, noted: MemoryDatastore, kind: Kind[object]) -> list[Query]:
+    """The lists of a kind that a store is asked for from now on."""
     read = MemoryDatastore.read
     listed: list[Query] = []
 
     def note(store: MemoryDatastore, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        if store is scene.cluster:
-            listed.extend(query for query in queries if isinstance(query, List) and query.kind == POD)
+        if store is noted:
+            listed.extend(query for query in queries if isinstance(query, List) and query.kind == kind)
         return read(store, queries, deadline=deadline)
 
     monkeypatch.setattr(MemoryDatastore, "read", note)
+    return listed
+
+
+def test_pods_are_listed_only_while_no_watch_keeps_them(
+    scene: CollectionScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = note_lists(monkeypatch, scene.cluster, POD)
     scene.settle(GRACE_S)
     ticks, seen = scene.collection.counts.ticks, len(listed)
     scene.settle(3 * GRACE_S)
@@ -190,6 +197,40 @@ def test_nothing_is_freed_while_the_datastore_is_locked(scene: CollectionScene) 
     scene.records.set_ready(is_ready=True)
     scene.settle(3 * GRACE_S)
     assert (scene.handles, scene.collection.counts.idle) == ({"h-web"}, "")
+
+
+def test_addresses_that_a_gone_node_keeps_are_named_until_they_are_released(scene: CollectionScene) -> None:
+    """What is no pod's cannot be judged; a release record of it is gone with the node."""
+    scene.put_machine("node-b")
+    for number in range(10, 17):
+        scene.records.assign_to(f"10.0.0.{number}", f"box-{number}", node="node-b")
+    scene.settle(GRACE_S)
+    assert scene.problems("collection") == []
+    scene.delete_machine("node-b")
+    scene.settle(GRACE_S)
+    (problem,) = scene.problems("collection")
+    assert problem.startswith(
+        "the node node-b is gone, and addresses that it held stay: 10.0.0.10, 10.0.0.11, 10.0.0.12, 10.0.0.13, "
+        "10.0.0.14 and 2 more: whether they are in use cannot be determined"
+    )
+    scene.put_machine("node-b")
+    scene.settle(GRACE_S)
+    assert scene.problems("collection") == []
+
+
+def test_all_handles_are_read_in_one_of_three_ticks_and_wrong_ones_repaired_all_the_same(
+    scene: CollectionScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = note_lists(monkeypatch, scene.store, HANDLE)
+    scene.settle(60.0)
+    ticks, scans = scene.collection.counts.ticks, len(listed)
+    assert scans >= 1
+    scene.put(handle_key("dead"), Handle(blocks=((Prefix.parse("10.0.0.0/26"), 1),)))
+    scene.settle(8 * GRACE_S)
+    more = scene.collection.counts.ticks - ticks
+    assert more >= 9
+    assert 3 <= len(listed) - scans <= more // 3 + 1
+    assert scene.find(handle_key("dead")) is None
 
 
 # --- history ----------------------------------------------------------------------------------------------------------
