@@ -320,9 +320,9 @@ class _CopyFeeds:
         return self.sources, self.copies
 
     def wanted_feeds(self) -> tuple[StoreFeed, ...]:
-        """Those that have to be up to date before the process is ready."""
+        """Those that have to be up to date before the process is ready. Both, until the settings are known."""
         running = self.configuration.running
-        return self.feeds if running is not None and running.copies else ()
+        return self.feeds if running is None or running.copies else ()
 
     def controllers(self) -> Iterator[Reconciler]:
         """The feeds, and a controller for each kind that is copied."""
