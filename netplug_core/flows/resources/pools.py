@@ -48,7 +48,7 @@ from netplug_core.records import (
 )
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
+from netplug_core.resources.ippool import IPPOOL, AssignmentMode, IPPool, ippool_key
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.validation import pool_overlap, validate_pool_overlaps
@@ -119,14 +119,17 @@ class PoolNeighbours:
         That are blocks without an owner and without addresses. The result are warnings about the new pool.
 
         Raises:
-            BlocksLost: workloads have addresses of the range and there is no block, and the datastore is not locked.
+            BlocksLost: workloads have addresses of the range and there is no block, the datastore is not locked, and
+                the pool gives addresses by itself.
             Malformed: a block of the range cannot be understood.
             ContentionExhausted, Unavailable: try again later.
         """
         prefix, deadline = pool.spec.prefix, pace.deadline.capped(CALL_TIMEOUT_S)
         family = prefix.family
         is_kubernetes = store.description.name == KUBERNETES_DATASTORE
-        if is_kubernetes and not self._is_nothing_lost:
+        # A Manual pool gives no address by itself; one is made over what host-local gave, before that is imported.
+        gives_by_itself = pool.spec.assignment_mode is not AssignmentMode.MANUAL
+        if is_kubernetes and gives_by_itself and not self._is_nothing_lost:
             self._refuse_after_loss(store, pool, pace)
         if not self._knows(family):
             self._families.add(family)

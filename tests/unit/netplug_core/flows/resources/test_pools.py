@@ -27,7 +27,7 @@ from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, AffinityState, At
 from netplug_core.ipam.outcome.refusals import NoPoolServes
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Get, List, OutcomeUnknown, Update
-from netplug_core.resources.ippool import AllowedUse, IPPool
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
 from netplug_core.resources.kinds import key_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
@@ -343,6 +343,13 @@ def test_no_pool_is_made_over_addresses_that_no_block_holds(emptied: ResourceHar
             write(make_pool())
         assert str(caught.value).endswith("run netplugctl ipam check --restore first")
     assert emptied.create(make_pool("10.1.0.0/16", "elsewhere")).effect is Effect.CREATED
+
+
+def test_a_pool_that_gives_none_by_itself_is_made_over_addresses_of_host_local(emptied: ResourceHarness) -> None:
+    """Pods run with them until they are imported; then there are blocks, and the pool becomes Automatic."""
+    pool = make_pool()
+    manual = evolve(pool, spec=evolve(pool.spec, assignment_mode=AssignmentMode.MANUAL))
+    assert emptied.apply(manual).effect is Effect.CREATED
 
 
 def test_in_a_locked_datastore_a_pool_may_be_made_first(emptied: ResourceHarness) -> None:
