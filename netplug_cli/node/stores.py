@@ -45,24 +45,9 @@ from netplug_core.reconcile.controller import Backoff, Controller, Input, Plan, 
 from netplug_core.records import Kind, NotSupported, WatchExpired
 
 __all__ = [
-    "ANSWERS_USED",
-    "CHECK_S",
-    "MAX_SHARED",
-    "NODE_NAMED",
-    "STALE_S",
-    "CacheFeed",
-    "CacheRefresh",
-    "CurrentValues",
-    "DatastoreState",
-    "EndpointFeed",
-    "FindCredentials",
-    "KnownCredentials",
-    "NoteCall",
-    "OpenCaches",
-    "OpenDatastores",
-    "OpeningUse",
-    "SharedDatastore",
-    "SharedOpenings",
+    "ANSWERS_USED", "CHECK_S", "MAX_SHARED", "NODE_NAMED", "STALE_S", "CacheFeed",
+    "CacheRefresh", "CurrentValues", "DatastoreState", "EndpointFeed", "FindCredentials", "KnownCredentials",
+    "NoteCall", "OpenCaches", "OpenDatastores", "OpeningUse", "SharedDatastore", "SharedOpenings",
 ]  # fmt: skip
 
 

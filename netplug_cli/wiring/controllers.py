@@ -54,11 +54,11 @@ from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, PodFacts
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
     COPY_KINDS,
-    EndpointCopies,
     KeptParts,
-    NodeLabelCopies,
     account_copies,
+    endpoint_copies,
     namespace_copies,
+    node_label_copies,
     policy_copies,
 )
 from netplug_core.reconcile.kubecontrollers import (
@@ -296,7 +296,7 @@ def _of_nodes(
     )
     labels = Copying(
         acting=acting,
-        rules=NodeLabelCopies(),
+        rules=node_label_copies(),
         sources=cluster.view,
         copies=acting.view,
         find_running=lambda: configuration.running,
@@ -328,7 +328,7 @@ class _CopyFeeds:
         """The feeds, and a controller for each kind that is copied."""
         for feed in self.feeds:
             yield evolve(feed.controller(), inputs=frozenset((CONFIGURATION_CHANGED,)))
-        for rules in (policy_copies(), namespace_copies(), account_copies(), EndpointCopies()):
+        for rules in (policy_copies(), namespace_copies(), account_copies(), endpoint_copies()):
             copying = Copying(
                 acting=self.acting,
                 rules=rules,

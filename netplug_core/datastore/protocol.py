@@ -33,30 +33,10 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "ALL_EXPIRE",
-    "CALL_TIMEOUT_S",
-    "FRESH_S",
-    "LIST_TIMEOUT_S",
-    "Atomicity",
-    "CachePolicy",
-    "CommitCall",
-    "CredentialsInUse",
-    "Datastore",
-    "DatastoreCall",
-    "DatastoreDescription",
-    "EndpointStorage",
-    "HasCredentials",
-    "HasIdentity",
-    "HoldsLeases",
-    "InterruptibleWatch",
-    "KeepsHistory",
-    "LiveWatch",
-    "NonExpiring",
-    "ObservedDatastore",
-    "ReadCall",
-    "RefusesWrites",
-    "ShowsLeases",
-    "ShowsNodeEndpoints",
+    "ALL_EXPIRE", "CALL_TIMEOUT_S", "FRESH_S", "LIST_TIMEOUT_S", "Atomicity", "CachePolicy", "CommitCall",
+    "CredentialsInUse", "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials",
+    "HasIdentity", "HoldsLeases", "InterruptibleWatch", "KeepsHistory", "LiveWatch", "NonExpiring", "ObservedDatastore",
+    "ReadCall", "RefusesWrites", "ShowsLeases", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 

@@ -52,8 +52,8 @@ from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadE
 
 __all__ = [
     "COPIED_KINDS", "COPY_KINDS", "MOST_A_PASS", "NODE_LABELS", "CopyChange", "CopyRules", "CopyWork",
-    "EndpointCopies", "KeptParts", "NamedCopies", "NodeLabelCopies", "account_copies", "namespace_copies",
-    "policy_copies",
+    "FollowingCopies", "KeptParts", "NamedCopies", "account_copies", "endpoint_copies", "namespace_copies",
+    "node_label_copies", "policy_copies",
 ]  # fmt: skip
 
 COPIED_KINDS: Final[tuple[Kind[object], ...]] = (NAMESPACE, SERVICE_ACCOUNT, KUBERNETES_NETWORK_POLICY, POD)
@@ -271,154 +271,142 @@ def policy_copies() -> NamedCopies:
 # --- labels of what has records already -------------------------------------------------------------------------------
 
 
-@define(eq=False)
-class _Followers:
-    """Which records follow which objects, so that an object finds its records without a look at all of them."""
+@define(eq=False, kw_only=True)
+class FollowingCopies:
+    """Records that follow the objects which they name, and that are neither made nor deleted.
 
+    ``find_followed`` finds the object that a record names; ``follow`` gives a record what its object has now, and
+    returns the same one if it has that.
+    """
+
+    name: str
+    source: Kind[object]
+    target: Kind[object]
+    find_followed: Callable[[object], Key[object] | None]
+    follow: Callable[[object, object], object]
+    # An object finds its records without a look at all of them.
     _objects: dict[Key[object], Key[object]] = field(factory=dict, init=False)
     _records: dict[Key[object], set[Key[object]]] = field(factory=dict, init=False)
 
-    def note(self, record: Key[object], followed: Key[object] | None) -> None:
-        """Remember which object a record follows; None: it follows none."""
-        former = self._objects.get(record)
+    def note(self, target: Key[object], stored: Record[object] | None) -> None:
+        """Remember which object a record names."""
+        followed, former = self.find_source(target, stored), self._objects.get(target)
         if former == followed:
             return
         if former is not None:
-            del self._objects[record]
-            self._records[former].discard(record)
+            del self._objects[target]
+            self._records[former].discard(target)
             if not self._records[former]:
                 del self._records[former]
         if followed is not None:
-            self._objects[record] = followed
-            self._records.setdefault(followed, set()).add(record)
+            self._objects[target] = followed
+            self._records.setdefault(followed, set()).add(target)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget which records there are."""
         self._objects.clear()
         self._records.clear()
 
-    def of(self, followed: Key[object]) -> tuple[Key[object], ...]:
-        """The records that follow an object."""
-        return tuple(self._records.get(followed, ()))
-
-
-@define(eq=False)
-class EndpointCopies:
-    """The labels and the service account of pods, at their endpoints. Endpoints are neither made nor deleted.
-
-    Left alone are those of a pod that is gone or finished, or that uses the network of its node.
-    """
-
-    name: str = field(default="workloadendpoint", init=False)
-    source: Kind[object] = field(default=POD, init=False)
-    target: Kind[object] = field(default=WORKLOAD_ENDPOINT, init=False)
-    _followers: _Followers = field(factory=_Followers, init=False)
-    _labels: dict[tuple[str, str, Labels], Labels] = field(factory=dict, init=False)  # many pods have equal ones
-
-    def note(self, target: Key[object], stored: Record[object] | None) -> None:
-        """Remember whose endpoint it is."""
-        self._followers.note(target, self.find_source(target, stored))
-
-    def clear(self) -> None:
-        """Forget whose endpoints there are."""
-        self._followers.clear()
-
     def targets_of(self, source: Key[object]) -> Iterable[Key[object]]:
-        """The endpoints of a pod."""
-        return self._followers.of(source)
+        """The records that name an object."""
+        return tuple(self._records.get(source, ()))
 
     def find_problem(self, source: Key[object]) -> Problem | None:
-        """Endpoints are there already."""
+        """The records are there already."""
         del source
         return None
 
     def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
-        """The pod of an endpoint; None: it is that of a container without a pod, or it is gone."""
-        if stored is None:
-            return None
-        spec = narrow(stored.value, WorkloadEndpoint).spec
-        is_pod = spec.orchestrator == KUBERNETES_ORCHESTRATOR and bool(spec.pod)
-        return POD.key(target.path[0], spec.pod) if is_pod else None
+        """The object that a record names; None: it names none, or the record is gone."""
+        del target
+        return None if stored is None else self.find_followed(stored.value)
 
     def find_change(
         self, target: Key[object], source: Record[object] | None, stored: Record[object] | None
     ) -> CopyChange:
-        """Bring an endpoint to what its pod is now."""
+        """Bring a record to what its object is now; one whose object is gone is left alone."""
         if source is None or stored is None:
             return CopyChange()
-        pod, endpoint = narrow(source.value, PodFacts), narrow(stored.value, WorkloadEndpoint)
+        try:
+            changed = self.follow(stored.value, source.value)
+        except Malformed as error:
+            message = f"the labels of {source.key.name} are not copied to {target}"
+            return CopyChange(problems=(Problem(message=message, cause=str(error)),))
+        is_same = changed is stored.value or changed == stored.value
+        return CopyChange() if is_same else CopyChange(write=Update(target, changed, stored.revision))
+
+
+def endpoint_copies() -> FollowingCopies:
+    """The labels and the service account of pods, at their endpoints.
+
+    Left alone are those of a pod that is gone or finished, or that uses the network of its node.
+    """
+    return FollowingCopies(
+        name="workloadendpoint",
+        source=POD,
+        target=WORKLOAD_ENDPOINT,
+        find_followed=_pod_of,
+        follow=_EndpointLabels().follow,
+    )
+
+
+def node_label_copies() -> FollowingCopies:
+    """The labels of nodes of Kubernetes, at the Nodes that name them.
+
+    Left alone is a Node that names none, or one that is gone. Its own labels stay, below those that are copied.
+    """
+    return FollowingCopies(
+        name=NODE_LABELS,
+        source=KUBERNETES_NODE,
+        target=NODE,
+        find_followed=_node_of,
+        follow=lambda stored, source: follow_cluster_node(narrow(stored, Node), narrow(source, NodeFacts)),
+    )
+
+
+def _pod_of(stored: object) -> Key[object] | None:
+    """The pod of an endpoint; None if it is that of a container without a pod."""
+    endpoint = narrow(stored, WorkloadEndpoint)
+    is_pod = endpoint.spec.orchestrator == KUBERNETES_ORCHESTRATOR and bool(endpoint.spec.pod)
+    return POD.key(endpoint.metadata.namespace, endpoint.spec.pod) if is_pod else None
+
+
+def _node_of(stored: object) -> Key[object] | None:
+    name = orchestrator_name(narrow(stored, Node))
+    return KUBERNETES_NODE.key(name) if name else None
+
+
+@define(eq=False)
+class _EndpointLabels:
+    """What endpoints get from their pods. Many pods have equal labels, which are made once."""
+
+    _known: dict[tuple[str, str, Labels], Labels] = field(factory=dict, init=False)
+
+    def follow(self, stored: object, source: object) -> WorkloadEndpoint:
+        """An endpoint as the call of the plugin would write it now."""
+        endpoint, pod = narrow(stored, WorkloadEndpoint), narrow(source, PodFacts)
         if pod.network is PodNetwork.HOST or pod.is_terminated:
-            return CopyChange()
+            return endpoint
         labels, account = self._labels_of(pod), pod.service_account
         if (endpoint.metadata.labels, endpoint.spec.service_account) == (labels, account):
-            return CopyChange()
+            return endpoint
         metadata, spec = evolve(endpoint.metadata, labels=labels), evolve(endpoint.spec, service_account=account)
-        return CopyChange(write=Update(target, evolve(endpoint, metadata=metadata, spec=spec), stored.revision))
+        return evolve(endpoint, metadata=metadata, spec=spec)
 
     def _labels_of(self, pod: PodFacts) -> Labels:
         """Those that the call of the plugin would give its endpoint now: all are of its pod, or of netplug."""
-        known = (pod.namespace, pod.service_account, pod.labels)
-        labels = self._labels.get(known)
+        key = (pod.namespace, pod.service_account, pod.labels)
+        labels = self._known.get(key)
         if labels is None:
-            if len(self._labels) >= _MOST_SHARED:
-                self._labels.clear()
-            labels = self._labels[known] = endpoint_labels(
+            if len(self._known) >= _MOST_SHARED:
+                self._known.clear()
+            labels = self._known[key] = endpoint_labels(
                 namespace=pod.namespace,
                 orchestrator=KUBERNETES_ORCHESTRATOR,
                 service_account=pod.service_account,
                 workload=pod.labels,
             )
         return labels
-
-
-@define(eq=False)
-class NodeLabelCopies:
-    """The labels of nodes of Kubernetes, at the Nodes that name them. Nodes are neither made nor deleted.
-
-    Left alone is a Node that names none, or one that is gone. Its own labels stay, below those that are copied.
-    """
-
-    name: str = field(default=NODE_LABELS, init=False)
-    source: Kind[object] = field(default=KUBERNETES_NODE, init=False)
-    target: Kind[object] = field(default=NODE, init=False)
-    _followers: _Followers = field(factory=_Followers, init=False)
-
-    def note(self, target: Key[object], stored: Record[object] | None) -> None:
-        """Remember which node of Kubernetes it names."""
-        self._followers.note(target, self.find_source(target, stored))
-
-    def clear(self) -> None:
-        """Forget which Nodes there are."""
-        self._followers.clear()
-
-    def targets_of(self, source: Key[object]) -> Iterable[Key[object]]:
-        """The Nodes that name a node of Kubernetes."""
-        return self._followers.of(source)
-
-    def find_problem(self, source: Key[object]) -> Problem | None:
-        """Nodes are there already."""
-        del source
-        return None
-
-    def find_source(self, target: Key[object], stored: Record[object] | None) -> Key[object] | None:
-        """The node of Kubernetes that a Node names; None: it names none, or the Node is gone."""
-        del target
-        name = "" if stored is None else orchestrator_name(narrow(stored.value, Node))
-        return KUBERNETES_NODE.key(name) if name else None
-
-    def find_change(
-        self, target: Key[object], source: Record[object] | None, stored: Record[object] | None
-    ) -> CopyChange:
-        """Give a Node the labels that its node of Kubernetes has now."""
-        if source is None or stored is None:
-            return CopyChange()
-        node = narrow(stored.value, Node)
-        try:
-            changed = follow_cluster_node(node, narrow(source.value, NodeFacts))
-        except Malformed as error:
-            message = f"the labels of {source.key.name} are not copied to {target}"
-            return CopyChange(problems=(Problem(message=message, cause=str(error)),))
-        return CopyChange() if changed == node else CopyChange(write=Update(target, changed, stored.revision))
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------

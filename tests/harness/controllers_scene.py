@@ -32,11 +32,12 @@ from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, NodeFacts, Pod
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
     COPY_KINDS,
-    EndpointCopies,
+    CopyRules,
     KeptParts,
-    NodeLabelCopies,
     account_copies,
+    endpoint_copies,
     namespace_copies,
+    node_label_copies,
     policy_copies,
 )
 from netplug_core.reconcile.kubecontrollers import CopySource
@@ -70,6 +71,11 @@ def machine_node(name: str, machine: str = "", **labels: str) -> Node:
         metadata=Metadata(name=name, labels=tuple(sorted(labels.items()))),
         spec=NodeSpec(orchestrator_references=(reference,) if machine else ()),
     )
+
+
+def _all_copies() -> tuple[CopyRules, ...]:
+    """The rules of everything that is copied."""
+    return (policy_copies(), namespace_copies(), account_copies(), endpoint_copies(), node_label_copies())
 
 
 @define(kw_only=True)
@@ -152,13 +158,7 @@ class ControllersScene:
                     find_running=lambda: self.configuration.running,
                     find_source=lambda: cluster.datastore,
                 ).controller()
-                for rules in (
-                    policy_copies(),
-                    namespace_copies(),
-                    account_copies(),
-                    EndpointCopies(),
-                    NodeLabelCopies(),
-                )
+                for rules in _all_copies()
             ),
         )
         self.driven = DrivenControllers(controllers, clock=self.clock, log=self.log)

@@ -31,16 +31,8 @@ from netplug_core.records import Create, Delete, Key, Record, Revision, Update, 
 from netplug_core.resources.ippool import IPPool
 
 __all__ = [
-    "TAKE_OVER_AGE_S",
-    "Acquisition",
-    "BlockCandidate",
-    "Claimant",
-    "Ownership",
-    "Purpose",
-    "claim_block",
-    "find_ownership",
-    "is_owned",
-    "relinquish_block",
+    "TAKE_OVER_AGE_S", "Acquisition", "BlockCandidate", "Claimant", "Ownership", "Purpose", "claim_block",
+    "find_ownership", "is_owned", "relinquish_block",
 ]  # fmt: skip
 
 TAKE_OVER_AGE_S = 60

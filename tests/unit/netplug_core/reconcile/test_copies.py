@@ -36,11 +36,11 @@ from netplug_core.reconcile.copies import (
     CopyChange,
     CopyRules,
     CopyWork,
-    EndpointCopies,
     KeptParts,
-    NodeLabelCopies,
     account_copies,
+    endpoint_copies,
     namespace_copies,
+    node_label_copies,
     policy_copies,
 )
 from netplug_core.reconcile.nodes import COPIED_LABELS
@@ -182,7 +182,7 @@ def test_a_name_that_would_be_too_long_has_no_copy() -> None:
 
 def test_an_endpoint_gets_the_labels_and_the_account_of_its_pod() -> None:
     stored = endpoint("e1", "web")
-    change = EndpointCopies().find_change(stored.key, pod("web"), stored)
+    change = endpoint_copies().find_change(stored.key, pod("web"), stored)
     assert isinstance(change.write, Update)
     value = change.write.value
     assert isinstance(value, WorkloadEndpoint)
@@ -190,7 +190,7 @@ def test_an_endpoint_gets_the_labels_and_the_account_of_its_pod() -> None:
     assert (value.metadata.labels, value.metadata.uid) == (labels, "e")
     assert (value.spec.service_account, value.spec.mac) == ("sa", "m")
     again = evolve(stored, value=value)
-    assert EndpointCopies().find_change(stored.key, pod("web"), again) == CopyChange()
+    assert endpoint_copies().find_change(stored.key, pod("web"), again) == CopyChange()
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_an_endpoint_gets_the_labels_and_the_account_of_its_pod() -> None:
 )
 def test_an_endpoint_without_such_a_pod_stays_as_it_is(source: Record[object] | None) -> None:
     stored = endpoint("e1", "web")
-    assert EndpointCopies().find_change(stored.key, source, stored) == CopyChange()
-    assert EndpointCopies().find_change(stored.key, pod("web"), None) == CopyChange()
+    assert endpoint_copies().find_change(stored.key, source, stored) == CopyChange()
+    assert endpoint_copies().find_change(stored.key, pod("web"), None) == CopyChange()
 
 
 def test_endpoints_are_found_by_their_pod() -> None:
-    rules = EndpointCopies()
+    rules = endpoint_copies()
     one, two, bare = endpoint("e1", "web"), endpoint("e2", "web"), endpoint("e3", "web", "cni")
     for each in (one, two, bare, one):
         rules.note(each.key, each)
@@ -318,7 +318,7 @@ def test_what_cannot_be_copied_is_named_until_it_can() -> None:
 
 
 def test_endpoints_follow_their_pods_and_those_that_go_are_forgotten() -> None:
-    sight = Sight(EndpointCopies())
+    sight = Sight(endpoint_copies())
     sight.put(endpoint("e1", "web"), endpoint("e2", "other"))
     assert sight.settle() == []
     sight.put(pod("web"))
@@ -331,7 +331,7 @@ def test_endpoints_follow_their_pods_and_those_that_go_are_forgotten() -> None:
 
 
 def test_everything_is_looked_at_anew() -> None:
-    sight = Sight(EndpointCopies())
+    sight = Sight(endpoint_copies())
     sight.put(endpoint("e1", "web"), pod("web"))
     assert sight.settle() == ["Update WorkloadEndpoint(x/e1)"]
     sight.work.look_at_everything()
@@ -381,7 +381,7 @@ def node(name: str, of_machine: str, **annotations: str) -> Record[object]:
 
 
 def test_a_node_follows_the_machine_that_it_names() -> None:
-    rules, first, second = NodeLabelCopies(), node("n1", "m1"), node("n2", "m1")
+    rules, first, second = node_label_copies(), node("n1", "m1"), node("n2", "m1")
     for each in (first, second, node("bare", "")):
         rules.note(each.key, each)
     assert set(rules.targets_of(machine("m1").key)) == {first.key, second.key}
@@ -395,7 +395,7 @@ def test_a_node_follows_the_machine_that_it_names() -> None:
 
 
 def test_labels_of_a_machine_are_copied_and_a_node_without_one_is_left() -> None:
-    rules, stored = NodeLabelCopies(), node("n1", "m1")
+    rules, stored = node_label_copies(), node("n1", "m1")
     change = rules.find_change(stored.key, machine("m1", zone="a"), stored)
     assert isinstance(change.write, Update)
     assert isinstance(change.write.value, Node)
@@ -408,7 +408,7 @@ def test_labels_of_a_machine_are_copied_and_a_node_without_one_is_left() -> None
 
 def test_a_node_whose_bookkeeping_cannot_be_read_is_named() -> None:
     stored = node("n1", "m1", **{COPIED_LABELS: "{"})
-    change = NodeLabelCopies().find_change(stored.key, machine("m1", zone="a"), stored)
+    change = node_label_copies().find_change(stored.key, machine("m1", zone="a"), stored)
     assert change.write is None
     (problem,) = change.problems
     assert problem.message == "the labels of m1 are not copied to Node(n1)"
@@ -460,7 +460,7 @@ def test_of_a_pod_what_is_copied_is_kept() -> None:
     assert isinstance(second, PodFacts)
     assert first == evolve(some_pod("a"), uid="", node="", annotations=())
     assert first.labels is second.labels
-    rules = EndpointCopies()
+    rules = endpoint_copies()
     target, stored = (
         WORKLOAD_ENDPOINT.key("shop-x1", "e"),
         record(WORKLOAD_ENDPOINT.key("shop-x1", "e"), some_endpoint("a")),
