@@ -12,6 +12,7 @@ that it does not matter how often, and by how many processes, it is looked at.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -346,7 +347,7 @@ def endpoint_copies() -> FollowingCopies:
         source=POD,
         target=WORKLOAD_ENDPOINT,
         find_followed=_pod_of,
-        follow=_EndpointLabels().follow,
+        follow=_follow_pod,
     )
 
 
@@ -376,37 +377,24 @@ def _node_of(stored: object) -> Key[object] | None:
     return KUBERNETES_NODE.key(name) if name else None
 
 
-@define(eq=False)
-class _EndpointLabels:
-    """What endpoints get from their pods. Many pods have equal labels, which are made once."""
+def _follow_pod(stored: object, source: object) -> WorkloadEndpoint:
+    """An endpoint as the call of the plugin would write it now."""
+    endpoint, pod = narrow(stored, WorkloadEndpoint), narrow(source, PodFacts)
+    if pod.network is PodNetwork.HOST or pod.is_terminated:
+        return endpoint
+    labels, account = _endpoint_labels(pod.namespace, pod.service_account, pod.labels), pod.service_account
+    if (endpoint.metadata.labels, endpoint.spec.service_account) == (labels, account):
+        return endpoint
+    metadata, spec = evolve(endpoint.metadata, labels=labels), evolve(endpoint.spec, service_account=account)
+    return evolve(endpoint, metadata=metadata, spec=spec)
 
-    _known: dict[tuple[str, str, Labels], Labels] = field(factory=dict, init=False)
 
-    def follow(self, stored: object, source: object) -> WorkloadEndpoint:
-        """An endpoint as the call of the plugin would write it now."""
-        endpoint, pod = narrow(stored, WorkloadEndpoint), narrow(source, PodFacts)
-        if pod.network is PodNetwork.HOST or pod.is_terminated:
-            return endpoint
-        labels, account = self._labels_of(pod), pod.service_account
-        if (endpoint.metadata.labels, endpoint.spec.service_account) == (labels, account):
-            return endpoint
-        metadata, spec = evolve(endpoint.metadata, labels=labels), evolve(endpoint.spec, service_account=account)
-        return evolve(endpoint, metadata=metadata, spec=spec)
-
-    def _labels_of(self, pod: PodFacts) -> Labels:
-        """Those that the call of the plugin would give its endpoint now: all are of its pod, or of netplug."""
-        key = (pod.namespace, pod.service_account, pod.labels)
-        labels = self._known.get(key)
-        if labels is None:
-            if len(self._known) >= _MOST_SHARED:
-                self._known.clear()
-            labels = self._known[key] = endpoint_labels(
-                namespace=pod.namespace,
-                orchestrator=KUBERNETES_ORCHESTRATOR,
-                service_account=pod.service_account,
-                workload=pod.labels,
-            )
-        return labels
+@lru_cache(maxsize=_MOST_SHARED)  # many pods have equal labels
+def _endpoint_labels(namespace: str, service_account: str, labels: Labels) -> Labels:
+    """Those that the call of the plugin would give an endpoint: all are of its pod, or of netplug."""
+    return endpoint_labels(
+        namespace=namespace, orchestrator=KUBERNETES_ORCHESTRATOR, service_account=service_account, workload=labels
+    )
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
