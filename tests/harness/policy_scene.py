@@ -36,7 +36,7 @@ from tests.harness.node import NetnsNode
 from tests.harness.policy_states import policy_id
 from tests.harness.waiting import wait_until
 
-__all__ = ["ALLOW_ALL", "PORT", "PolicyScene", "workload"]
+__all__ = ["ALLOW_ALL", "PORT", "PolicyScene", "received", "workload"]
 
 PORT: Final = 8080
 ALLOW_ALL: Final = Rule(name="Rule x/all #0", action=Action.ALLOW, matches=(Match(),))
@@ -132,7 +132,7 @@ class PolicyScene:
         def is_decided() -> bool:
             nonlocal before, drops
             sender.sendto(text, to)
-            peers.extend(peer for received, peer in _received(receiver) if received == text)
+            peers.extend(peer for found, peer in received(receiver) if found == text)
             now = self.dropped()
             drops, before = drops + (now > before), now
             return bool(peers) or drops > 1
@@ -151,7 +151,7 @@ class PolicyScene:
         )
 
 
-def _received(waiting: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
+def received(waiting: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
     """What has come to a socket by now, each with where it is from."""
     while True:
         try:
