@@ -74,9 +74,10 @@ faults:                 ## every fault at every write of every operation of the 
 nights := nightly-unit nightly-faults nightly-integration nightly-stress nightly-node $(addprefix nightly-,$(other_etcds)) \
     $(addprefix nightly-,$(other_apiservers)) nightly-dist cluster-test mutants
 .PHONY: $(nights)
-deep = NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel)
+# Only tests in which a night tries more: the others would be those of `make test` again.
+deep = NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) --deeper
 
-nightly:                ## every test as deep as a night allows; other servers; what is published
+nightly:                ## every test in which a night tries more; other servers; what is published
 	@tools/prepare dev --night
 	@tools/servers --all
 	@$(MAKE) --jobs=1 --keep-going --no-print-directory $(nights)

@@ -7,13 +7,14 @@ the other; any other test runs in whichever worker is free.
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Generator
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import netplug_core
 
@@ -80,6 +81,9 @@ property tests: what a law reaches by chance, a test of a case has to show.
 """
 
 PROPERTY_TESTS = Path(__file__).parent / "property"
+
+DEPTHS = re.compile(r"\b(IS_DEEP|FAULT_MODES|example_counts|tool_stores|plugin_datastores)\b")
+"""What the night has more of. A module that names one of these has tests that try more then."""
 
 IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -156,6 +160,19 @@ def find_group(item: pytest.Item) -> str:
     return ""
 
 
+def is_deeper(item: pytest.Item) -> bool:
+    """Whether a deep run has the test alone, or tries more in it; all else it would repeat as the day has it."""
+    if any(item.get_closest_marker(name) for name in ("night", "stress", "cluster")):
+        return True
+    return isinstance(item, pytest.Function) and (is_hypothesis_test(item.obj) or names_a_depth(item.path))
+
+
+@cache
+def names_a_depth(path: Path) -> bool:
+    """Whether a module of tests asks how deep the run is."""
+    return DEPTHS.search(path.read_text(encoding="utf-8")) is not None
+
+
 def import_core() -> None:
     """Import every module of the core, so that the lines of its definitions are measured.
 
@@ -185,11 +202,19 @@ def find_length(item: pytest.Item) -> int:
     return 4 if find_group(item).startswith("apiserver") else LONGEST.get(item.path.stem, 0)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--deeper``: what a night adds to a day."""
+    parser.addoption("--deeper", action="store_true", help="only tests in which a deep run tries more")
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put tests into groups, and begin with those that take longest, so that all workers end at one time."""
     if config.getoption("cov_source", None):
         import_core()
+    if config.getoption("deeper"):
+        config.hook.pytest_deselected(items=[item for item in items if not is_deeper(item)])
+        items[:] = filter(is_deeper, items)
     for item in items:
         if item.path.stem in NOT_MEASURED or item.path.parent == PROPERTY_TESTS:
             item.add_marker("no_cover")

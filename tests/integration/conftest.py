@@ -69,6 +69,12 @@ _HERE = Path(__file__).parent
 IS_SERVED_BY_NODE_PROCESS = os.environ.get("NETPLUG_SERVED_BY") == "node-process"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark every test of a file of the night."""
+    if item.path.parent == _HERE and item.path.name in _BY_NIGHT:
+        item.add_marker(pytest.mark.night)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests of the night by day; if a node process is to serve all calls, what has nothing to do with it."""
     named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}

@@ -8,7 +8,6 @@ twice the writers, and checks that every call ended by its own deadline, which o
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.allocator.state import StoredState, read_state
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.servers.etcd import EtcdCluster, EtcdMember, start_etcd
 from tests.harness.servers.tcp_proxy import ProxyMode, TCPProxy, open_proxy
 from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in
@@ -39,8 +39,7 @@ from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in
 pytestmark = [pytest.mark.etcd, pytest.mark.night]
 
 CLOCK = SystemClock()
-IS_NIGHTLY = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
-WRITERS, ROUNDS = (8, 3) if IS_NIGHTLY else (4, 1)
+WRITERS, ROUNDS = (8, 3) if IS_DEEP else (4, 1)
 MIN_HOLDINGS = 20
 # No member answers for longer than a call of the store may take, so that one without a deadline is found out.
 SILENCE_S = STORE_CALL_S + 3.0
@@ -150,7 +149,7 @@ def test_nothing_is_lost_and_nothing_is_given_twice(tmp_path: Path) -> None:
     assert overlaps(holdings) == []
     assert leaks(left, holdings) == []
     assert [call for call in of_allocator if call.error and not injector.overlaps_outage(call)] == []
-    if IS_NIGHTLY:
+    if IS_DEEP:
         of_store = [call for call in calls if call.call in ("read", "commit")]
         assert [call for call in of_store if call.ended - call.began > call.allowed_s + DEADLINE_MARGIN_S] == []
         assert [call for call in of_allocator if call.ended - call.began > injector.allowed_s(call)] == []
