@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,8 +26,9 @@ from attrs import frozen
 ROOT = Path(__file__).parent.parent
 LIST = ROOT / "tests" / "mutants.diff"
 COPIED = ("netplug_core", "netplug_backends", "netplug_cli", "tests", "tools", "docs", "benchmarks", "changelog.d")
-LONGEST_S = 300
-"""When a run counts as one that does not end, which catches the mutant too."""
+PATIENCE = 10
+"""How many times as long as all tests took without a mutant a run may take; then it counts as one that does not end,
+which catches the mutant too."""
 
 FAILED = {1, 2}
 """The exit codes of pytest when a test failed, or could not even be imported."""
@@ -137,18 +139,18 @@ def find_tests(root: Path, place: Place, mutant: Mutant, reach: Reach) -> list[P
     return sorted(naming, key=lambda path: (path != own, path.parent != own.parent, path))
 
 
-def is_caught(root: Path, tests: Sequence[Path]) -> bool:
-    """True if a test of these fails. None of them writes what the next run would read."""
+def is_caught(root: Path, tests: Sequence[Path], longest_s: float | None = None) -> bool:
+    """True if a test of these fails, or does not end. None of them writes what the next run would read."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, tests)]
     environment = {**os.environ, "PYTHONPATH": str(root), "NETPLUG_HYPOTHESIS_PROFILE": "ci"}
     try:
-        ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=LONGEST_S, check=False)
+        ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=longest_s, check=False)
     except subprocess.TimeoutExpired:
         return True
     return ran.returncode in FAILED
 
 
-def judge(root: Path, mutant: Mutant, reach: Reach) -> str:
+def judge(root: Path, mutant: Mutant, reach: Reach, longest_s: float) -> str:
     """What becomes of a mutant in a copy of the tree: whether tests within this reach catch it."""
     places = find(root, mutant)
     if len(places) != 1:
@@ -158,7 +160,7 @@ def judge(root: Path, mutant: Mutant, reach: Reach) -> str:
     try:
         apply(place, mutant)
         tests = find_tests(root, place, mutant, reach)
-        return "caught" if tests and is_caught(root, tests) else "survived"
+        return "caught" if tests and is_caught(root, tests, longest_s) else "survived"
     finally:
         place.path.write_bytes(before)
 
@@ -188,13 +190,15 @@ def open_copies() -> Iterator[SimpleQueue[Path]]:
         yield copies
 
 
-def judge_all(mutants: Sequence[Mutant], copies: SimpleQueue[Path], reach: Reach) -> dict[Mutant, str]:
+def judge_all(
+    mutants: Sequence[Mutant], copies: SimpleQueue[Path], reach: Reach, longest_s: float
+) -> dict[Mutant, str]:
     """Judge as many at a time as there are copies; each is printed with its outcome."""
 
     def judge_in_a_copy(mutant: Mutant) -> str:
         root = copies.get()
         try:
-            outcome = judge(root, mutant, reach)
+            outcome = judge(root, mutant, reach, longest_s)
         finally:
             copies.put(root)
         print(f"{outcome}: {mutant.title}", flush=True)
@@ -208,15 +212,16 @@ def main(pattern: str = "*") -> str:
     """Judge the mutants whose title matches; the complaint, empty if all are caught."""
     chosen = [mutant for mutant in parse(LIST.read_text(encoding="utf-8")) if fnmatch.fnmatch(mutant.title, pattern)]
     with open_copies() as copies:
-        unchanged = copies.get()
+        unchanged, started_s = copies.get(), time.monotonic()
         if is_caught(unchanged, [unchanged / "tests" / "unit"]):
             return "the tests fail without any mutant"
+        longest_s = PATIENCE * (time.monotonic() - started_s)
         copies.put(unchanged)
         outcomes = dict.fromkeys(chosen, "survived")
         for reach in Reach:
             print(f"with {reach.value}:")
             left = [mutant for mutant, outcome in outcomes.items() if outcome == "survived"]
-            outcomes |= judge_all(left, copies, reach)
+            outcomes |= judge_all(left, copies, reach, longest_s)
     missed = sum(outcome != "caught" for outcome in outcomes.values())
     print(f"{len(outcomes) - missed} of {len(outcomes)} mutants are caught")
     return f"{missed} are not" if missed or not chosen else ""

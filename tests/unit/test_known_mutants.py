@@ -16,6 +16,7 @@ class Pool:
         return limit > 1
 """
 LARGE = Mutant("netplug_core", "Pool.is_large", ("return limit > 1",), ("return limit > 0",))
+LONGEST_S = 3_600
 CALL = """\
 from netplug_core.pools.model import Pool
 
@@ -62,13 +63,13 @@ def test_tests_are_those_that_import_the_module_then_more(tree: Path) -> None:
 @pytest.mark.parametrize("limit, large, outcome", [(1, False, "caught"), (2, True, "survived")])
 def test_a_mutant_is_caught_by_a_test_that_fails(tree: Path, limit: int, large: object, outcome: str) -> None:
     (tree / "tests/unit/netplug_core/pools/test_model.py").write_text(CALL.format(limit=limit, large=large))
-    assert judge(tree, LARGE, Reach.MODULE) == outcome
+    assert judge(tree, LARGE, Reach.MODULE, LONGEST_S) == outcome
     assert (tree / "netplug_core" / "pools" / "model.py").read_text() == SOURCE
 
 
 def test_what_is_gone_is_not_caught(tree: Path) -> None:
     gone = Mutant("netplug_core", "second", ("return limit > 1",), ("return limit > 0",))
-    assert judge(tree, gone, Reach.MODULE) == "stands at 0 places"
+    assert judge(tree, gone, Reach.MODULE, LONGEST_S) == "stands at 0 places"
 
 
 def test_the_list_has_mutants_of_every_package() -> None:
