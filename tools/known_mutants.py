@@ -101,6 +101,8 @@ def find(root: Path, mutant: Mutant) -> tuple[Place, ...]:
         if f"def {name}(" not in source and f"def {name}[" not in source:
             continue
         lines = [line.strip() for line in source.splitlines()]
+        if not set(lines).issuperset(wanted):
+            continue
         for function, node in functions(ast.parse(source)):
             if function == mutant.function:
                 span = range(node.lineno - 1, (node.end_lineno or node.lineno) - len(wanted) + 1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.known_mutants import LIST, Mutant, Place, Reach, apply, find, find_tests, judge, parse
+from tools.known_mutants import LIST, ROOT, Mutant, Place, Reach, apply, find, find_tests, judge, parse
 
 SOURCE = """\
 def first(limit: int) -> bool:
@@ -74,3 +74,8 @@ def test_what_is_gone_is_not_caught(tree: Path) -> None:
 
 def test_the_list_has_mutants_of_every_package() -> None:
     assert {mutant.package for mutant in parse(LIST.read_text())} == {"netplug_backends", "netplug_cli", "netplug_core"}
+
+
+def test_each_of_the_list_stands_at_one_place() -> None:
+    places = {mutant.title: len(find(ROOT, mutant)) for mutant in parse(LIST.read_text())}
+    assert {title for title, count in places.items() if count != 1} == set()
