@@ -18,6 +18,7 @@ __all__ = [
     "CONVERSION_EXAMPLES",
     "ETCD_EXAMPLES",
     "FILES",
+    "KERNEL_EXAMPLES",
     "MALFORMED_CALLS",
     "MALFORMED_PROCESSES",
     "POLICY_EXAMPLES",
@@ -39,6 +40,8 @@ ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 6)
 APISERVER_EXAMPLES = settings(max_examples=_ALL // 20 if IS_DEEP else 3)
 # An example is a history of policies; packets walk through the tables of each state, and all that are in between.
 POLICY_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 3)
+# An example programs a kernel and sends packets, a quarter of a second for each that is dropped.
+KERNEL_EXAMPLES = settings(max_examples=_ALL // 3)
 # An example makes a folder with a few files.
 FILES = settings(max_examples=2_000 if IS_DEEP else 150)
 # A call within this process takes some milliseconds, one of the installed executables a tenth of a second.

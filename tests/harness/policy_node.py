@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,9 @@ from typing import Any, Final
 from attrs import define, evolve
 
 from netplug_core.addressing import Family
-from netplug_core.policy.resolve import PolicyObject
+from netplug_core.orchestrator.networkpolicy import read_network_policy
+from netplug_core.policy.model import PolicyState
+from netplug_core.policy.resolve import PolicyObject, PolicySnapshot, resolve
 from netplug_core.records import Create, Delete, Get, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeConfiguration, NodeConfigurationSpec
@@ -25,10 +27,13 @@ from tests.harness.policy_scene import PolicyScene
 from tests.harness.waiting import deadline_in, is_eventually, wait_until
 
 __all__ = [
+    "GENERATED",
     "OUTSIDE",
     "WAYS",
     "PolicyNode",
+    "enforce",
     "enforcing_variables",
+    "kubernetes",
     "namespace_profile",
     "open_policy_node",
     "stored_pod",
@@ -38,6 +43,9 @@ OUTSIDE: Final = PEER_NAMESPACE
 
 WAYS: Final = ("client web", "web client", "outside web", "web outside", "node web", "web node")
 """The ways between the workloads ``web`` and ``client``, the machine outside and the node."""
+
+GENERATED: Final = NodeConfigurationSpec(endpoint_to_host_action=EndpointToHostAction.ACCEPT)
+"""The settings of a node as generated configurations have them."""
 
 _INTERFACES: Final = {"web": "netp5", "client": "netp6"}
 
@@ -74,6 +82,35 @@ def enforcing_variables(node: NetnsNode) -> dict[str, str]:
         "NETPLUG_NETWORKING_BACKEND": "none",
         "NETPLUG_POLICY": "Enabled",
     }
+
+
+def enforce(
+    scene: PolicyScene,
+    *objects: PolicyObject,
+    web: WorkloadEndpoint | None = None,
+    client: WorkloadEndpoint | None = None,
+    node: NodeConfigurationSpec = GENERATED,
+    attached: tuple[tuple[str, str], ...] = (),
+) -> PolicyState:
+    """Program what a node makes of objects, beside the two workloads and the profile of their namespace; return it."""
+    usual = (
+        NodeConfiguration(metadata=Metadata(name="default"), spec=node),
+        namespace_profile("x"),
+        web or stored_pod("web"),
+        client or stored_pod("client"),
+    )
+    state = resolve(PolicySnapshot(node="here", objects=(*usual, *objects), attached=attached))
+    scene.enforce(state)
+    return state
+
+
+def kubernetes(*ingress: Mapping[str, object], **spec: object) -> PolicyObject:
+    """A policy of Kubernetes for the web."""
+    found = {
+        "metadata": {"name": "p", "namespace": "x"},
+        "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": list(ingress), **spec},
+    }
+    return read_network_policy(found, source="a test")
 
 
 @define
@@ -174,9 +211,8 @@ def open_policy_node(node: NetnsNode, family: Family) -> Iterator[PolicyNode]:
     """The scene in one family, with endpoints of both workloads and the host as generated configurations have it."""
     with open_scene(node, family) as nat:
         made = PolicyNode(PolicyScene(nat))
-        spec = NodeConfigurationSpec(endpoint_to_host_action=EndpointToHostAction.ACCEPT)
         made.put(
-            NodeConfiguration(metadata=Metadata(name="default"), spec=spec),
+            NodeConfiguration(metadata=Metadata(name="default"), spec=GENERATED),
             namespace_profile("x"),
             stored_pod("web"),
             stored_pod("client"),

@@ -49,6 +49,7 @@ _BY_NIGHT = (
     "test_outage_drill.py",
     "test_policy_floods.py",
     "test_policy_packets.py",
+    "test_policy_two_nodes.py",
     "test_quickstart_kubernetes.py",
     "test_rolling_restart.py",
     "test_secrets.py",

@@ -214,7 +214,7 @@ def test_a_pod_starts_when_the_time_is_up(
 
 
 def test_p_62_the_file_ends_the_wait_at_once(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """That of the pod's former container does not; what the node process writes does, well within a look's time."""
+    """P-62: not that of the pod's former container, but what the node process writes, well within a look's time."""
     folder = Path(node.file("endpoint-status"))
     EndpointStatusFolder(str(folder)).make_equal({STATUS_FILE: parse_status(status_of(PodNamespace("pod-0")))})
     conf = runtime.make_netconf(

@@ -13,11 +13,14 @@ from attrs import evolve
 from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.filter import POLICY_TABLE, SOURCE_GUARD
+from netplug_core.policy.model import UDP
+from netplug_core.resources.fields import PortRange
 from netplug_core.resources.networkpolicy import Direction
-from netplug_core.resources.policyrule import EntityRule
+from netplug_core.resources.policyrule import EntityRule, PolicyRule, Protocol, RuleAction
 from tests.harness.nat_scene import ADDRESSES
 from tests.harness.node import NetnsNode
 from tests.harness.policies import allow, deny, make_global_policy, make_policy
+from tests.harness.policy_flood import ALLOWED, DENIED, count, count_packets, flooded
 from tests.harness.policy_node import OUTSIDE, PolicyNode, namespace_profile, open_policy_node, stored_pod
 from tests.harness.policy_scene import received
 from tests.harness.waiting import wait_until
@@ -42,6 +45,11 @@ def enforcing(here: PolicyNode) -> PolicyNode:
     here.start()
     here.wait_for_line(PROGRAMMED)
     return here
+
+
+def to_port(port: int) -> PolicyRule:
+    """Packets of UDP to a port are allowed."""
+    return allow(protocol=Protocol(UDP), destination=EntityRule(ports=(PortRange(port, port),)))
 
 
 def table(node: PolicyNode) -> list[str]:
@@ -137,16 +145,57 @@ def test_what_is_in_force_outlives_the_process(here: PolicyNode) -> None:
     here.wait_for()
 
 
+def test_a_process_that_dies_and_comes_back_costs_no_packet(enforcing: PolicyNode) -> None:
+    """P-50: of a flood, all that is allowed passes, and nothing else."""
+    scene = enforcing.scene
+    enforcing.put(make_policy("isolate", to_port(ALLOWED), selector=WEB))
+    enforcing.wait_for(**ISOLATED)
+    count_packets(enforcing.node)
+    with flooded(scene):
+        enforcing.kill()
+        enforcing.start()
+        enforcing.wait_for_line(PROGRAMMED, 2)
+    found = count(scene)
+    assert min(found.denied_in, found.allowed_in) > 0
+    assert (found.denied_out, found.allowed_out) == (0, found.allowed_in)
+
+
+def test_what_changes_while_no_process_runs_opens_nothing_when_it_is_made_up_for(enforcing: PolicyNode) -> None:
+    """P-52: one policy is deleted and one is created; nothing passes that neither of them lets pass."""
+    scene, first = enforcing.scene, make_policy("first", to_port(ALLOWED), selector=WEB)
+    enforcing.put(first)
+    enforcing.wait_for(**ISOLATED)
+    enforcing.kill()
+    enforcing.remove(first)
+    enforcing.put(make_policy("second", evolve(to_port(DENIED), action=RuleAction.DENY), allow(), selector=WEB))
+    count_packets(enforcing.node)
+    with flooded(scene):
+        enforcing.start()
+        enforcing.wait_for_line(PROGRAMMED, 2)
+    found = count(scene)
+    assert (found.denied_in > 0, found.denied_out) == (True, 0)
+    enforcing.wait_for()
+
+
 def test_workloads_without_a_process_stay_as_they_are_until_everything_is_known(here: PolicyNode) -> None:
-    """P-49: no table, no guard; and P-72: then all at once."""
+    """P-49: no table, no guard; and P-72: then all at once, and a flow that is allowed loses nothing."""
     here.node.run("sh", "-c", "! nft list table inet netplug 2>/dev/null")
     here.start(NETPLUG_POLICY="Disabled")
     here.wait_for_line("the packet filter is programmed")
     here.node.run("sh", "-c", "! nft list table inet netplug 2>/dev/null")
     here.kill()
-    here.put(make_policy("isolate", selector=WEB))
-    here.start()
-    here.wait_for_line(PROGRAMMED)
+    others = (stored_pod(f"other-{number}", texts=(), interface_name=f"netpo{number}") for number in range(48))
+    here.put(make_policy("isolate", to_port(ALLOWED), selector=WEB), *others)
+    count_packets(here.node)
+    with flooded(here.scene):
+        here.start()
+        here.wait_for_line(PROGRAMMED)
+        programmed = count(here.scene)
+        wait_until(lambda: count(here.scene).denied_in > programmed.denied_in, "more packets come")
+    found = count(here.scene)
+    assert found.denied_out > 0, "before"
+    assert found.denied_out == programmed.denied_out, "afterwards"
+    assert found.allowed_out == found.allowed_in
     here.wait_for(**ISOLATED)
     assert "the guard" not in here.process_lines()
 
@@ -155,16 +204,19 @@ def test_a_table_that_another_program_removes_or_changes_is_repaired(enforcing: 
     """P-54, P-55."""
     enforcing.put(make_policy("isolate", selector=WEB))
     enforcing.wait_for(**ISOLATED)
-    enforcing.nft("add", "table", "inet", "other")
     before = table(enforcing)
-    enforcing.nft("delete", "table", "inet", "netplug")
+    enforcing.nft("flush", "ruleset")
+    enforcing.nft("add", "table", "inet", "other")
     enforcing.wait_for_line("another program has removed the table of policy")
+    assert 'program="nft"' in enforcing.process_lines(), "it was heard, not found"
     wait_until(lambda: table(enforcing) == before, "the table is whole again")
     enforcing.wait_for(**ISOLATED)
-    enforcing.nft("insert", "rule", "inet", "netplug", "filter-forward", "accept")
-    enforcing.wait_for_line("another program has changed the table of policy")
-    wait_until(lambda: table(enforcing) == before, "the rule is gone")
-    assert 'program="nft"' in enforcing.process_lines()
+    left_alone = enforcing.nft("-a", "-s", "list", "chain", "inet", "netplug", "tw-netp6")
+    for number, change in enumerate((("insert", "rule", "accept"), ("flush", "chain")), 1):
+        enforcing.nft(*change[:2], "inet", "netplug", "tw-netp5", *change[2:])
+        enforcing.wait_for_line("another program has changed the table of policy", number)
+        wait_until(lambda: table(enforcing) == before, "the chain is as it was")
+        assert enforcing.nft("-a", "-s", "list", "chain", "inet", "netplug", "tw-netp6") == left_alone
     assert "table inet other" in enforcing.nft("list", "tables")
 
 

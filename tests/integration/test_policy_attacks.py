@@ -12,19 +12,16 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family
-from netplug_core.orchestrator.networkpolicy import read_network_policy
 from netplug_core.policy.model import UDP
-from netplug_core.policy.resolve import PolicyObject, PolicySnapshot, resolve
+from netplug_core.policy.resolve import PolicyObject
 from netplug_core.resources.fields import PortRange
-from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import Direction
-from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.policyrule import EntityRule, PolicyRule, Protocol
-from netplug_core.resources.workloadendpoint import EndpointPort, WorkloadEndpoint
+from netplug_core.resources.workloadendpoint import EndpointPort
 from tests.harness.nat_scene import open_scene
 from tests.harness.node import PEER_NAMESPACE, NetnsNode
 from tests.harness.policies import allow, deny, make_host, make_policy
-from tests.harness.policy_node import namespace_profile, stored_pod
+from tests.harness.policy_node import GENERATED, enforce, kubernetes, namespace_profile, stored_pod
 from tests.harness.policy_scene import PolicyScene
 from tests.harness.raw_packets import (
     DESTINATION_OPTIONS,
@@ -46,7 +43,6 @@ pytestmark = [pytest.mark.netns, pytest.mark.stress]
 WEB = "app == 'web'"
 IPIP = 4
 OUTSIDE = PEER_NAMESPACE
-NODE = NodeConfigurationSpec(endpoint_to_host_action=EndpointToHostAction.ACCEPT)
 
 
 @pytest.fixture(params=Family, ids=str)
@@ -58,32 +54,6 @@ def scene(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[PolicySce
 @pytest.fixture
 def raw(scene: PolicyScene) -> RawSender:
     return RawSender(scene)
-
-
-def enforce(
-    scene: PolicyScene,
-    *objects: PolicyObject,
-    web: WorkloadEndpoint | None = None,
-    node: NodeConfigurationSpec = NODE,
-    attached: tuple[tuple[str, str], ...] = (),
-) -> None:
-    """Program what a node makes of objects, beside the two workloads and the profile of their namespace."""
-    usual = (
-        NodeConfiguration(metadata=Metadata(name="default"), spec=node),
-        namespace_profile("x"),
-        web or stored_pod("web"),
-        stored_pod("client"),
-    )
-    scene.enforce(resolve(PolicySnapshot(node="here", objects=(*usual, *objects), attached=attached)))
-
-
-def kubernetes(*ingress: Mapping[str, object], **spec: object) -> PolicyObject:
-    """A policy of Kubernetes for the web."""
-    found = {
-        "metadata": {"name": "p", "namespace": "x"},
-        "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": list(ingress), **spec},
-    }
-    return read_network_policy(found, source="a test")
 
 
 def ports(*entries: Mapping[str, object]) -> Mapping[str, object]:
@@ -127,7 +97,7 @@ def test_wrapped_packets_leave_a_workload_only_where_they_may(scene: PolicyScene
 
     enforce(scene)
     assert [raw.does_pass(udp, 4789), raw.do_pass(wrapped), raw.does_pass(udp, 4790)] == [False, False, True]
-    enforce(scene, node=evolve(NODE, allows_vxlan=True, allows_ipip=True))
+    enforce(scene, node=evolve(GENERATED, allows_vxlan=True, allows_ipip=True))
     assert [raw.does_pass(udp, 4789), raw.do_pass(wrapped)] == [True, True]
 
 
@@ -189,7 +159,7 @@ def test_an_extension_header_hides_no_port(
 def test_a_workload_that_claims_another_ones_address_gets_none_of_its_packets(
     scene: PolicyScene, raw: RawSender
 ) -> None:
-    """By an answer of ARP, or of neighbour discovery, that nobody has asked for; nor does it send as that one."""
+    """P-44, by an answer of ARP, or of neighbour discovery, that nobody has asked for; nor does it send as that one."""
     enforce(scene)
     nat, at = scene.nat, scene.nat.addresses
     width = 32 if nat.family is Family.IPV4 else 128

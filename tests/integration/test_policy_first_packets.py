@@ -106,7 +106,7 @@ def run_pods(cluster: EmptyCluster, name: str, variables: Mapping[str, str]) -> 
 
 
 def test_p_61_the_first_packet_is_judged_and_not_lost(cluster: EmptyCluster) -> None:
-    """A denied pod, on the same node or the other one, sees nothing; an allowed one answers the first packet."""
+    """P-61: a denied pod, on the same node or the other one, sees nothing; an allowed one answers the first packet."""
     allowed, denied = pods_of(cluster, "allowed"), pods_of(cluster, "denied")
     assert (set(allowed), set(denied)) == ({"1", "2"}, {"1", "2"})
     before = [seen(cluster, pod) for pod in denied.values()]

@@ -1,22 +1,16 @@
 """Whether policy opens, or closes, for an instant while it changes: on a kernel, under a flood of packets.
 
-One workload sends to another as fast as it can, to a port that each state denies and to one that each state allows. A
-table beside ours counts what comes from it before anything is judged, and what has passed at the end; all packets of
-the flood are judged, since none is answered. So nothing else than our table makes the two differ.
+One workload sends to another as fast as it can, to a port that each state denies and to one that each state allows.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve
 
 from netplug_core.addressing import Address, Family
 from netplug_core.policy.model import (
@@ -44,73 +38,22 @@ from netplug_core.resources.fields import PortRange
 from netplug_core.resources.nodeconfiguration import EndpointToHostAction
 from tests.harness.nat_scene import open_scene
 from tests.harness.node import NetnsNode
+from tests.harness.policy_flood import ALLOWED, DENIED, Count, count, count_packets, flooded
 from tests.harness.policy_scene import ALLOW_ALL, PolicyScene, workload
 from tests.harness.policy_states import policy_id
-from tests.harness.processes import packet_flood
-from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.stress]
 
 CHANGES = 1000
 LEAST = 20  # packets for each change, so that some come while it is made
-DENIED, ALLOWED = 9001, 9002
 A, B, C, D = (policy_id(name) for name in "abcd")
-
-_COUNTERS = f"""
-table inet count {{
-  counter denied_in {{ }}
-  counter allowed_in {{ }}
-  counter denied_out {{ }}
-  counter allowed_out {{ }}
-  chain before {{
-    type filter hook prerouting priority -310;
-    udp sport 9000 udp dport {DENIED} counter name denied_in
-    udp sport 9000 udp dport {ALLOWED} counter name allowed_in
-  }}
-  chain after {{
-    type filter hook postrouting priority 310;
-    udp sport 9000 udp dport {DENIED} counter name denied_out
-    udp sport 9000 udp dport {ALLOWED} counter name allowed_out
-  }}
-}}
-"""
-
-
-@frozen
-class Count:
-    """The packets of a flood: what has come to the node, and what of it has passed."""
-
-    denied_in: int
-    allowed_in: int
-    denied_out: int
-    allowed_out: int
 
 
 @pytest.fixture(params=Family, ids=str)
 def scene(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[PolicyScene]:
     with open_scene(node, request.param) as nat:
-        node.run("nft", "-f", "-", stdin=_COUNTERS)
+        count_packets(node)
         yield PolicyScene(nat)
-
-
-def count(scene: PolicyScene) -> Count:
-    listed = json.loads(scene.node.run("nft", "-j", "list counters table inet count"))["nftables"]
-    return Count(**{each["counter"]["name"]: each["counter"]["packets"] for each in listed if "counter" in each})
-
-
-@contextmanager
-def flooded(scene: PolicyScene) -> Iterator[None]:
-    """Send from the client to the web, for as long as the context lasts, and until all packets are counted."""
-    at = scene.nat.addresses
-    command = (sys.executable, str(Path(packet_flood.__file__)), at.client, at.web, str(DENIED), str(ALLOWED))
-    process = scene.node.start_process(*command, inside=scene.nat.client.name)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    begun = count(scene)
-    wait_until(lambda: count(scene).denied_in > begun.denied_in, "packets come")
-    yield
-    process.kill()
-    process.wait()
 
 
 # --- states that change -----------------------------------------------------------------------------------------------
@@ -336,11 +279,7 @@ def change_under_flood(scene: PolicyScene, states: States, *, restarts: bool = F
     with flooded(scene):
         for number in range(CHANGES):
             scene.enforce(order[number % len(order)], restarted=restarts and number % 2 == 0)
-    ended = count(scene)
-    return Count(
-        ended.denied_in - begun.denied_in, ended.allowed_in - begun.allowed_in,
-        ended.denied_out - begun.denied_out, ended.allowed_out - begun.allowed_out,
-    )  # fmt: skip
+    return count(scene).since(begun)
 
 
 @pytest.mark.parametrize("kind", KEEPING, ids=lambda kind: kind.__name__)

@@ -43,7 +43,7 @@ def answers(node: NetnsNode, added: PluginReply, pod: str) -> set[bool]:
 def test_p_49_pods_are_closed_until_policy_is_programmed(
     node: NetnsNode, runtime: CNIRuntime, conf: NetConfDict
 ) -> None:
-    """Both ways, also for the second pod, and until something opens them."""
+    """P-49: both ways, also for the second pod, and until something opens them."""
     pods = node.make_pods(2)
     added = [runtime.add(conf, pod) for pod in pods]
     assert tables(node) == ["table inet netplug"]
@@ -57,6 +57,7 @@ def test_p_49_pods_are_closed_until_policy_is_programmed(
 def test_p_49_without_the_key_pods_are_open_and_there_is_no_table(
     node: NetnsNode, runtime: CNIRuntime, conf: NetConfDict
 ) -> None:
+    """P-49."""
     pod = node.make_pod()
     added = runtime.add({**conf, "policy_guard": False}, pod)
     assert tables(node) == []
@@ -130,6 +131,7 @@ def start_enforcing(node: NetnsNode) -> None:
 def test_p_63_a_pod_starts_closed_after_the_time_and_is_opened_by_the_node_process(
     node: NetnsNode, runtime: CNIRuntime, conf: NetConfDict
 ) -> None:
+    """P-63, and P-49: the process starts, and the pod is as policy says."""
     folder, pod = Path(node.file("endpoint-status")), node.make_pod()
     held = {**conf, "policy_setup_timeout_seconds": 1, "endpoint_status_dir": str(folder)}
     added = runtime.add(held, pod, CNI_ARGS=POD_ARGS)

@@ -674,7 +674,12 @@ def test_a_process_that_is_killed_at_any_step_leaves_nothing_more_open(
     def is_killed(_change: TableChange) -> bool:
         return next(left, None) is None
 
-    ways = [(A, B, ("netpa", "netpb")), (OUTSIDE, B, ("eth0", "netpb")), (OUTSIDE, A, ("eth0", "netpa"))]
+    families = ((A, B, OUTSIDE), ("fd00::1", "fd00::2", "2001:db8::9"))
+    ways = [
+        way
+        for a, b, outside in families
+        for way in ((a, b, ("netpa", "netpb")), (outside, b, ("eth0", "netpb")), (outside, a, ("eth0", "netpa")))
+    ]
 
     def open_ways() -> set[tuple[str, str]]:
         return {(source, to) for source, to, both in ways if enforcing.passes(source, to, interfaces=both)}
@@ -688,7 +693,7 @@ def test_a_process_that_is_killed_at_any_step_leaves_nothing_more_open(
     enforcing.ruleset.refuses = lambda _change: False
     enforcing.restart()
     enforcing.enforce()
-    assert open_ways() == {(A, B)}
+    assert open_ways() == {(a, b) for a, b, _ in families}
     assert meanwhile <= before | open_ways()
 
 

@@ -35,6 +35,30 @@ def test_create_prints_a_line_for_each_document_and_a_summary(harness: ToolHarne
     assert harness.err == ""
 
 
+@pytest.mark.parametrize("kind", ["NetworkPolicy", "GlobalNetworkPolicy"])
+@pytest.mark.parametrize(
+    "spec, path, found",
+    [
+        ({"tier": "x"}, "$.spec.tier", "'x'"),
+        ({"ingress": [{"action": "Pass"}]}, "$.spec.ingress[0].action", "'Pass'"),
+        ({"preDNAT": True}, "preDNAT", "$.spec"),
+        ({"egress": [{"action": "Allow", "destination": {"services": {"name": "a"}}}]}, "services", "{'name': 'a'}"),
+    ],
+)
+def test_what_policies_do_not_support_is_refused_by_name(
+    harness: ToolHarness, kind: str, spec: dict[str, object], path: str, found: str
+) -> None:
+    """P-30: and nothing is stored."""
+    document = {"apiVersion": "projectnetplug.org/v3", "kind": kind, "metadata": {"name": "p"}, "spec": spec}
+    name = harness.write_file(yaml.safe_dump(document))
+    for verb in ("create", "apply"):
+        assert harness.run_command(verb, "-f", name) != 0
+        assert path in harness.err
+        assert found in harness.err
+    assert harness.run_command("get", kind, "-o", "json") == 0
+    assert json.loads(harness.out)["items"] == []
+
+
 def test_create_gives_the_cluster_an_identity_first(harness: ToolHarness) -> None:
     harness.run_command("create", "-f", harness.write_pools(TWO[0]))
     assert harness.run_command("get", "clusterinfo") == 0
