@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -41,7 +41,21 @@ from netplug_core.reconcile.copies import (
     policy_copies,
 )
 from netplug_core.reconcile.kubecontrollers import CopySource
-from netplug_core.records import Create, Delete, Get, Key, List, Record, Update, Write
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Query,
+    Record,
+    Revision,
+    Snapshot,
+    Update,
+    WatchEvent,
+    Write,
+)
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
@@ -59,6 +73,7 @@ from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from tests.harness.controllers import DrivenControllers
 from tests.harness.node_server import Lines
+from tests.harness.stores import StoreWrapper
 
 _FEED_S = 61.0
 """Two watches in memory take so long, one after the other."""
@@ -78,9 +93,33 @@ def _all_copies() -> tuple[CopyRules, ...]:
     return (policy_copies(), namespace_copies(), account_copies(), endpoint_copies(), node_label_copies())
 
 
+@define
+class _Reached(StoreWrapper):
+    """A store as one process reaches it: ``check`` raises while it does not."""
+
+    check: Callable[[], None]
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Answer if it is reached."""
+        self.check()
+        return self.inner.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Apply the writes if it is reached."""
+        self.check()
+        return self.inner.commit(writes, deadline=deadline)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Every change as long as it is reached."""
+        self.check()
+        for event in self.inner.watch(start, deadline=deadline):
+            self.check()
+            yield event
+
+
 @define(kw_only=True)
 class ControllersScene:
-    """``is_leading`` says whether the process acts; ``away`` names stores that cannot be opened.
+    """``is_leading`` says whether the process acts; ``away`` names stores that the process does not reach.
 
     ``other`` is another process over the same stores. ``faulty`` is what the process opens in place of ``store``.
     """
@@ -258,11 +297,14 @@ class ControllersScene:
         return [record.key.name for record in found.results[query].records]
 
     def _feed(self, name: str, store: MemoryDatastore) -> StoreFeed:
-        @contextmanager
-        def open_datastore(_settings: DatastoreSettings) -> Iterator[Datastore]:
+        def check() -> None:
             if name in self.away:
                 raise Unavailable(name, "it does not answer")
-            yield store if name == "cluster" or self.faulty is None else self.faulty
+
+        @contextmanager
+        def open_datastore(_settings: DatastoreSettings) -> Iterator[Datastore]:
+            check()
+            yield _Reached(store if name == "cluster" or self.faulty is None else self.faulty, check)
 
         settings = DatastoreSettings()
         return StoreFeed(

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 from attrs import evolve, frozen
@@ -51,6 +52,8 @@ TEXTS: Final = ("red", "blue")
 ENVIRONMENT: Final = {"AUTO_HOST_ENDPOINTS": "enabled", "RECONCILER_PERIOD": "0"}
 KINDS: Final[tuple[Kind[object], ...]] = (PROFILE, NETWORK_POLICY, WORKLOAD_ENDPOINT, NODE, HOST_ENDPOINT)
 DAY_NS: Final = 86_400 * SECOND_NS
+HISTORY: Final = 10_000 if IS_DEEP else 200
+HEALED_EVERY: Final = 100
 SPEC = WorkloadEndpointSpec(orchestrator="k8s", node="n", endpoint="eth0")
 
 
@@ -77,6 +80,7 @@ class World:
         self.processes = (first, other)
         self.store, self.cluster = first.store, first.cluster
         self.own_labels: dict[str, dict[str, str]] = {}
+        self.own: set[str] = set()
         own = HostEndpointSpec(node="x", interface_name="*")
         first.put(HOST_ENDPOINT.key("own"), HostEndpoint(metadata=Metadata(name="own"), spec=own))
         first.put_node(machine_node("bare"))
@@ -170,6 +174,7 @@ def _own(world: World, event: Event) -> None:
     world.put(PROFILE.key(event.name), Profile(metadata=Metadata(name=event.name), spec=spec), is_of_cluster=False)
     policy = NetworkPolicy(metadata=Metadata(name=event.name, namespace="x"))
     world.put(NETWORK_POLICY.key("x", event.name), policy, is_of_cluster=False)
+    world.own.add(event.name)
 
 
 def _machine(world: World, event: Event) -> None:
@@ -197,7 +202,6 @@ def _node_label(world: World, event: Event) -> None:
 
 def _cut_off(world: World, event: Event) -> None:
     world.processes[event.process].away = {"cluster"} if event.text == "red" else {"records"}
-    world.processes[event.process].start()
 
 
 def _reach(world: World, event: Event) -> None:
@@ -242,26 +246,20 @@ events = st.builds(
 )
 
 
-@settings(max_examples=settings().max_examples * (4 if IS_DEEP else 1))
-@given(st.lists(events, min_size=10, max_size=60))
-def test_everything_ends_in_what_the_cluster_and_its_users_say(happening: list[Event]) -> None:
-    world = World()
-    for event in happening:
-        world.happen(event)
-    own = {event.name for event in happening if event.what == "own"}
-    world.heal()
-    expected = world.expected_specs()
+def check(world: World) -> None:
+    """Everything is as the cluster and its users say."""
     found = world.values(PROFILE)
     specs: dict[str, object] = {
         name: value.spec for name, value in found.items() if isinstance(value, Profile) and name not in NAMES
     }
-    for name, value in world.values(NETWORK_POLICY).items():
+    policies = world.values(NETWORK_POLICY)
+    for name, value in policies.items():
         assert isinstance(value, NetworkPolicy)
         if name.startswith("x/knp."):
             specs[name] = value.spec.selector
-    assert specs == expected
-    assert own == {name for name in found if name in NAMES}
-    assert own == {name.removeprefix("x/") for name in world.values(NETWORK_POLICY) if not name.startswith("x/knp.")}
+    assert specs == world.expected_specs()
+    assert world.own == {name for name in found if name in NAMES}
+    assert world.own == {name.removeprefix("x/") for name in policies if not name.startswith("x/knp.")}
     for value in world.values(WORKLOAD_ENDPOINT).values():
         assert isinstance(value, WorkloadEndpoint)
         facts = world.values(POD, is_of_cluster=True).get(f"x/{value.spec.pod}")
@@ -275,3 +273,26 @@ def test_everything_ends_in_what_the_cluster_and_its_users_say(happening: list[E
         assert dict(narrow(nodes[f"node-{name}"], Node).metadata.labels) == expected_labels
     assert set(nodes) == {"bare", *(f"node-{name}" for name in machines)}
     assert set(world.values(HOST_ENDPOINT)) == {"own", *(f"{name}-auto-hep" for name in nodes)}
+
+
+@settings(max_examples=settings().max_examples * (4 if IS_DEEP else 1))
+@given(st.lists(events, min_size=10, max_size=60))
+def test_everything_ends_in_what_the_cluster_and_its_users_say(happening: list[Event]) -> None:
+    world = World()
+    for event in happening:
+        world.happen(event)
+    world.heal()
+    check(world)
+
+
+@settings(max_examples=3)
+@given(st.integers(min_value=0, max_value=2**32))
+def test_a_long_history_ends_in_it_too(seed: int) -> None:
+    """Whatever is left over of one event may meet any later one."""
+    world, chance = World(), Random(seed)  # noqa: S311  # no secret
+    for number in range(1, HISTORY + 1):
+        what = chance.choice(sorted(EVENTS))
+        world.happen(Event(what, chance.choice(NAMES), chance.choice(TEXTS), chance.choice((0, 1))))
+        if number % HEALED_EVERY == 0:
+            world.heal()
+            check(world)
