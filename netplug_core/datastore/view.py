@@ -89,6 +89,7 @@ class Known:
 class Changes:
     """What has changed of the followed kinds, all as of one moment, which ``mark`` is a mark of.
 
+    A record whose value is the same as before has not changed, whatever its revision is.
     ``values`` has the value of each changed key, None where the record is deleted. ``is_whole``: they are all values
     that there are, and what has none among them does not exist.
     """
@@ -104,6 +105,13 @@ def _is_change(write: Write) -> TypeGuard[_Change]:
 
 def _path(record: Record[object]) -> tuple[str, ...]:
     return record.key.path
+
+
+def _differ(before: Record[object] | None, after: Record[object] | None) -> bool:
+    """Whether a reader has to look again: it gets values, and a write with an old revision fails and is tried again."""
+    if before is None or after is None:
+        return before is not after
+    return before.value != after.value
 
 
 # --- what is known ----------------------------------------------------------------------------------------------------
@@ -218,7 +226,7 @@ class View:
     What is too old is read by one caller, while others wait for ``refreshing``, at most until their deadline.
     ``used`` has what calls have relied on since it was read: who reads in the background reads that again, and nothing
     while there are no calls. ``on_use`` is called when there is more of it, and ``on_change`` with each followed kind
-    of which something has changed. ``keep`` says what is kept of a value of a followed kind: who looks at parts of many
+    of which a value has changed. ``keep`` says what is kept of a value of a followed kind: who looks at parts of many
     values need not hold the others.
     """
 
@@ -316,7 +324,7 @@ class View:
         return () if found is None else found.records_for(query)
 
     def changes_since(self, mark: Mark) -> tuple[Mark, frozenset[Key[object]] | None]:
-        """A mark of now, and the keys of followed kinds that have changed since another mark, deleted ones too.
+        """A mark of now, and the keys of followed kinds whose values have changed since another mark, deleted ones too.
 
         None in place of the keys: look at everything. A kind was listed for the first time, or more than
         ``MAX_CHANGES`` keys have changed. A reader begins with ``START``.
@@ -675,9 +683,15 @@ class View:
     # The caller of what follows has the guard.
 
     def _put(self, followed: _FollowedKind, key: Key[object], record: Record[object] | None) -> None:
+        before = followed.records.get(key.path)
         followed.put(key, record)
-        self._log.add(key)
-        self._changed.add(key.kind)
+        self._note(key, before, record)
+
+    def _note(self, key: Key[object], before: Record[object] | None, after: Record[object] | None) -> None:
+        """Let readers see a record in place of another one; None: there is none."""
+        if _differ(before, after):
+            self._log.add(key)
+            self._changed.add(key.kind)
 
     def _keep(self, query: Query, result: ReadResult) -> None:
         self._answers[query] = result
@@ -734,9 +748,7 @@ class View:
                 self._changed.add(kind)
                 continue
             for path in before.records.keys() | records.keys():
-                if before.records.get(path) != records.get(path):
-                    self._log.add(Key(kind, path))
-                    self._changed.add(kind)
+                self._note(Key(kind, path), before.records.get(path), records.get(path))
         self._revisions = {**self._revisions, **read.revisions}
 
     def _kept(self, record: Record[object]) -> Record[object]:

@@ -7,6 +7,7 @@ fail, have lost their history or deliver again what they had delivered, and read
 - after a watch has failed, no call is answered about its kinds;
 - a reader that looks only at the keys that ``changes_since`` names, and at everything when there are too many, has then
   what the store has: no change and no deletion is lost to it, however late it comes;
+- it gets exactly the keys whose kept values differ from those before, by an event or by a new list;
 - nothing is absent before its kind was listed once.
 """
 
@@ -23,7 +24,22 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.feed import follow
 from netplug_core.datastore.view import START, Mark, View
 from netplug_core.errors import InvariantBroken, NetplugError, Unavailable
-from netplug_core.records import Create, Delete, Get, Key, Kind, List, Query, Revision, Update, WatchEvent, Write
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Query,
+    ReadResult,
+    Record,
+    Revision,
+    Snapshot,
+    Update,
+    WatchEvent,
+    Write,
+)
 from netplug_core.testing.clock import ManualClock
 
 FRUIT: Kind[str] = Kind("Fruit", ("name",))
@@ -166,6 +182,43 @@ def test_a_followed_view_is_true_and_loses_no_change(mode: MemoryMode, steps: li
     for reader in readers:
         reader.look()
         assert reader.records == records
+
+
+VALUES = st.sampled_from(["red", "rotten", "green"])
+APPLICATIONS = st.one_of(
+    st.tuples(st.sampled_from("ab"), st.none() | VALUES), st.dictionaries(st.sampled_from("ab"), VALUES)
+)
+
+
+@given(applied=st.lists(APPLICATIONS, max_size=20))
+def test_a_reader_gets_the_keys_whose_values_differ(
+    applied: list[tuple[str, str | None] | dict[str, str]],
+) -> None:
+    reported: list[Kind[object]] = []
+    view = View(clock=ManualClock(), uncached_kinds=frozenset(), keep=lambda value: str(value)[0])
+    view.follow_lists(Snapshot({List(FRUIT): ReadResult(())}, {FRUIT: Revision("0")}), now_s=0.0)
+    view.on_change = reported.append
+    mark, before = view.changes_since(START)[0], dict[str, tuple[str, str]]()
+    for number, each in enumerate(applied, 1):
+        revision = str(number)
+        if isinstance(each, dict):
+            after = {name: (value, revision) for name, value in each.items()}
+            records = tuple(Record(FRUIT.key(name), value, Revision(revision)) for name, value in sorted(each.items()))
+            view.follow_lists(Snapshot({List(FRUIT): ReadResult(records)}, {FRUIT: Revision(revision)}), now_s=0.0)
+        else:
+            name, changed = each
+            after = {**before, **({} if changed is None else {name: (changed, revision)})}
+            if changed is None:
+                after.pop(name, None)
+            view.apply_event(WatchEvent(FRUIT.key(name), changed, Revision(revision)), now_s=0.0)
+        differs = {name for name in "ab" if before.get(name, ("",))[0][:1] != after.get(name, ("",))[0][:1]}
+        mark, keys = view.changes_since(mark)
+        assert keys == frozenset(map(FRUIT.key, differs))
+        assert reported == [FRUIT] * bool(differs)
+        found = {record.key.name: (record.value, record.revision) for record in view.list(FRUIT)}
+        assert found == {name: (value[0], revision) for name, (value, revision) in after.items()}
+        reported.clear()
+        before = after
 
 
 @given(steps=STEPS)

@@ -152,8 +152,8 @@ def test_a_reader_that_is_too_far_behind_looks_at_everything(harness: ViewHarnes
 
 def test_a_key_that_changes_all_the_time_takes_the_place_of_one(harness: ViewHarness) -> None:
     before = harness.mark
-    for _ in range(2 * MAX_CHANGES):
-        harness.deliver(APPLE, "x")
+    for number in range(2 * MAX_CHANGES):
+        harness.deliver(APPLE, str(number))
     assert harness.view.changes_since(before)[1] == frozenset((APPLE,))
 
 
@@ -187,17 +187,47 @@ def test_a_change_of_a_followed_kind_is_reported_outside_of_the_guard(harness: V
     )
     harness.deliver(PEAR, "ripe")
     assert harness.reported == [FRUIT, FRUIT, FRUIT]
-    harness.deliver(FRUIT.key("high", "fig"), None)
-    assert len(harness.reported) == 5
+    harness.deliver(PEAR, None)
+    assert len(harness.reported) == 4
     harness.view.apply_event(WatchEvent(SAW, "sharp", Revision("1")), now_s=0.0)
-    assert len(harness.reported) == 5
+    assert len(harness.reported) == 4
+
+
+def test_an_equal_value_is_no_change_and_its_revision_is_known(harness: ViewHarness) -> None:
+    before = harness.mark
+    harness.reported.clear()
+    harness.deliver(APPLE, "green", "8")
+    harness.deliver(FRUIT.key("high", "fig"), None)
+    harness.relist(Record(APPLE, "green", Revision("20")))
+    assert (harness.view.changes_since(before), harness.reported) == ((before, frozenset()), [])
+    assert harness.view.get(APPLE).revision == Revision("20")
+    assert harness.view.list(FRUIT) == (Record(APPLE, "green", Revision("20")),)
+    harness.deliver(APPLE, None)
+    harness.deliver(APPLE, "green")
+    assert harness.view.changes_since(before)[1] == frozenset((APPLE,)), "it was gone meanwhile"
+    assert harness.reported == [FRUIT, FRUIT]
+
+
+def test_a_change_of_what_is_not_kept_is_no_change(harness: ViewHarness) -> None:
+    harness.view.keep = lambda value: str(value)[0]
+    harness.deliver(APPLE, "ripe")
+    before = harness.mark
+    harness.reported.clear()
+    harness.deliver(APPLE, "red")
+    assert (harness.view.changes_since(before), harness.reported) == ((before, frozenset()), [])
+    harness.deliver(APPLE, "green")
+    assert (harness.view.changes_since(before)[1], harness.reported) == (frozenset((APPLE,)), [FRUIT])
 
 
 def test_our_own_commit_is_a_change(harness: ViewHarness) -> None:
     before, writes = harness.mark, (Create(PEAR, "ripe"),)
     harness.view.apply_writes(writes, harness.commit(*writes))
-    assert harness.view.changes_since(before)[1] == frozenset((PEAR,))
+    middle, keys = harness.view.changes_since(before)
+    assert keys == frozenset((PEAR,))
     assert harness.view.get(PEAR).value == "ripe"
+    harness.reported.clear()
+    harness.follow()
+    assert (harness.view.changes_since(middle), harness.reported) == ((middle, frozenset()), []), "it is known already"
 
 
 def test_a_long_list_is_made_for_who_asks_for_it(harness: ViewHarness) -> None:
