@@ -14,6 +14,7 @@ from attrs import define, field
 from tests.harness.operator_process import ROOT, OperatorProcess
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.ports import reserve_port
+from tests.harness.set_clock import SetClock
 
 __all__ = ["CONTROLLERS_LEASE_PATH", "ControllersProcesses", "open_controllers"]
 
@@ -28,12 +29,13 @@ class ControllersProcesses:
     environ: Mapping[str, str]
     _started: list[OperatorProcess] = field(factory=list)
 
-    def start(self, **variables: str) -> OperatorProcess:
-        """One more."""
+    def start(self, clock: SetClock | None = None, /, **variables: str) -> OperatorProcess:
+        """One more, by the clock of the machine or by one that can be set."""
         number, port = len(self._started), reserve_port()
         log = self.folder / f"controllers{number}.log"
         environ = {**os.environ, **self.environ, "POD_NAME": f"controllers-{number}", **variables}
-        command = [sys.executable, "-m", "netplug_cli.wiring.controllers", f"--health-port={port}"]
+        module = ("netplug_cli.wiring.controllers", f"--health-port={port}")
+        command = [sys.executable, "-m", *module] if clock is None else clock.command(*module)
         with log.open("wb") as file:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=ROOT, env=environ)
         process = OperatorProcess(child, log, port)

@@ -33,7 +33,6 @@ _BY_NIGHT = (
     "test_cni_killed.py",
     "test_cni_race.py",
     "test_connectivity.py",
-    "test_controllers_law.py",
     "test_demo_page.py",
     "test_from_empty.py",
     "test_images.py",

@@ -10,15 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, field
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_core.clock import SECOND_NS, Deadline
+from netplug_core.clock import SECOND_NS
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_cluster
-from netplug_core.flows.ipam.collect import Collector, read_view, tick
-from netplug_core.ipam.gc.model import CollectorSettings, ScanHistory
 from netplug_core.records import Create
 from netplug_core.resources.kubecontrollersconfiguration import (
     KUBE_CONTROLLERS_CONFIGURATION_KEY,
@@ -29,7 +26,6 @@ from netplug_core.resources.kubecontrollersconfiguration import (
 )
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import node_key
-from tests.harness.cni_node import RecordingLog
 from tests.harness.collector import CollectorHarness
 from tests.harness.controllers_process import open_controllers
 from tests.harness.controllers_scene import machine_node
@@ -44,6 +40,7 @@ from tests.harness.servers.kube_objects import (
     make_node,
     make_pod,
 )
+from tests.harness.set_clock import SetClock
 from tests.harness.tool_user import ToolUser
 from tests.harness.waiting import deadline_in, wait_until
 
@@ -77,10 +74,10 @@ class Scene:
         self.records.assign_to_pod("10.0.0.2", "gone", node=node)
 
     @contextmanager
-    def collecting(self, **variables: str) -> Iterator[OperatorProcess]:
+    def collecting(self, clock: SetClock | None = None, /, **variables: str) -> Iterator[OperatorProcess]:
         """Controllers, until the address of the pod that is gone is freed, and two ticks longer."""
         with open_controllers(self.folder, self.environ, self.server) as controllers:
-            process = controllers.start(**variables)
+            process = controllers.start(clock, **variables)
             wait_until(lambda: "10.0.0.2" not in self.records.held(), "what has no pod is freed")
             seen = ticks(process)
             wait_until(lambda: ticks(process) >= seen + 2, "the collector looks again")
@@ -143,42 +140,17 @@ def test_the_node_has_another_name_now(scene: Scene) -> None:
         assert scene.records.held() == {"10.0.0.1": "h-web", "10.0.0.3": "tunnel"}
 
 
-class LateClock(SystemClock):
-    """A clock that a test can set."""
-
-    offset_ns = 0
-
-    def now_ns(self) -> int:
-        return super().now_ns() + self.offset_ns
-
-
 @pytest.mark.parametrize("step_ns", [-DAY_NS, DAY_NS])
 def test_the_clock_is_set_by_a_day(scene: Scene, step_ns: int) -> None:
+    """While the controllers run: what they have seen before, and what comes then, is judged by the time since."""
     scene.assign()
     scene.records.set_cooldown(30)
     make_pod(scene.server, "default", "web", node="node-a")
-    clock, history = LateClock(), ScanHistory()
-    with ToolUser(scene.folder, {"kubeconfig": scene.environ["KUBECONFIG"]}).store() as cluster:
-        records = None if scene.environ["DATASTORE_TYPE"] == "kubernetes" else scene.store
-        collector = Collector(
-            store=scene.store,
-            live_lookup=DatastoreLookup(cluster, records),
-            clock=clock,
-            chance=lambda: 0.5,
-            log=RecordingLog(),
-            settings=CollectorSettings(grace_s=1.0),
-        )
-
-        def look() -> int:
-            nonlocal history
-            deadline = Deadline.after(clock, 60.0)
-            view = read_view(scene.store, None, now_ns=clock.now_ns(), deadline=deadline)
-            view = evolve(view, cluster=read_cluster(cluster, records, deadline=deadline))
-            history, report = tick(collector, view, history)
-            return len(report.freed)
-
-        assert look() == 0
-        clock.offset_ns = step_ns
-        wait_until(lambda: look() == 1, "what has no pod is freed")
-        assert look() == look() == 0
-    assert scene.records.held() == {"10.0.0.1": "h-web"}
+    clock = SetClock(scene.folder / "clock")
+    with scene.collecting(clock) as process:
+        clock.set_by(step_ns)
+        scene.records.assign_to_pod("10.0.0.5", "later")
+        wait_until(lambda: "10.0.0.5" not in scene.records.held(), "what has no pod is freed")
+        seen = ticks(process)
+        wait_until(lambda: ticks(process) >= seen + 2, "the collector looks again")
+        assert scene.records.held() == {"10.0.0.1": "h-web"}

@@ -76,11 +76,14 @@ class ApiServer:
         """The certificate of the authority that signed the server's."""
         return str(self.folder / "ca.pem")
 
-    def write_kubeconfig(self, token: str = ADMIN_TOKEN, *, name: str = "kubeconfig") -> str:
-        """A file that leads here with a token."""
+    def write_kubeconfig(self, token: str = ADMIN_TOKEN, *, name: str = "kubeconfig", port: int = 0) -> str:
+        """A file that leads here with a token; through ``port`` of this machine, if there is one."""
         path, new = self.folder / name, self.folder / f"{name}.{threading.get_ident()}"
         user = {"token": token}
-        cluster = {"server": self.url, "certificate-authority": self.ca_file}
+        cluster = {
+            "server": f"https://127.0.0.1:{port or self.port}",
+            "certificate-authority": self.ca_file,
+        }
         new.write_text(
             json.dumps(
                 {
@@ -139,6 +142,10 @@ class ApiServer:
     def audited_targets(self, agent: str) -> list[str]:
         """The path and query of each of these requests."""
         return [str(event["requestURI"]) for event in self._audited_events(agent)]
+
+    def audited_lists(self, agent: str) -> list[str]:
+        """The path and query of each list among them."""
+        return [str(event["requestURI"]) for event in self._audited_events(agent) if event["verb"] == "list"]
 
     def audited_rights(self, user: str) -> set[tuple[str, str, str]]:
         """The rights that an account has used so far: API group, resource and verb of what was not refused.
