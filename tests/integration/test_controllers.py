@@ -385,6 +385,36 @@ def test_killed_it_converges_when_it_is_started_again(copied: CopyScene, copying
     assert second.ask("/livez") == (200, "ok\n")
 
 
+@pytest.mark.etcd
+def test_what_changes_while_nobody_acts_is_copied_by_the_next_leader_without_a_list(
+    copied: CopyScene, copying: ControllersProcesses
+) -> None:
+    """A process that is ready has read everything, and follows it: to begin to act it only has to look."""
+    server = copied.server
+    first = copying.start(RECONCILER_PERIOD="0")
+    wait_until(lambda: copied.copies() == ALL_COPIES, "everything is copied")
+    second = copying.start(RECONCILER_PERIOD="0")
+    wait_until(lambda: second.ask("/readyz") == (200, "ok\n"), "the second one is ready and waits")
+    first.kill()
+    before = lists_of_copied(server)
+    copied.make_policy("late", {})
+    server.request("DELETE", f"{POLICIES}/allow")
+    merge(server, f"{PODS}/web-1", {"metadata": {"labels": {"app": "late"}}})
+    server.request("DELETE", CONTROLLERS_LEASE_PATH)  # as its end does
+    wait_until(lambda: LEADS in second.ask("/metrics")[1], "the second one acts")
+    expected = (ALL_COPIES - {"knp.default.allow"}) | {"knp.default.late"}
+    wait_until(lambda: copied.copies() == expected, "the policies")
+    wait_until(lambda: copied.endpoint_labels().get("app") == "late", "the label of the pod")
+    assert before
+    assert lists_of_copied(server) == before
+
+
+def lists_of_copied(server: ApiServer) -> list[str]:
+    """The lists of what is copied that processes have asked for, in order."""
+    kinds = ("/pods", "/namespaces", "/serviceaccounts", "/networkpolicies")
+    return [target for target in server.audited_lists("netplug") if target.partition("?")[0].endswith(kinds)]
+
+
 # --- without an orchestrator ------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from tests.harness.cluster_filler import NAMESPACE, ClusterFiller
 from tests.harness.controllers_process import open_controllers
 from tests.harness.operator_process import OperatorProcess
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
-from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
+from tests.harness.servers.kube_apiserver import start_api_server
 from tests.harness.servers.kube_objects import install_definitions, make_namespace, open_store
 from tests.harness.waiting import deadline_in, wait_until
 
@@ -83,7 +83,7 @@ def test_no_list_is_without_pages_and_nothing_is_freed(filled: Filled, tmp_path:
         wait_until(lambda: has_collected(process), "the collector has looked")
         assert "netplug_controllers_collection_freed_addresses_total 0.0" in process.ask("/metrics")[1]
         assert process.stop() == 0
-    lists = lists_of(server)
+    lists = server.audited_lists("netplug")  # the store of the test asks in the same name
     assert all("limit=" in target for target in lists), [target for target in lists if "limit=" not in target]
     pods = [target for target in lists if target.startswith("/api/v1/pods?")]
     assert len(pods) >= NODES * PODS_PER_NODE / PAGE
@@ -93,9 +93,3 @@ def has_collected(process: OperatorProcess) -> bool:
     """Whether the collector has looked once."""
     found = [each for each in process.ask("/metrics")[1].splitlines() if each.startswith(TICKS)]
     return bool(found) and not found[0].endswith(" 0.0")
-
-
-def lists_of(server: ApiServer) -> list[str]:
-    """The path and query of each list that the controllers asked for; the store of the test asks in the same name."""
-    verbs = [verb for verb, _resource in server.audited_requests("netplug")]
-    return [target for verb, target in zip(verbs, server.audited_targets("netplug"), strict=True) if verb == "list"]
