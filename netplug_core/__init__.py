@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT
     from netplug_core.keys import Get, List, Record
-    from netplug_core.library.network import (
+    from netplug_core.library import (
         AssignOptions,
         Network,
         OpenOptions,
@@ -83,7 +83,7 @@ _HOMES = {
     "ipam.allocation.request": ("AssignRequest", "Automatic", "ReleaseItem", "ReleaseRequest", "Shortfall", "Specific"),
     "ipam.protocol": ("IPAM", "NO_ENDPOINT"),
     "keys": ("Get", "List", "Record"),
-    "library.network": ("AssignOptions", "Network", "OpenOptions", "PoolOptions", "open"),
+    "library": ("AssignOptions", "Network", "OpenOptions", "PoolOptions", "open"),
     "records": (
         "AlreadyExists",
         "CommitError",

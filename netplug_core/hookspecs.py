@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.datastore.view import View
-    from netplug_core.ipam.outcome.trace import RecordMemory
+    from netplug_core.ipam.outcome import RecordMemory
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
     from netplug_core.orchestrator.model import NodeFacts, Orchestrator

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from netplug_core.decoding.tables import Schema, collect_members
-from netplug_core.installation.schema import field_schemas
+from netplug_core.installation.components import field_schemas
 from netplug_core.resources.installation import InstallationSpec
 from tools.pages import replace_between
 

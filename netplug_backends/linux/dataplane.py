@@ -21,8 +21,13 @@ from netplug_backends.linux.netlink import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors, NamespaceGone, entered_namespace, is_own_namespace
 from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
-from netplug_core.dataplane.delta import compare_with_plan
-from netplug_core.dataplane.plan import find_node_problems, find_obstacles, refused_setting, require_families
+from netplug_core.dataplane.plan import (
+    compare_with_plan,
+    find_node_problems,
+    find_obstacles,
+    refused_setting,
+    require_families,
+)
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     DataplaneTimeout,

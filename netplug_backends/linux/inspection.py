@@ -13,7 +13,7 @@ from netplug_backends.linux import attachment
 from netplug_backends.linux.netlink import MAIN_TABLE, KernelLink, NetlinkSocket, interface_table
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
 from netplug_core.addressing import Address, InterfaceAddress, Prefix
-from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute
+from netplug_core.dataplane.plan import AttachmentState, InterfaceState, ObservedRoute
 from netplug_core.dataplane.protocol import AttachmentPlan, InterfacePlan, Neighbour, RouteTable
 
 __all__ = ["inspect"]

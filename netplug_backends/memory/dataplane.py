@@ -15,8 +15,13 @@ from attrs import define, field, frozen
 
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
-from netplug_core.dataplane.plan import find_node_problems
+from netplug_core.dataplane.plan import (
+    AttachmentState,
+    InterfaceState,
+    ObservedRoute,
+    compare_with_plan,
+    find_node_problems,
+)
 from netplug_core.dataplane.protocol import (
     OWN_NAMESPACE,
     AttachmentPlan,

@@ -35,7 +35,7 @@ from netplug_core.dataplane.routing import (
 )
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import START, Mark
-from netplug_core.flows.node.tunnels import settle_tunnel_address
+from netplug_core.flows.node import settle_tunnel_address
 from netplug_core.ipam.model import AFFINITY, BLOCK
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.names import HOST_INTERFACE_PREFIX

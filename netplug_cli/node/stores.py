@@ -37,7 +37,7 @@ from netplug_core.errors import ConfigurationError, DatastoreError, NetplugError
 from netplug_core.expiry import parse_certificate_expiry, parse_token_expiry
 from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.flows.resources.cluster import find_cluster_information
-from netplug_core.ipam.outcome.trace import RecordMemory
+from netplug_core.ipam.outcome import RecordMemory
 from netplug_core.ipam.reporting.usage import OwnUsage, own_usage
 from netplug_core.locks import Turn
 from netplug_core.log import Level, Log

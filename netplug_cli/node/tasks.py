@@ -28,7 +28,7 @@ from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.datastore.view import View
 from netplug_core.errors import NetplugError
 from netplug_core.flows.cni.release_records import has_work, keep_house, locations_of, take_over
-from netplug_core.flows.node.registration import (
+from netplug_core.flows.node import (
     HostNetwork,
     NodeHost,
     NodeWorld,

@@ -1,4 +1,4 @@
-"""Opens the backends by name; and a stand-in for a datastore that cannot be opened, so that a DEL cleans the node."""
+"""The names of netplug's own backends, and how one is opened; a stand-in for a datastore that cannot be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from netplug_backends.catalog import CATALOG
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
@@ -25,9 +24,31 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.model import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = [
-    "Backends", "UnopenedDatastore", "open_datastore", "open_registry",
-]  # fmt: skip
+__all__ = ["CATALOG", "Backends", "UnopenedDatastore", "open_datastore", "open_registry"]
+
+
+# --- the catalog -----------------------------------------------------------------------------------------------------
+
+CATALOG: Mapping[str, Mapping[str, str]] = {
+    "datastore": {
+        "etcdv3": "netplug_backends.etcdv3.hookimpls",
+        "kubernetes": "netplug_backends.kubernetes.hookimpls",
+        "memory": "netplug_backends.memory.hookimpls",
+        "sqlite": "netplug_backends.sqlite.hookimpls",
+    },
+    "ipam": {
+        "delegate": "netplug_backends.delegate.hookimpls",
+        "host-local": "netplug_backends.hostlocal.hookimpls",
+        "netplug-ipam": "netplug_backends.blocks.hookimpls",
+    },
+    "dataplane": {"linux": "netplug_backends.linux.hookimpls", "memory": "netplug_backends.memory.hookimpls"},
+    "bgp": {"bird": "netplug_backends.bird.hookimpls", "memory": "netplug_backends.memory.hookimpls"},
+    "host": {"host": "netplug_backends.host.hookimpls"},
+    "orchestrator": {
+        "kubernetes": "netplug_backends.kubernetes.hookimpls",
+        "memory": "netplug_backends.memory.hookimpls",
+    },
+}
 
 
 # --- backends --------------------------------------------------------------------------------------------------------

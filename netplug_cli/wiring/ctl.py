@@ -177,7 +177,7 @@ def _find_missing_plugins(bin_dir: str) -> tuple[str, ...]:
 
 
 def _open_host_local_folder(path: str) -> HostLocalFolder:
-    from netplug_backends.hostlocal.files import NetworkFiles
+    from netplug_backends.hostlocal.ipam import NetworkFiles
 
     return NetworkFiles(path)
 

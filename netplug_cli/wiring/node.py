@@ -45,7 +45,7 @@ _LIBRARY = "prometheus_client"  # what an installation of an earlier release lac
 
 # By name: the flows that ``netplug_core.flows.cni.call`` imports by need, and what the usual configuration opens.
 _MODULES = (
-    *(f"netplug_core.flows.cni.{name}" for name in ("add", "delete", "check", "status", "gc")),
+    *(f"netplug_core.flows.cni.{name}" for name in ("add", "delete", "check", "status")),
     "netplug_core.flows.ipam.service",
     "netplug_core.ipam.allocation.decide",
     "netplug_core.netconf.model",

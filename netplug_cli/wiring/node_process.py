@@ -48,7 +48,7 @@ from netplug_core.datastore.protocol import Datastore, EndpointStorage, ShowsNod
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.cni.call import answer, refuse
 from netplug_core.flows.cni.release_records import replay
-from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.flows.node import NodeWorld
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.installation.installer import (

@@ -2,5 +2,6 @@
 
 ``cni`` has one flow for each CNI command. ``ipam`` has the block IPAM (``service``), bulk changes of ``addresses`` and
 ``affinities``, and the garbage collector (``collect``). ``resources`` has a module for each verb of ``netplugctl``.
-``world`` has the interfaces that a flow acts through.
+``node`` is what the node process does
+for its own node. ``world`` has the interfaces that a flow acts through.
 """

@@ -15,8 +15,15 @@ from attrs import evolve, field, frozen
 from netplug_core.addressing import Family
 from netplug_core.decoding.tables import find_member, find_object
 from netplug_core.installation.cluster import IncompatibleCluster
-from netplug_core.installation.conflist import ENDPOINT_STATUS_DIR, LOG_FILE, NETWORK_NAME
-from netplug_core.installation.daemonset import ENDPOINT_CONFIG_MAP, HELPER_PLUGINS, IMPORTER, NODE_ACCOUNT
+from netplug_core.installation.daemonset import (
+    ENDPOINT_CONFIG_MAP,
+    ENDPOINT_STATUS_DIR,
+    HELPER_PLUGINS,
+    IMPORTER,
+    LOG_FILE,
+    NETWORK_NAME,
+    NODE_ACCOUNT,
+)
 from netplug_core.installation.installer import (
     DEFAULT_CONF_NAME,
     FILE_NAME,

@@ -29,7 +29,7 @@ from netplug_core.ipam.allocation.pools import (
     pool_of_address,
 )
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
-from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes, PoolUnknown
+from netplug_core.ipam.outcome import NoPoolQualifies, NoPoolServes, PoolUnknown
 from netplug_core.lint.configurations import Configuration
 from netplug_core.lint.documents import KubernetesObject, Sourced
 from netplug_core.lint.resources import AnnotatedObject, field_problems

@@ -26,8 +26,7 @@ from netplug_core.errors import (
     IncompatibleVersion,
 )
 from netplug_core.flows.cni.call import wanted_of
-from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
-from netplug_core.ipam.hostlocal.settings import load_settings
+from netplug_core.ipam.hostlocal.settings import RangeSet, load_settings, make_range_sets, require_one_set_per_family
 from netplug_core.lint.documents import Document
 from netplug_core.lint.rules import Finding, Path, Repair, Rule, format_path
 from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM, NetConf, load

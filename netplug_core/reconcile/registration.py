@@ -1,6 +1,6 @@
 """The addresses that a node registers, its interfaces and its AS number.
 
-``netplug_core.flows.node.registration`` reads what these rules need, and writes what they decide. Each rule sees the
+``netplug_core.flows.node`` reads what these rules need, and writes what they decide. Each rule sees the
 present state alone: what the kernel has, and what is stored of the node. Nothing here reads either.
 """
 

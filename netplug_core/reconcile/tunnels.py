@@ -3,7 +3,7 @@
 Packets that a node itself sends to pods of others have the address of the tunnel as their source, so that the answers
 find their way back. The address is one of a pool, assigned as those of pods are, under a handle of its own.
 
-``netplug_core.flows.node.tunnels`` assigns and releases by these rules.
+``netplug_core.flows.node`` assigns and releases by these rules.
 """
 
 from __future__ import annotations

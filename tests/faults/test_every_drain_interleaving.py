@@ -24,7 +24,7 @@ from netplug_core.datastore.transaction import LATEST_COMMIT_S
 from netplug_core.flows.resources.drain import DrainCancelled, Drainer, cancel_drain, drain
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.ipam.allocation.request import Assignment, Released, ReleaseRequest
-from netplug_core.ipam.outcome.refusals import NoPoolServes
+from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.ipam.reporting.drain_plan import is_draining
 from netplug_core.resources.ippool import ippool_key

@@ -25,11 +25,11 @@ from netplug_core.cni.result import CNIResult, render_result
 from netplug_core.dataplane.protocol import InterfacePresence, KernelError
 from netplug_core.dataplane.ruleset import PacketTable
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.cni import add, check, delete, gc, status
+from netplug_core.flows.cni import add, check, delete, status
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.world import CNIWorld, ReplayTime
 from netplug_core.hookspecs import IPAMContext
-from netplug_core.ipam.hostlocal.folder import Boot
+from netplug_core.ipam.hostlocal.reserve import Boot
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.locks import CallLocks, HeldLock
@@ -65,14 +65,14 @@ FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
         "DEL": delete.delete,
         "CHECK": check.check,
         "STATUS": status.status,
-        "GC": gc.gc,
+        "GC": status.gc,
     },
     Plugin.IPAM: {
         "ADD": add.assign_addresses,
         "DEL": delete.release_addresses,
         "CHECK": check.check_addresses,
         "STATUS": status.status_addresses,
-        "GC": gc.collect,
+        "GC": status.collect,
     },
 }
 

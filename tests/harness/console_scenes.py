@@ -21,7 +21,7 @@ from netplug_cli.ctl.main import run
 from netplug_cli.wiring.ctl import make_session
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
-from netplug_core.library.network import Network
+from netplug_core.library import Network
 from netplug_core.records import Create, Key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import define, evolve, field
 
-from netplug_backends.hostlocal.files import NetworkFiles
+from netplug_backends.hostlocal.ipam import NetworkFiles
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.main import run
 from netplug_cli.ctl.session import Session

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import Factory, define, field
 
-from netplug_backends.hostlocal.files import NetworkFiles
+from netplug_backends.hostlocal.ipam import NetworkFiles
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.session import Session

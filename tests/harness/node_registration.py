@@ -14,7 +14,7 @@ from netplug_core.clock import Deadline
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostAddress, HostInterface
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.flows.node import NodeWorld
 from netplug_core.netconf.model import NetConf
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.records import Create, Delete, Get, Record, Update

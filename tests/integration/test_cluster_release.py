@@ -27,7 +27,7 @@ from netplug_core.addressing import Family, InterfaceAddress
 from netplug_core.clock import Pace
 from netplug_core.dataplane.routing import HostAddress, HostInterface
 from netplug_core.errors import Unauthorized
-from netplug_core.flows.node.registration import NodeWorld, settle_addresses
+from netplug_core.flows.node import NodeWorld, settle_addresses
 from netplug_core.flows.resources.cluster import (
     NodeRelease,
     ensure_initialized,

@@ -19,7 +19,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.ipam.allocation.request import ReleaseRequest, Shortfall
 from netplug_core.ipam.model import Affinity, AffinityState, Block, affinities_query, affinity_key, handle_key
-from netplug_core.ipam.outcome.refusals import CommitFull
+from netplug_core.ipam.outcome import CommitFull
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Delete, Get, Update
 from netplug_core.resources.ippool import ippool_key

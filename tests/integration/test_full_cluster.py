@@ -28,7 +28,7 @@ from netplug_core.ipam.model import (
     blocks_path,
     host_owner,
 )
-from netplug_core.ipam.outcome.refusals import PoolsExhausted
+from netplug_core.ipam.outcome import PoolsExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List, Write
 from netplug_core.resources.ippool import AllowedUse, ippool_key

@@ -22,7 +22,7 @@ from netplug_core.flows.ipam.cache import followed_kinds, make_node_cache
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, Specific
 from netplug_core.ipam.model import BLOCK, HANDLE, Affinity, AffinityState, Block, affinity_key, host_owner
-from netplug_core.ipam.outcome.refusals import PoolsExhausted
+from netplug_core.ipam.outcome import PoolsExhausted
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
 from tests.harness.kube_workloads import NAMESPACE, NODE, attach, detach, new_pod

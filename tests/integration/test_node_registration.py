@@ -20,7 +20,7 @@ from netplug_cli.wiring.backends import open_datastore
 from netplug_cli.wiring.node_process import helper_plugins, node_registration, node_tasks
 from netplug_core.addressing import Family
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.node.registration import SettledAddresses, settle_addresses
+from netplug_core.flows.node import SettledAddresses, settle_addresses
 from netplug_core.reconcile.registration import FoundOnHost, RegistrationSettings
 from netplug_core.records import Create, Get, List
 from netplug_core.resources.metadata import Metadata

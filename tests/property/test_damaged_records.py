@@ -32,7 +32,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.cni.release_records import replay
 from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, Block, Handle
-from netplug_core.ipam.outcome.refusals import NoPoolServes
+from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.records import Create, Delete, Key, Kind, List, Malformed, Record, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.ipamconfiguration import (

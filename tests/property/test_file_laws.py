@@ -25,7 +25,7 @@ from netplug_backends.host.installing import HostFolders
 from netplug_backends.host.log_file import LogFile
 from netplug_backends.host.machine import FileLocks, HostMachine, SystemClock
 from netplug_backends.host.placing import place_copy, place_file, place_link, remove_file, remove_leftovers
-from netplug_backends.hostlocal.files import NetworkFiles
+from netplug_backends.hostlocal.ipam import NetworkFiles
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import tls_context
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem
@@ -36,7 +36,7 @@ from netplug_core.addressing import Address
 from netplug_core.clock import Deadline, Pace
 from netplug_core.errors import NetplugError
 from netplug_core.installation.installer import CERTIFICATES
-from netplug_core.ipam.hostlocal.folder import BootRecord, Owner
+from netplug_core.ipam.hostlocal.reserve import BootRecord, Owner
 from netplug_core.log import LogSettings
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from tests.harness.example_counts import FILES

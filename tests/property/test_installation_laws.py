@@ -15,11 +15,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from netplug_core.decoding.tables import Schema
+from netplug_core.installation.components import installation_schema
 from netplug_core.installation.daemonset import render
 from netplug_core.installation.document import InvalidInstallation, overlaid, read_installation
 from netplug_core.installation.pools import PoolAction
 from netplug_core.installation.rules import CheckedInstallation, check
-from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.settings import ClusterFacts
 from tests.harness.installations import judge, manifest, network, read
 

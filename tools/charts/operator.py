@@ -13,9 +13,8 @@ from attrs import frozen
 
 from netplug_backends.kubernetes.installing.manifests import shipped_objects
 from netplug_core.decoding.tables import Schema
-from netplug_core.installation.components import ComponentKind, component_spec_schema
+from netplug_core.installation.components import ComponentKind, component_spec_schema, spec_schema
 from netplug_core.installation.daemonset import ENDPOINT_CONFIG_MAP, endpoint_override
-from netplug_core.installation.schema import spec_schema
 from netplug_core.operator.deployment import OPERATOR_NAMESPACE, default_image, render_operator
 from netplug_core.resources.installation import (
     INSTALLATION_API_VERSION,

@@ -10,10 +10,9 @@ from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
-from netplug_core.installation.components import ComponentKind, component_schema
+from netplug_core.installation.components import ComponentKind, component_schema, installation_schema
 from netplug_core.installation.controllers import CONTROLLERS_NAME, LEASE_NAMESPACE
 from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
-from netplug_core.installation.schema import installation_schema
 from netplug_core.installation.static import STATIC_NAMESPACE, Method, render_static
 from netplug_core.operator.report import CONDITIONS
 from netplug_core.operator.state import ClusterMode, Shipped

@@ -51,7 +51,7 @@ from netplug_core.flows.ipam.leaks import (
     require_usable,
 )
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.resources.damaged import Risk, delete_damaged_block
+from netplug_core.flows.resources.delete import Risk, delete_damaged_block
 from netplug_core.flows.resources.pools import find_address, find_ipam_configuration, read_utilization
 from netplug_core.flows.resources.split import SplitPlan, WantedSplit, plan_split, split
 from netplug_core.flows.resources.write import configure_ipam

@@ -13,7 +13,7 @@ from netplug_cli.formatting import escape_unprintable
 from netplug_core.flows.resources.policies import PolicyObjects, read_policy_objects
 from netplug_core.names import is_dns_subdomain
 from netplug_core.orchestrator.model import PodName
-from netplug_core.policy.explanation import (
+from netplug_core.policy.evaluate import (
     AppliedRules,
     ConnectionExplanation,
     ExplainedStep,

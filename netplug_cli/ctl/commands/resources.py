@@ -34,7 +34,7 @@ from netplug_core.addressing import PrefixIndex
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.resources.cluster import ensure_initialized
-from netplug_core.flows.resources.damaged import Risk
+from netplug_core.flows.resources.delete import Risk
 from netplug_core.flows.resources.delete import delete as delete_resource
 from netplug_core.flows.resources.outcome import Effect, Outcome
 from netplug_core.flows.resources.pools import PoolNeighbours

@@ -39,8 +39,18 @@ from netplug_core.records import Malformed
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import KINDS, ResourceKind
 from netplug_core.settings.model import SETTING_VARIABLES
-from netplug_core.support.bundle import Bundle, DocumentsPart, Limits, MissingPart, Part, PartState, TextPart, assemble
-from netplug_core.support.redaction import Redactor, is_secret_name
+from netplug_core.support import (
+    Bundle,
+    DocumentsPart,
+    Limits,
+    MissingPart,
+    Part,
+    PartState,
+    Redactor,
+    TextPart,
+    assemble,
+    is_secret_name,
+)
 
 __all__ = [
     "Machine", "ReadParts", "absent", "failed", "pack", "read_guarded", "read_store_parts", "support",

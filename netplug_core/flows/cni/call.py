@@ -32,9 +32,15 @@ from netplug_core.cni.dispatch import (
     read_stdin,
     reported_version,
 )
-from netplug_core.cni.errors import collect_secrets, describe_error, render_error
 from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
-from netplug_core.cni.result import CNIResult, parse_resolv_conf, render_result
+from netplug_core.cni.result import (
+    CNIResult,
+    collect_secrets,
+    describe_error,
+    parse_resolv_conf,
+    render_error,
+    render_result,
+)
 from netplug_core.dataplane.plan import find_mtu_problem
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import (
@@ -108,14 +114,14 @@ FLOWS: Mapping[Plugin, Mapping[CNICommand, tuple[str, str]]] = {
         CNICommand.DEL: ("delete", "delete"),
         CNICommand.CHECK: ("check", "check"),
         CNICommand.STATUS: ("status", "status"),
-        CNICommand.GC: ("gc", "gc"),
+        CNICommand.GC: ("status", "gc"),
     },
     Plugin.IPAM: {
         CNICommand.ADD: ("add", "assign_addresses"),
         CNICommand.DEL: ("delete", "release_addresses"),
         CNICommand.CHECK: ("check", "check_addresses"),
         CNICommand.STATUS: ("status", "status_addresses"),
-        CNICommand.GC: ("gc", "collect"),
+        CNICommand.GC: ("status", "collect"),
     },
 }
 """Module and function of each command, as text: a process that serves one call imports one flow."""
@@ -141,7 +147,7 @@ def answer(
     def test_connection(netconf_mapping: Mapping[str, object]) -> None:
         netconf = load(netconf_mapping, plugin, LoadPurpose.SETUP)
         log.configure(netconf.log)
-        require_connection: Callable[[CNIWorld, NetConf], None] = _import("gc").require_connection
+        require_connection: Callable[[CNIWorld, NetConf], None] = _import("status").require_connection
         with open_world(netconf, log, None) as world:
             require_connection(world, netconf)
 

@@ -20,8 +20,7 @@ from netplug_core.flows.ipam.cluster_facts import DatastoreLookup, read_pods
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.pools import is_enabled
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall, Specific
-from netplug_core.ipam.hostlocal.folder import NetworkFolder
-from netplug_core.ipam.hostlocal.reserve import ImportedAttachment, ImportPlan, plan_import
+from netplug_core.ipam.hostlocal.reserve import ImportedAttachment, ImportPlan, NetworkFolder, plan_import
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import IPPOOL, AssignmentMode, IPPool
 from netplug_core.workload import WorkloadIdentity

@@ -32,8 +32,7 @@ from netplug_core.ipam.allocation.request import (
     Shortfall,
 )
 from netplug_core.ipam.model import BLOCK, Block, Handle, blocks_path, handle_query, is_within, raise_if_within
-from netplug_core.ipam.outcome.refusals import CommitFull
-from netplug_core.ipam.outcome.trace import left_out
+from netplug_core.ipam.outcome import CommitFull, left_out
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.locks import AttemptLocks, no_lock
 from netplug_core.log import Level, Log
@@ -59,7 +58,7 @@ from netplug_core.resources.clusterinformation import READINESS_GATE
 if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.view import View
-    from netplug_core.ipam.outcome.trace import RecordMemory
+    from netplug_core.ipam.outcome import RecordMemory
 
 __all__ = ["BlockIPAM", "read_within", "require_ready", "settle_endpoint"]
 

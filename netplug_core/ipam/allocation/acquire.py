@@ -35,7 +35,7 @@ from netplug_core.ipam.model import (
     claimed_block,
     claiming_owner,
 )
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
+from netplug_core.ipam.outcome import BlockOutcome, BlockTrace
 from netplug_core.records import PAGE_SIZE, Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ippool import IPPool
 

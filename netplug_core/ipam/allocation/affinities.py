@@ -35,7 +35,7 @@ from netplug_core.ipam.allocation.ownership import (
 from netplug_core.ipam.allocation.pools import BlockOrder, Cooldown, Pools, choose, is_enabled
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model import AFFINITY, Affinity, Block, affinity_key, block_key, claimed_block
-from netplug_core.ipam.outcome.refusals import BlockNotEmpty
+from netplug_core.ipam.outcome import BlockNotEmpty
 from netplug_core.records import (
     Decision,
     Delete,

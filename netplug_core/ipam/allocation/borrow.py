@@ -38,8 +38,16 @@ from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, 
 from netplug_core.ipam.allocation.pools import block_positions
 from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model import Affinity, Block, affinity_key, block_query
-from netplug_core.ipam.outcome.refusals import BlockLimitReached, BlockUnavailable, PoolsExhausted, StrictlyExhausted
-from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, PoolExhausted, RuleTrace
+from netplug_core.ipam.outcome import (
+    AllocationRule,
+    BlockLimitReached,
+    BlockOutcome,
+    BlockUnavailable,
+    PoolExhausted,
+    PoolsExhausted,
+    RuleTrace,
+    StrictlyExhausted,
+)
 from netplug_core.records import Get, NeedMore, Record, TraceEntry
 from netplug_core.resources.ippool import IPPool
 

@@ -39,7 +39,7 @@ from netplug_core.ipam.model import (
     current_affinities_query,
     handle_query,
 )
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, left_out
+from netplug_core.ipam.outcome import BlockOutcome, BlockTrace, left_out
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPOOL

@@ -44,16 +44,20 @@ from netplug_core.ipam.allocation.request import (
 )
 from netplug_core.ipam.allocation.specific import allocate_specific
 from netplug_core.ipam.model import AFFINITY, Attribute, Block, Handle, affinities_query, handle_key, handle_query
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
+    UNJUDGED,
     AddressShortfall,
+    AllocationRule,
     CommitFull,
     NoPoolQualifies,
     NoPoolServes,
+    PoolTrace,
     PoolUnknown,
+    RecordTrace,
+    RuleTrace,
     is_shortfall,
     naming,
 )
-from netplug_core.ipam.outcome.trace import UNJUDGED, AllocationRule, PoolTrace, RecordTrace, RuleTrace
 from netplug_core.records import (
     ABSENT,
     Create,

@@ -26,7 +26,7 @@ from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.allocation.pools import Cooldown
 from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, claiming_owner
-from netplug_core.ipam.outcome.trace import BlockOutcome
+from netplug_core.ipam.outcome import BlockOutcome
 from netplug_core.records import Create, Delete, Key, Record, Revision, Update, Write, Written
 from netplug_core.resources.ippool import IPPool
 

@@ -20,16 +20,18 @@ from netplug_core.clock import SECOND_NS
 from netplug_core.errors import ConfigurationError, NetplugError, excerpt
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
 from netplug_core.ipam.model import Allocation, Block
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
     AddressOutside,
     AddressWrongUse,
     NoPoolQualifies,
     NoPoolServes,
+    PoolOutcome,
     PoolRefused,
+    PoolTrace,
     PoolUnknown,
+    RecordTrace,
     UseMissing,
 )
-from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace, RecordTrace
 from netplug_core.records import Delete, Get, Malformed, Record, Snapshot, Update, Write
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool

@@ -31,7 +31,7 @@ from netplug_core.ipam.model import (
     handle_key,
     host_owner,
 )
-from netplug_core.ipam.outcome.refusals import HandleMismatch, SequenceMismatch
+from netplug_core.ipam.outcome import HandleMismatch, SequenceMismatch
 from netplug_core.records import (
     ABSENT,
     Create,

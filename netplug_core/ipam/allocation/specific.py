@@ -16,8 +16,16 @@ from netplug_core.ipam.allocation.ownership import Purpose
 from netplug_core.ipam.allocation.pools import pool_of_address
 from netplug_core.ipam.allocation.request import AssignedAddress, LinkLayer, Specific
 from netplug_core.ipam.model import Block, affinity_key, block_key
-from netplug_core.ipam.outcome.refusals import AddressCooling, AddressTaken, BlockUnusable, StrictAffinity
-from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, RuleTrace
+from netplug_core.ipam.outcome import (
+    AddressCooling,
+    AddressTaken,
+    AllocationRule,
+    BlockOutcome,
+    BlockTrace,
+    BlockUnusable,
+    RuleTrace,
+    StrictAffinity,
+)
 from netplug_core.records import Get, NeedMore, Record
 from netplug_core.resources.ippool import IPPool
 

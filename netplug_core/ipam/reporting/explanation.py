@@ -24,7 +24,7 @@ from netplug_core.ipam.model import (
     cooldown_ends_ns,
     handle_query,
 )
-from netplug_core.ipam.outcome.trace import AllocationRule, PoolTrace, RuleTrace
+from netplug_core.ipam.outcome import AllocationRule, PoolTrace, RuleTrace
 from netplug_core.ipam.reporting.check import RestoreAffinity, RestoreHandle
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.clusterinformation import READINESS_GATE

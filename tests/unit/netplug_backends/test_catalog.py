@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from netplug_backends.catalog import CATALOG
+from netplug_cli.wiring.backends import CATALOG
 from netplug_core import __version__
 from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
 from netplug_core.hookspecs import BackendDescription, BgpContext, IPAMContext

@@ -37,8 +37,7 @@ from netplug_core.errors import (
     require_type,
     shorten,
 )
-from netplug_core.ipam.outcome.refusals import AddressShortfall, PoolRefused
-from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace
+from netplug_core.ipam.outcome import AddressShortfall, PoolOutcome, PoolRefused, PoolTrace
 
 # What a pool may be refused for although it was named.
 REFUSED = (

@@ -13,7 +13,7 @@ import yaml
 from netplug_backends.kubernetes.installing.manifests import definitions, operator_definitions
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core import __version__
-from netplug_core.installation.schema import field_schemas
+from netplug_core.installation.components import field_schemas
 from tests.harness.charts import (
     CHARTS,
     COMPONENTS,

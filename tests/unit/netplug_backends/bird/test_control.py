@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.bird.control import Reply, read_next_hops, read_reply, read_sessions
+from netplug_backends.bird.process import Reply, read_next_hops, read_reply, read_sessions
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.bgp import SessionStatus
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
-from netplug_backends.delegate.program import MAX_OUTPUT, DidNotEnd, Output, TooMuchOutput, run_program
+from netplug_backends.delegate.ipam import MAX_OUTPUT, DidNotEnd, Output, TooMuchOutput, run_program
 from netplug_core.clock import Deadline
 from netplug_core.testing.clock import ManualClock, RealClock
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until

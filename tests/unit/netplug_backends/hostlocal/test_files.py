@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.hostlocal.files import NetworkFiles, current_boot
+from netplug_backends.hostlocal.ipam import NetworkFiles, current_boot
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline, Pace
 from netplug_core.errors import Unavailable
-from netplug_core.ipam.hostlocal.folder import BootRecord, Owner
+from netplug_core.ipam.hostlocal.reserve import BootRecord, Owner
 from netplug_core.testing.clock import ManualClock
 from tests.harness.umask import UMASKS, under_umask
 

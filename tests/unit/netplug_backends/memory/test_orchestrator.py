@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 from attrs import define, evolve, field
 
-from netplug_backends.catalog import CATALOG
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
+from netplug_cli.wiring.backends import CATALOG
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, InvariantBroken
 from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, PodFacts

@@ -13,7 +13,7 @@ from attrs import define
 from netplug_cli.wiring.cni import main
 from netplug_core import __version__
 from netplug_core.cni.dispatch import CNICommand, Plugin
-from netplug_core.flows.cni import add, check, delete, gc, status
+from netplug_core.flows.cni import add, check, delete, status
 from netplug_core.flows.cni.call import FLOWS, find_flow
 from tests.harness.waiting import EMERGENCY_STOP_S
 
@@ -79,7 +79,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
         (CNICommand.DEL, delete.delete, delete.release_addresses),
         (CNICommand.CHECK, check.check, check.check_addresses),
         (CNICommand.STATUS, status.status, status.status_addresses),
-        (CNICommand.GC, gc.gc, gc.collect),
+        (CNICommand.GC, status.gc, status.collect),
     ],
 )
 def test_each_command_has_its_flow(
@@ -235,4 +235,4 @@ def test_a_command_loads_its_own_flow_only() -> None:
     )
     loaded = done.stderr.splitlines()[-1].split()
     flows = [name for name in loaded if name.startswith("netplug_core.flows.cni.")]
-    assert flows == [f"netplug_core.flows.cni.{name}" for name in ("call", "pods", "status")]
+    assert flows == [f"netplug_core.flows.cni.{name}" for name in ("call", "pods", "release_records", "status")]

@@ -8,7 +8,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.feed import follow
 from netplug_core.flows.ipam.cache import FOLLOWED_KINDS
-from netplug_core.ipam.outcome.trace import FORGOTTEN_AFTER_S, RecordTrace
+from netplug_core.ipam.outcome import FORGOTTEN_AFTER_S, RecordTrace
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.clock import ManualClock

@@ -11,7 +11,7 @@ from netplug_core.addressing import Family, InterfaceAddress, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.flows.node import NodeWorld
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.reconcile.registration import RegistrationSettings

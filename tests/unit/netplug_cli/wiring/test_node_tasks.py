@@ -24,7 +24,7 @@ from netplug_cli.wiring.node_process import (
 from netplug_core import __version__
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError
-from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.flows.node import NodeWorld
 from netplug_core.flows.resources.cluster import find_cluster_information
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess

@@ -13,8 +13,8 @@ from netplug_core.cni.delegation import (
     require_no_loop,
 )
 from netplug_core.cni.dispatch import CNICommand
-from netplug_core.cni.errors import describe_error
 from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
+from netplug_core.cni.result import describe_error
 from netplug_core.errors import REDACTED, ConfigurationError
 
 OWNER = (("container", "c1"), ("interface", "eth0"), ("network", "net1"))

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.cni.errors import CNIErrorObject, collect_secrets, describe_error, render_error
+from netplug_core.cni.result import CNIErrorObject, collect_secrets, describe_error, render_error
 from netplug_core.errors import (
     ConfigurationError,
     DecodeError,
@@ -21,8 +21,15 @@ from netplug_core.errors import (
     UnhealthyStatus,
     UsageError,
 )
-from netplug_core.ipam.outcome.refusals import PoolRefused, PoolsExhausted
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted, PoolOutcome, PoolTrace
+from netplug_core.ipam.outcome import (
+    BlockOutcome,
+    BlockTrace,
+    PoolExhausted,
+    PoolOutcome,
+    PoolRefused,
+    PoolsExhausted,
+    PoolTrace,
+)
 from netplug_core.records import Malformed
 
 

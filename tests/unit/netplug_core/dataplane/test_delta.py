@@ -4,8 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, InterfaceAddress, Prefix
-from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
-from netplug_core.dataplane.plan import plan
+from netplug_core.dataplane.plan import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan, plan
 from netplug_core.dataplane.protocol import AttachmentPlan, InterfacePlan, Neighbour, RouteTable
 from netplug_core.testing.dataplane_checks import endpoint, link_to
 

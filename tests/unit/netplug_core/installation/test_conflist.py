@@ -7,7 +7,7 @@ import pytest
 
 from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.installation.conflist import APIEndpoint, render_conflist
+from netplug_core.installation.daemonset import APIEndpoint, render_conflist
 from netplug_core.installation.settings import ClusterFacts
 from netplug_core.netconf.model import LoadPurpose, load
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec

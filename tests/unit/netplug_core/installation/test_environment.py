@@ -2,8 +2,7 @@
 
 import pytest
 
-from netplug_core.installation.conflist import render_conflist
-from netplug_core.installation.daemonset import render_environment
+from netplug_core.installation.daemonset import render_conflist, render_environment
 from netplug_core.installation.settings import ClusterFacts
 from tests.harness.installations import make_pool, network, resolved
 

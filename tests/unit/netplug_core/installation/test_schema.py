@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from netplug_core.decoding.tables import Schema, collect_members
-from netplug_core.installation.schema import field_schemas, installation_schema
+from netplug_core.installation.components import field_schemas, installation_schema
 from netplug_core.resources.installation import InstallationSpec
 
 MAX_SIZE = 262_144

@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
+from netplug_core.installation.components import spec_schema
 from netplug_core.installation.document import InvalidInstallation, read_installation
 from netplug_core.installation.rules import check
-from netplug_core.installation.schema import spec_schema
 from netplug_core.installation.settings import ClusterFacts
 from netplug_core.resources.installation import KubernetesProvider, Sysctl
 from tests.harness.installations import manifest, network

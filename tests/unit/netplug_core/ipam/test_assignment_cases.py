@@ -6,7 +6,7 @@ from attrs import evolve
 from netplug_core.addressing import Address, Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Automatic, Shortfall
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
     BlockLimitReached,
     NoPoolQualifies,
     NoPoolServes,

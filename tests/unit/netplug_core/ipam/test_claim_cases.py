@@ -13,7 +13,7 @@ from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness
 from netplug_core.ipam.allocation.pools import block_order, hashed_start
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, Shortfall
 from netplug_core.ipam.model import AffinityState, Attribute, affinity_key, block_key, host_owner
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
     AddressWrongUse,
     BlockLimitReached,
     BlockUnavailable,

@@ -15,7 +15,7 @@ from netplug_core.flows.resources.pools import read_utilization
 from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness, RelinquishResult
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseRequest
 from netplug_core.ipam.model import Attribute, Block, host_owner
-from netplug_core.ipam.outcome.refusals import AddressCooling, AddressWrongUse, SequenceMismatch
+from netplug_core.ipam.outcome import AddressCooling, AddressWrongUse, SequenceMismatch
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import AllowedUse, ippool_key
 from netplug_core.testing.faults import FaultyDatastore, ProcessDeath, ProcessDied

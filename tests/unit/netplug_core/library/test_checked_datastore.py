@@ -11,7 +11,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import InvalidArgument
 from netplug_core.ipam.model import BLOCK
-from netplug_core.library.checked_datastore import CheckedDatastore
+from netplug_core.library import CheckedDatastore
 from netplug_core.records import (
     ABSENT,
     Create,

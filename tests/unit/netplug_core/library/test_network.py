@@ -12,7 +12,7 @@ from netplug_core.errors import AllocationError, ConfigurationError, InvalidArgu
 from netplug_core.hookspecs import HostServices
 from netplug_core.ipam.allocation.request import Shortfall
 from netplug_core.ipam.model import BLOCK
-from netplug_core.library.network import Network
+from netplug_core.library import Network
 from netplug_core.records import Decision, Get, List, NeedMore, NotFound, Snapshot, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netplug_core.policy.explanation import ConnectionExplanation, explain_connection, find_applied_rules
+from netplug_core.policy.evaluate import ConnectionExplanation, explain_connection, find_applied_rules
 from netplug_core.policy.model import TCP, Decision
 from netplug_core.policy.resolve import PolicyObject
 from netplug_core.resources.networkpolicy import Direction

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from netplug_core.clock import Deadline
-from netplug_core.support.bundle import (
+from netplug_core.support import (
     INDEX,
     README,
     Bundle,
@@ -15,10 +15,10 @@ from netplug_core.support.bundle import (
     MissingPart,
     Part,
     PartState,
+    Redactor,
     TextPart,
     assemble,
 )
-from netplug_core.support.redaction import Redactor
 from netplug_core.testing.clock import ManualClock
 
 

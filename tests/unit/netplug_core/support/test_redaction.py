@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from netplug_core.settings.model import SECRET_SETTINGS, SETTING_VARIABLES
-from netplug_core.support.redaction import Redactor, is_secret_name
+from netplug_core.support import Redactor, is_secret_name
 
 SECRET = "pl4nted secret/with=signs"  # noqa: S105  # searched for
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\nshort\n-----END PRIVATE KEY-----"

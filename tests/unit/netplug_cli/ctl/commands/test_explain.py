@@ -12,7 +12,7 @@ from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.allocation.request import AssignRequest, Specific
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
+from netplug_core.ipam.outcome import BlockOutcome, BlockTrace
 from netplug_core.ipam.reporting.explanation import RequestExplanation
 from netplug_core.records import Create
 from netplug_core.resources.ippool import ippool_key

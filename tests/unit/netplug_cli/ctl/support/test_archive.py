@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from netplug_cli.ctl.commands.support import pack
-from netplug_core.support.bundle import Bundle, BundleFile
+from netplug_core.support import Bundle, BundleFile
 from tests.harness.support_bundles import read_bundle
 
 

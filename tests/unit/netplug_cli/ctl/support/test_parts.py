@@ -7,7 +7,7 @@ import pytest
 from netplug_cli.ctl.commands.support import absent, failed, read_guarded
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.support.bundle import Part, TextPart
+from netplug_core.support import Part, TextPart
 from netplug_core.testing.clock import ManualClock
 
 TEXT = TextPart(path="a", text="x\n")

@@ -26,7 +26,7 @@ from netplug_core.errors import (
 from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.cni.call import NoAddressWanted
 from netplug_core.ipam.model import BLOCK, HANDLE, Block
-from netplug_core.ipam.outcome.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
+from netplug_core.ipam.outcome import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
 from netplug_core.locks import AttachmentBusy
 from netplug_core.log import Level
 from netplug_core.names import HOST_MAC, attachment_lock_offset, container_mac, host_interface_alias

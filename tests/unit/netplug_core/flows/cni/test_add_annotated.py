@@ -15,7 +15,7 @@ from netplug_core.errors import ConfigurationError, NetplugError, RequestError, 
 from netplug_core.flows.cni.call import NoAddressWanted
 from netplug_core.flows.cni.check import AddressesNotHeld, AttachmentDiffers, EndpointDiffers
 from netplug_core.ipam.model import handle_key
-from netplug_core.ipam.outcome.refusals import AddressOutside, AddressTaken, NoPoolServes, PoolUnknown
+from netplug_core.ipam.outcome import AddressOutside, AddressTaken, NoPoolServes, PoolUnknown
 from netplug_core.locks import AttachmentBusy
 from netplug_core.log import Level
 from netplug_core.names import container_mac

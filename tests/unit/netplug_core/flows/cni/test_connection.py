@@ -6,7 +6,7 @@ from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import Unavailable
-from netplug_core.flows.cni.gc import require_connection
+from netplug_core.flows.cni.status import require_connection
 from netplug_core.orchestrator.model import NodeFacts
 from tests.harness.cni_node import DEFAULT_CONTAINER, NODE, CNINodeHarness
 

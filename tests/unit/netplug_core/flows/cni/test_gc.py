@@ -7,7 +7,7 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.flows.cni.gc import GC_S
+from netplug_core.flows.cni.status import GC_S
 from netplug_core.ipam.model import handle_key
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset

@@ -13,8 +13,7 @@ from netplug_core.dataplane.protocol import KernelError, RouteConflict
 from netplug_core.errors import ConfigurationError, LimitedConnectivity, Unavailable, UnhealthyStatus
 from netplug_core.flows.cni.check import AddressesNotHeld
 from netplug_core.ipam.allocation.request import DNS
-from netplug_core.ipam.hostlocal.folder import Boot
-from netplug_core.ipam.hostlocal.reserve import AddressHeld, RangesExhausted
+from netplug_core.ipam.hostlocal.reserve import AddressHeld, Boot, RangesExhausted
 from netplug_core.names import host_interface_name
 from netplug_core.orchestrator.model import NamespaceFacts, PodFacts
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore

@@ -7,7 +7,7 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import CNIResult, CNIRoute, IPConfig
 from netplug_core.errors import ConfigurationError, NetplugError, NotYetSupported, Unavailable
 from netplug_core.flows.cni.call import NoAddressWanted
-from netplug_core.ipam.outcome.refusals import PoolsExhausted
+from netplug_core.ipam.outcome import PoolsExhausted
 from netplug_core.locks import AttachmentBusy
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset

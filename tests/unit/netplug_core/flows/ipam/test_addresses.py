@@ -13,7 +13,7 @@ from netplug_core.ipam.allocation.context import ADDRESSES_PER_COMMIT
 from netplug_core.ipam.allocation.release import OwnerChange, OwnerMismatch
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.ipam.model import Pairs
-from netplug_core.ipam.outcome.refusals import HandleMismatch
+from netplug_core.ipam.outcome import HandleMismatch
 from netplug_core.records import OutcomeUnknown
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, make_request

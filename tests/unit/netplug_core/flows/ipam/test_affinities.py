@@ -18,7 +18,7 @@ from netplug_core.flows.ipam.affinities import (
 from netplug_core.ipam.allocation.affinities import ClaimResult, Emptiness
 from netplug_core.ipam.allocation.context import BLOCKS_PER_COMMIT
 from netplug_core.ipam.model import AFFINITY, Affinity, AffinityState, Block, affinity_key, host_owner
-from netplug_core.ipam.outcome.refusals import NoPoolServes
+from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.records import PAGE_SIZE, List
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore

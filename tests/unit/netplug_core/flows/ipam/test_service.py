@@ -17,7 +17,7 @@ from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import Attachment, Automatic, ReleaseRequest, Shortfall
-from netplug_core.ipam.outcome.refusals import PoolsExhausted, StrictlyExhausted
+from netplug_core.ipam.outcome import PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import PAGE_SIZE
 from netplug_core.testing.faults import Fault, RunBefore

@@ -19,7 +19,7 @@ from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model import HANDLE, block_key
-from netplug_core.ipam.outcome.refusals import PoolsExhausted
+from netplug_core.ipam.outcome import PoolsExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Decision, Delete, Get, Kind, OutcomeUnknown, Revision, Snapshot, Write
 from netplug_core.testing.faults import LostReply

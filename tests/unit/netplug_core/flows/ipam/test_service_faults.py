@@ -20,7 +20,7 @@ from netplug_core.errors import (
 )
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.ipam.allocation.request import AssignRequest, ReleaseItem, ReleaseRequest
-from netplug_core.ipam.outcome.refusals import PoolsExhausted
+from netplug_core.ipam.outcome import PoolsExhausted
 from netplug_core.records import (
     Conflict,
     NotSupported,

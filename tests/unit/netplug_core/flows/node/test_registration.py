@@ -9,7 +9,7 @@ from attrs import evolve
 from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
-from netplug_core.flows.node.registration import (
+from netplug_core.flows.node import (
     NodeUnknown,
     SettledAddresses,
     copy_cluster_labels,

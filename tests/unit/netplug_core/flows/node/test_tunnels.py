@@ -10,7 +10,7 @@ import pytest
 from netplug_core.addressing import Address
 from netplug_core.clock import Pace
 from netplug_core.errors import Unavailable
-from netplug_core.flows.node.tunnels import settle_tunnel_address
+from netplug_core.flows.node import settle_tunnel_address
 from netplug_core.ipam.allocation.request import AssignRequest, Specific
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.reconcile.tunnels import TunnelAddress

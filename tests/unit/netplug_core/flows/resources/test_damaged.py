@@ -9,8 +9,14 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ErrorCode
-from netplug_core.flows.resources.damaged import AddressesAtRisk, NotDamaged, Risk, delete_damaged, delete_damaged_block
-from netplug_core.flows.resources.delete import delete
+from netplug_core.flows.resources.delete import (
+    AddressesAtRisk,
+    NotDamaged,
+    Risk,
+    delete,
+    delete_damaged,
+    delete_damaged_block,
+)
 from netplug_core.flows.resources.outcome import Effect, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
 from netplug_core.ipam.model import (

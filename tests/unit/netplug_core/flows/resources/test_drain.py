@@ -28,7 +28,7 @@ from netplug_core.flows.resources.drain import (
 )
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.ipam.model import AFFINITY, Affinity, AffinityState, block_key
-from netplug_core.ipam.outcome.refusals import NoPoolServes
+from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.ipam.reporting.drain_plan import DRAIN_MARK, DrainedPool, DrainStep, is_draining, marked
 from netplug_core.names import MANAGED_BY
 from netplug_core.records import Malformed

@@ -24,7 +24,7 @@ from netplug_core.flows.resources.outcome import (
 from netplug_core.flows.resources.pools import held_warnings, prepare_deletion, read_utilization
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model import AFFINITY, BLOCK, Affinity, AffinityState, Attribute, Block, affinity_key, block_key
-from netplug_core.ipam.outcome.refusals import NoPoolServes
+from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Get, List, OutcomeUnknown, Update
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool

@@ -10,14 +10,18 @@ from netplug_core.ipam.allocation.acquire import PROBE_COUNT
 from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.request import Assignment, Shortfall
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE, AffinityState, affinity_key, block_key, host_owner
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
+    AllocationRule,
     BlockLimitReached,
+    BlockOutcome,
+    BlockTrace,
     BlockUnavailable,
     NoPoolServes,
+    PoolExhausted,
     PoolsExhausted,
+    RuleTrace,
     StrictlyExhausted,
 )
-from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
 from netplug_core.records import PAGE_SIZE, Create, Get, List, Update
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, ippool_key
 from netplug_core.testing.faults import RunBefore

@@ -20,8 +20,7 @@ from netplug_core.ipam.model import (
     block_key,
     host_owner,
 )
-from netplug_core.ipam.outcome.refusals import PoolsExhausted
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted
+from netplug_core.ipam.outcome import BlockOutcome, BlockTrace, PoolExhausted, PoolsExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import PAGE_SIZE, Create, Decision, Get, List, NeedMore, Query, Update
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, first_block_first, ipv4, make_request

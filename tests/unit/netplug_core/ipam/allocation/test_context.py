@@ -14,7 +14,7 @@ from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, LinkLayer, Shortfall
 from netplug_core.ipam.model import block_key
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
+from netplug_core.ipam.outcome import BlockOutcome, BlockTrace
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Get, NeedMore, Query
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfigurationSpec

@@ -13,7 +13,7 @@ from netplug_core.errors import ErrorCode, Unavailable
 from netplug_core.flows.ipam.collect import read_view
 from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
 from netplug_core.ipam.model import BLOCK, AffinityState, Handle, affinity_key, block_key, handle_key, host_owner
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
     AddressOutside,
     AddressShortfall,
     AddressTaken,
@@ -21,8 +21,8 @@ from netplug_core.ipam.outcome.refusals import (
     NoPoolServes,
     PoolsExhausted,
     PoolUnknown,
+    RecordMemory,
 )
-from netplug_core.ipam.outcome.trace import RecordMemory
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.records import Create, Delete, Get, Key, Malformed, Snapshot, Write

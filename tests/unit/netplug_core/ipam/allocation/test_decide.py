@@ -21,15 +21,17 @@ from netplug_core.ipam.model import (
     handle_key,
     host_owner,
 )
-from netplug_core.ipam.outcome.refusals import NoPoolServes, PoolsExhausted, StrictlyExhausted
-from netplug_core.ipam.outcome.trace import (
+from netplug_core.ipam.outcome import (
     AllocationRule,
     BlockOutcome,
     BlockTrace,
+    NoPoolServes,
     PoolExhausted,
     PoolOutcome,
+    PoolsExhausted,
     PoolTrace,
     RuleTrace,
+    StrictlyExhausted,
 )
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import ABSENT, Create, Delete, Get, Key, Require, RequireUnchanged, Revision, Update

@@ -10,7 +10,7 @@ from netplug_core.ipam.allocation.context import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model import AFFINITY, AffinityState
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
     BlockLimitReached,
     BlockUnavailable,
     NoPoolServes,

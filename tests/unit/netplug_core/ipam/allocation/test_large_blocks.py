@@ -6,7 +6,7 @@ from attrs import evolve
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.ipam.model import LARGE_BLOCK, MAX_STORED_SIZE, Attribute, Attributes, Block, block_key
-from netplug_core.ipam.outcome.refusals import BlockUnusable
+from netplug_core.ipam.outcome import BlockUnusable
 from tests.harness.ipam import NODE, IPAMHarness, make_request, specific
 
 ETCD_REQUEST = 1_572_864

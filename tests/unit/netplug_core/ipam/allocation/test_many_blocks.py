@@ -10,7 +10,7 @@ from netplug_core.datastore.write_set import fold_writes
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.allocation.context import RECORDS_PER_ASSIGNMENT, RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Shortfall
-from netplug_core.ipam.outcome.refusals import BlockLimitReached, CommitFull
+from netplug_core.ipam.outcome import BlockLimitReached, CommitFull
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import MAX_COMMIT_WRITES, Decision, Delete, Revision
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request

@@ -10,7 +10,7 @@ from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation.acquire import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.affinities import claim_queries, decide_claim
 from netplug_core.ipam.model import BLOCK, FULL, AffinityState, block_key, blocks_path, host_owner
-from netplug_core.ipam.outcome.refusals import BlockUnusable
+from netplug_core.ipam.outcome import BlockUnusable
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import PAGE_SIZE, List, Malformed, NeedMore, ReadResult, Snapshot
 from netplug_core.resources.ippool import ippool_key

@@ -15,7 +15,7 @@ from netplug_core.ipam.allocation.release import (
     owner_queries,
 )
 from netplug_core.ipam.model import Attribute, Attributes, Pairs
-from netplug_core.ipam.outcome.refusals import HandleMismatch
+from netplug_core.ipam.outcome import HandleMismatch
 from netplug_core.records import Decision, NeedMore, Update
 from netplug_core.resources.ippool import ippool_key
 from tests.harness.ipam import IPAMHarness, ipv4

@@ -17,16 +17,17 @@ from netplug_core.ipam.allocation.pools import (
     selects_some,
 )
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
+    UNJUDGED,
     AddressOutside,
     AddressWrongUse,
     NoPoolQualifies,
     NoPoolServes,
+    PoolOutcome,
     PoolRefused,
     PoolUnknown,
     UseMissing,
 )
-from netplug_core.ipam.outcome.trace import UNJUDGED, PoolOutcome
 from netplug_core.records import Record, Revision
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec, IPPoolStatus, PoolCondition
 from netplug_core.resources.ippool import ippool_key as key

@@ -7,7 +7,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.release import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.ipam.model import block_key, handle_key
-from netplug_core.ipam.outcome.refusals import HandleMismatch, SequenceMismatch
+from netplug_core.ipam.outcome import HandleMismatch, SequenceMismatch
 from netplug_core.records import PAGE_SIZE, Decision, Delete, Update
 from netplug_core.resources.ippool import ippool_key
 from tests.harness.ipam import OTHER_NODE, IPAMHarness, ipv4, ipv6, specific

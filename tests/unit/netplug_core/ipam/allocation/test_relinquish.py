@@ -8,7 +8,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.flows.ipam.affinities import relinquish
 from netplug_core.ipam.allocation.affinities import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.model import Affinity, AffinityState, Block, affinity_key, block_key, host_owner
-from netplug_core.ipam.outcome.refusals import BlockNotEmpty
+from netplug_core.ipam.outcome import BlockNotEmpty
 from netplug_core.records import Decision, Delete, Key, NeedMore, Snapshot, Update, Written
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import FaultyDatastore, ProcessDeath, ProcessDied

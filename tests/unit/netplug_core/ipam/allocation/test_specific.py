@@ -7,8 +7,14 @@ from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.errors import AllocationError, ConfigurationError
 from netplug_core.ipam.allocation.request import LinkLayer, Shortfall
 from netplug_core.ipam.model import AffinityState
-from netplug_core.ipam.outcome.refusals import AddressCooling, AddressTaken, PoolUnknown, StrictAffinity
-from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
+from netplug_core.ipam.outcome import (
+    AddressCooling,
+    AddressTaken,
+    BlockOutcome,
+    BlockTrace,
+    PoolUnknown,
+    StrictAffinity,
+)
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode
 from netplug_core.testing.faults import LostRace, LostReply, RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request, specific

@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Address
-from netplug_core.ipam.hostlocal.folder import (
+from netplug_core.ipam.hostlocal.reserve import (
     AddressFile,
     Boot,
     BootRecord,

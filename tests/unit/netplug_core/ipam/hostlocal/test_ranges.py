@@ -4,8 +4,13 @@ import pytest
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
-from netplug_core.ipam.hostlocal.settings import SUBNET_ACCEPTED, load_settings
+from netplug_core.ipam.hostlocal.settings import (
+    SUBNET_ACCEPTED,
+    RangeSet,
+    load_settings,
+    make_range_sets,
+    require_one_set_per_family,
+)
 
 WHERE = "network configuration.ipam"
 V4, V6 = Prefix.parse("10.10.0.0/24"), Prefix.parse("fd10::/64")

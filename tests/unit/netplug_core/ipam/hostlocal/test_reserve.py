@@ -4,16 +4,17 @@ import pytest
 
 from netplug_core.addressing import Address
 from netplug_core.errors import AllocationError
-from netplug_core.ipam.hostlocal.folder import AddressFile, NetworkFolder, Owner
-from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets
 from netplug_core.ipam.hostlocal.reserve import (
+    AddressFile,
     AddressHeld,
     AddressOutsideRanges,
+    NetworkFolder,
+    Owner,
     RangesExhausted,
     Reservation,
     reserve,
 )
-from netplug_core.ipam.hostlocal.settings import load_settings
+from netplug_core.ipam.hostlocal.settings import RangeSet, load_settings, make_range_sets
 
 ME, OTHER = Owner("c1"), Owner("c2")
 

@@ -3,7 +3,7 @@
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.outcome.trace import (
+from netplug_core.ipam.outcome import (
     FORGOTTEN_AFTER_S,
     BlockOutcome,
     BlockTrace,

@@ -12,18 +12,22 @@ from netplug_core.errors import AllocationError, ErrorCode, NetplugError
 from netplug_core.flows.cni.call import NoAddressWanted, wanted_of
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import relinquish_block
+from netplug_core.ipam import outcome
 from netplug_core.ipam.allocation.affinities import Emptiness
 from netplug_core.ipam.allocation.request import AssignRequest, ReleaseItem
-from netplug_core.ipam.outcome import refusals
-from netplug_core.ipam.outcome.refusals import (
+from netplug_core.ipam.outcome import (
     AddressShortfall,
     AddressTaken,
+    AllocationRule,
     BlockLimitReached,
+    BlockOutcome,
+    BlockTrace,
     NoPoolServes,
+    PoolExhausted,
     PoolsExhausted,
+    RuleTrace,
     is_shortfall,
 )
-from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
 from netplug_core.netconf.model import IPAMConfig, NetConf
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPoolStatus, PoolCondition, ippool_key
 from tests.harness.ipam import OTHER_NODE, IPAMHarness, ipv4, make_request, specific
@@ -271,7 +275,7 @@ def test_the_details_are_the_first_twenty_entries_of_the_trace() -> None:
 
 
 def test_every_reason_has_its_example() -> None:
-    classes = {value for value in vars(refusals).values() if isinstance(value, type)}
+    classes = {value for value in vars(outcome).values() if isinstance(value, type)}
     reasons = {each for each in classes if issubclass(each, AllocationError)} - {AllocationError, AddressShortfall}
     assert reasons | {NoAddressWanted} == {type(example()) for _code, _identifier, example in EXAMPLES}
 
@@ -290,7 +294,7 @@ UNREACHED = BlockTrace(block=Prefix.parse("192.168.1.64/26"), outcome=BlockOutco
 
 
 def test_the_error_says_that_a_cluster_has_no_pools() -> None:
-    assert str(refusals.PoolUnknown("x", ())).endswith("; pools of this cluster: none")
+    assert str(outcome.PoolUnknown("x", ())).endswith("; pools of this cluster: none")
     assert str(NoPoolServes(Family.IPV6, "node-a", ())) == (
         "no configured netplug pools for node node-a (IPv6): there is no IPv6 pool at all"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.outcome.trace import (
+from netplug_core.ipam.outcome import (
     AllocationRule,
     BlockOutcome,
     BlockTrace,

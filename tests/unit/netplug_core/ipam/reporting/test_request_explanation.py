@@ -10,7 +10,7 @@ from netplug_core.addressing import Address, Family
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.allocation.pools import hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall, Specific
-from netplug_core.ipam.outcome.refusals import NoPoolServes
+from netplug_core.ipam.outcome import NoPoolServes
 from netplug_core.ipam.reporting.explanation import RequestExplanation, explain_request, request_queries
 from netplug_core.records import Create, Malformed, NeedMore
 from netplug_core.resources.clusterinformation import (

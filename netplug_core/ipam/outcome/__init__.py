@@ -1,1 +1,0 @@
-"""What a decision notes (trace) and says (refusals)."""
