@@ -19,7 +19,14 @@ from tests.harness.waiting import wait_until
 pytestmark = pytest.mark.netns
 
 PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
-FOREIGN = "203.0.113.0/24"
+FOREIGN = {Family.IPV4: Prefix.parse("203.0.113.0/24"), Family.IPV6: Prefix.parse("2001:db8:113::/48")}
+POOLS = {Family.IPV4: "10.91.0.0/16", Family.IPV6: "fd91::/48"}
+MORE = {Family.IPV4: Prefix.parse("10.91.128.0/26"), Family.IPV6: Prefix.parse("fd91::8000/122")}
+"""A block of that pool that no node has by its number."""
+OTHER = {Family.IPV4: Prefix.parse("198.51.100.0/24"), Family.IPV6: Prefix.parse("2001:db8:51::/48")}
+SILENT = {Family.IPV4: Prefix.parse("10.92.0.0/16"), Family.IPV6: Prefix.parse("fd92::/48")}
+
+both_families = pytest.mark.parametrize("family", Family, ids=str)
 
 
 @pytest.fixture
@@ -116,76 +123,85 @@ def test_rt26_a_reflector_passes_routes_on_and_is_no_next_hop(stack: ExitStack) 
 # --- a router ---------------------------------------------------------------------------------------------------------
 
 
-def router_of(node: BirdNode, *peers: BirdNode, port: int = 1790, password: str = "") -> str:
-    """The configuration of a router in AS 65001, which announces one prefix."""
-    secret = f'password "{password}";' if password else ""
+def router_of(node: BirdNode, *peers: BirdNode, family: Family, port: int = 1790, password: str = "") -> str:
+    """The configuration of a router in AS 65001, which announces one prefix in sessions of a family."""
+    secret, channel = f'password "{password}";' if password else "", f"ipv{family.value}"
     sessions = "".join(
         f"""
 protocol bgp peer{peer.number} {{
-  local {node.address(Family.IPV4)} port {port} as 65001;
-  neighbor {peer.address(Family.IPV4)} as 64512;
+  local {node.address(family)} port {port} as 65001;
+  neighbor {peer.address(family)} as 64512;
   multihop; connect delay time 1; connect retry time 1; error wait time 1, 2; {secret}
-  ipv4 {{ import all; export where proto = "own"; }};
+  {channel} {{ import all; export where proto = "own"; }};
 }}"""
         for peer in peers
     )
     return f"""
 router id {node.address(Family.IPV4)};
 protocol device {{ }}
-protocol direct {{ ipv4; }}
-protocol static own {{ ipv4; route {FOREIGN} blackhole; }}
+protocol direct {{ {channel}; }}
+protocol static own {{ {channel}; route {FOREIGN[family]} blackhole; }}
 {sessions}
 """
 
 
-def with_router(stack: ExitStack, count: int, *, password: str = "") -> tuple[BirdCluster, Router]:
+def with_router(stack: ExitStack, count: int, family: Family, *, password: str = "") -> tuple[BirdCluster, Router]:
     """A cluster whose nodes have a session with a router on port 1790, and no other one."""
     *nodes, last = stack.enter_context(open_bird_nodes(count + 1))
     cluster = BirdCluster(tuple(nodes))
-    cluster.put("IPPool", "four", cidr="10.91.0.0/16")
+    cluster.put("IPPool", "pool", cidr=POOLS[family])
     cluster.put("BGPConfiguration", "default", nodeToNodeMeshEnabled=False)
     router = Router(last)
-    router.start(router_of(last, *nodes, password=password))
+    router.start(router_of(last, *nodes, family=family, password=password))
     for node in nodes:
-        node.announce(block_of(node, Family.IPV4))
+        node.announce(block_of(node, family))
     return cluster, router
 
 
-def peer_with(cluster: BirdCluster, router: Router, **spec: object) -> None:
+def address_of(router: Router, family: Family) -> str:
+    """Where the nodes find the router."""
+    address = router.at.address(family)
+    return f"[{address}]:1790" if family is Family.IPV6 else f"{address}:1790"
+
+
+def peer_with(cluster: BirdCluster, router: Router, family: Family, **spec: object) -> None:
     """Let every node have the session with the router."""
-    address = f"{router.at.address(Family.IPV4)}:1790"
-    cluster.put("BGPPeer", "router", peerIP=address, asNumber=65001, **spec)
+    cluster.put("BGPPeer", "router", peerIP=address_of(router, family), asNumber=65001, **spec)
     cluster.apply()
     cluster.await_sessions()
 
 
-def test_rt27_a_router_of_another_as_learns_our_blocks_and_we_its_routes(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 2)
-    peer_with(cluster, router)
+@both_families
+def test_rt27_a_router_of_another_as_learns_our_blocks_and_we_its_routes(stack: ExitStack, family: Family) -> None:
+    cluster, router = with_router(stack, 2, family)
+    peer_with(cluster, router, family)
     for node in cluster.nodes:
-        cluster.await_learned(node, [Prefix.parse(FOREIGN)])
-        assert node.routes()[Prefix.parse(FOREIGN)]["gateway"] == str(router.at.address(Family.IPV4))
-    assert router.destinations() == {str(block_of(node, Family.IPV4)) for node in cluster.nodes}
+        cluster.await_learned(node, [FOREIGN[family]])
+        assert node.routes()[FOREIGN[family]]["gateway"] == str(router.at.address(family))
+    assert router.destinations() == {str(block_of(node, family)) for node in cluster.nodes}
     assert set(re.findall(r"BGP.as_path: (.*)", router.routes())) == {"64512"}
 
 
 def test_a_router_of_another_as_than_the_peer_has_is_named(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 1)
+    cluster, router = with_router(stack, 1, Family.IPV4)
     (node,) = cluster.nodes
-    cluster.put("BGPPeer", "router", peerIP=f"{router.at.address(Family.IPV4)}:1790", asNumber=65002)
+    cluster.put("BGPPeer", "router", peerIP=address_of(router, Family.IPV4), asNumber=65002)
     cluster.apply()
     wait_until(lambda: [one.has_wrong_as for one in node.status().sessions] == [True], "BIRD says what is wrong")
 
 
-def test_rt16_rt30_what_is_not_to_be_exported_is_not_and_what_is_arrives_without_a_reload(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 1)
-    cluster.put("IPPool", "silent", cidr="10.92.0.0/16", disableBGPExport=True)
-    peer_with(cluster, router)
+@both_families
+def test_rt16_rt30_what_is_not_to_be_exported_is_not_and_what_is_arrives_without_a_reload(
+    stack: ExitStack, family: Family
+) -> None:
+    cluster, router = with_router(stack, 1, family)
+    cluster.put("IPPool", "silent", cidr=str(SILENT[family]), disableBGPExport=True)
+    peer_with(cluster, router, family)
     (node,) = cluster.nodes
     configured = node.status().configured_at
-    node.announce(Prefix.parse("10.92.1.0/26"))
-    node.announce(Prefix.parse("10.91.9.0/26"))
-    expected = {str(block_of(node, Family.IPV4)), "10.91.9.0/26"}
+    node.announce(Prefix.at(SILENT[family].first, MORE[family].length))
+    node.announce(MORE[family])
+    expected = {str(block_of(node, family)), str(MORE[family])}
     wait_for(lambda: router.destinations() >= expected)
     assert router.destinations() == expected
     assert node.status().configured_at == configured
@@ -195,22 +211,26 @@ def wait_for(is_so: Callable[[], object]) -> None:
     wait_until(lambda: bool(is_so()), "the router has learned")
 
 
-def test_rt28_a_filter_rejects_and_adds_communities_and_without_it_nothing_is_exported(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 1)
+@both_families
+def test_rt28_a_filter_rejects_and_adds_communities_and_without_it_nothing_is_exported(
+    stack: ExitStack, family: Family
+) -> None:
+    cluster, router = with_router(stack, 1, family)
     (node,) = cluster.nodes
-    node.announce(Prefix.parse("10.91.128.0/26"))
-    reject = {"action": "Reject", "cidr": str(block_of(node, Family.IPV4)), "matchOperator": "In"}
+    node.announce(MORE[family])
+    reject = {"action": "Reject", "cidr": str(block_of(node, family)), "matchOperator": "In"}
     operations = [
         {"addCommunity": {"value": "64512:7"}},
         {"addCommunity": {"value": "64512:7:9"}},
         {"prependASPath": {"prefix": [64513, 64514]}},
     ]
     rules = [reject, {"action": "Accept", "operations": operations}]
-    cluster.put("BGPFilter", "edge", exportV4=rules, importV4=[{"action": "Reject"}])
-    advertised = [{"cidr": "10.91.0.0/16", "communities": ["64512:8"]}]
+    spec = {f"exportV{family.value}": rules, f"importV{family.value}": [{"action": "Reject"}]}
+    cluster.put("BGPFilter", "edge", **spec)
+    advertised = [{"cidr": POOLS[family], "communities": ["64512:8"]}]
     cluster.put("BGPConfiguration", "default", nodeToNodeMeshEnabled=False, prefixAdvertisements=advertised)
-    peer_with(cluster, router, filters=["edge"])
-    wait_for(lambda: router.destinations() == {"10.91.128.0/26"})
+    peer_with(cluster, router, family, filters=["edge"])
+    wait_for(lambda: router.destinations() == {str(MORE[family])})
     text = router.routes()
     assert set(re.findall(r"\((\d+),(\d+)\)", text)) == {("64512", "7"), ("64512", "8")}
     assert "(64512, 7, 9)" in text
@@ -224,17 +244,18 @@ def test_rt28_a_filter_rejects_and_adds_communities_and_without_it_nothing_is_ex
     assert all(one.is_established for one in node.status().sessions)
 
 
-def test_rt29_a_password_changes_on_both_sides_and_is_in_no_log(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 1, password="first")  # noqa: S106  # no password
+@both_families
+def test_rt29_a_password_changes_on_both_sides_and_is_in_no_log(stack: ExitStack, family: Family) -> None:
+    cluster, router = with_router(stack, 1, family, password="first")  # noqa: S106  # no password
     (node,) = cluster.nodes
     cluster.passwords["bgp", "password"] = "first"
-    peer_with(cluster, router, password=PASSWORD)
-    cluster.await_learned(node, [Prefix.parse(FOREIGN)])
+    peer_with(cluster, router, family, password=PASSWORD)
+    cluster.await_learned(node, [FOREIGN[family]])
     cluster.passwords["bgp", "password"] = "second"
     cluster.apply()
-    router.start_again(router_of(router.at, node, password="second"))  # noqa: S106  # no password
+    router.start_again(router_of(router.at, node, family=family, password="second"))  # noqa: S106  # no password
     cluster.await_sessions()
-    cluster.await_learned(node, [Prefix.parse(FOREIGN)])
+    cluster.await_learned(node, [FOREIGN[family]])
     configuration, log = Path(f"{node.folder}/bird.conf"), Path(f"{node.folder}/bird.log")
     assert configuration.stat().st_mode & 0o777 == 0o600
     assert "second" in configuration.read_text()
@@ -245,8 +266,8 @@ def test_rt29_a_password_changes_on_both_sides_and_is_in_no_log(stack: ExitStack
 
 
 def test_rt31_a_refused_configuration_leaves_the_sessions_up(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 1)
-    peer_with(cluster, router)
+    cluster, router = with_router(stack, 1, Family.IPV4)
+    peer_with(cluster, router, Family.IPV4)
     (node,) = cluster.nodes
     before = node.status()
     plan = cluster.plan(node).outcome
@@ -258,13 +279,14 @@ def test_rt31_a_refused_configuration_leaves_the_sessions_up(stack: ExitStack) -
     assert node.status() == before
 
 
-def test_rt32_another_bird_on_the_host_is_left_alone(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 2)
+@both_families
+def test_rt32_another_bird_on_the_host_is_left_alone(stack: ExitStack, family: Family) -> None:
+    cluster, router = with_router(stack, 2, family)
     host, peer = cluster.nodes
     foreign = Router(host)
-    kernel = "protocol kernel { ipv4 { import none; export all; }; metric 32; persist; }\n"
-    foreign.start(router_of(host, peer, port=179) + kernel)
-    cluster.put("BGPPeer", "router", peerIP=f"{router.at.address(Family.IPV4)}:1790", asNumber=65001)
+    kernel = f"protocol kernel {{ ipv{family.value} {{ import none; export all; }}; metric 32; persist; }}\n"
+    foreign.start(router_of(host, peer, family=family, port=179) + kernel)
+    cluster.put("BGPPeer", "router", peerIP=address_of(router, family), asNumber=65001)
     wait_for(host.learned)
     routes = host.routes()
     with pytest.raises(ForeignBgpDaemon) as caught:
@@ -278,10 +300,10 @@ def test_rt32_another_bird_on_the_host_is_left_alone(stack: ExitStack) -> None:
 
 
 def test_rt32_a_bird_that_neither_listens_nor_has_routes_is_found_too(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 1)
+    cluster, router = with_router(stack, 1, Family.IPV4)
     (host,) = cluster.nodes
-    cluster.put("BGPPeer", "router", peerIP=f"{router.at.address(Family.IPV4)}:1790", asNumber=65001)
-    Router(host).start(router_of(host))
+    cluster.put("BGPPeer", "router", peerIP=address_of(router, Family.IPV4), asNumber=65001)
+    Router(host).start(router_of(host, family=Family.IPV4))
     with pytest.raises(ForeignBgpDaemon, match=f"another BIRD runs here, process {host.pid()}; stop it"):
         cluster.apply(host)
     assert is_running(host.pid())
@@ -323,14 +345,16 @@ def test_a_route_to_an_own_block_that_others_announce_is_not_made(stack: ExitSta
     cluster.await_learned(first, {*others(cluster, first), Prefix.parse(f"{contested.nth(5)}/32")})
 
 
-def test_routes_of_the_kernel_are_announced_to_nobody(stack: ExitStack) -> None:
-    cluster, router = with_router(stack, 1)
+@both_families
+def test_routes_of_the_kernel_are_announced_to_nobody(stack: ExitStack, family: Family) -> None:
+    cluster, router = with_router(stack, 1, family)
     (node,) = cluster.nodes
-    for route in ("198.51.100.0/24 via 10.240.0.99", "default via 10.240.0.99", "blackhole 10.91.77.0/24 protocol 78"):
-        node.node.run("ip", "route", "replace", *route.split())
-    cluster.put("BGPFilter", "all", exportV4=[{"action": "Accept"}])
-    peer_with(cluster, router, filters=["all"])
-    wait_for(lambda: router.destinations() == {str(block_of(node, Family.IPV4))})
+    gateway = router.at.address(family)
+    for route in (f"{OTHER[family]} via {gateway}", f"default via {gateway}", f"blackhole {MORE[family]} protocol 78"):
+        node.node.run("ip", f"-{family.value}", "route", "replace", *route.split())
+    cluster.put("BGPFilter", "all", **{f"exportV{family.value}": [{"action": "Accept"}]})
+    peer_with(cluster, router, family, filters=["all"])
+    wait_for(lambda: router.destinations() == {str(block_of(node, family))})
 
 
 def test_bind_mode_node_ip_listens_at_the_address_of_the_node_alone(stack: ExitStack) -> None:
