@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from attrs import define, field
+from attrs import define, field, frozen
 from pyroute2 import IPRoute
 
 from netplug_backends.host.machine import SystemClock
@@ -21,7 +21,7 @@ from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_cli.node.stores import KnownCredentials
 from netplug_cli.node.tasks import INTERFACES_CHANGED
 from netplug_cli.wiring.node_process import helper_plugins, node_registration, node_tasks
-from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.addressing import Address, Family, InterfaceAddress, Prefix
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import AddressState, HostAddress
 from netplug_core.records import Create, Delete, Get, Write
@@ -124,7 +124,44 @@ _SECOND_NIC = """
 link add eth1 type bridge
 link set eth1 addrgenmode none up
 addr add 10.241.0.11/16 dev eth1
+addr add fd11::11/64 dev eth1 nodad
 """
+
+
+@frozen
+class Expected:
+    """What the tests ask for in one family: variables of it, and addresses that the node may have."""
+
+    family: Family
+    own: str
+    floating: str
+    second: str
+    uplink: str
+    prefix: str
+    target: str
+
+    def ask(self, method: str) -> dict[str, str]:
+        """The variables by which the address of this family alone is found by a method."""
+        name = "IP" if self.family is Family.IPV4 else "IP6"
+        return {"IP": "none", name: "autodetect", f"{name}_AUTODETECTION_METHOD": method}
+
+    def take(self, address: str) -> dict[str, str]:
+        """The variables by which the node is to have an address of this family, and no other one."""
+        return {"IP": "none"} | {"IP" if self.family is Family.IPV4 else "IP6": address}
+
+
+EXPECTED = {
+    Family.IPV4: Expected(
+        Family.IPV4, own="10.240.0.11/24", floating="10.240.0.99/32", second="10.241.0.11/16", uplink="192.0.2.1/24",
+        prefix="10.241.0.0/16", target="10.241.0.1",
+    ),
+    Family.IPV6: Expected(
+        Family.IPV6, own="fd10::11/64", floating="fd10::99/128", second="fd11::11/64", uplink="2001:db8::1/64",
+        prefix="fd11::/64", target="fd11::1",
+    ),
+}  # fmt: skip
+
+both_families = pytest.mark.parametrize("asked", EXPECTED.values(), ids=map(str, EXPECTED))
 
 
 @define
@@ -218,54 +255,64 @@ def test_ipv6_is_registered_on_demand_with_or_without_ipv4(node: NetnsNode) -> N
     assert not [text for text in six.log.texts if not text.startswith("INFO")]
 
 
-def test_each_method_finds_the_second_interface_and_an_unknown_one_is_an_error(node: NetnsNode) -> None:
+@both_families
+def test_each_method_finds_the_second_interface_and_an_unknown_one_is_an_error(
+    node: NetnsNode, asked: Expected
+) -> None:
     node.run("ip", "-batch", "-", stdin=_SECOND_NIC + _ONE_NIC)
-    found = NodeOnHost(node, environ={"IP": "autodetect"})
-    found.start(IP_AUTODETECTION_METHOD="first-found")
-    assert found.addresses() == ["10.240.0.11/24"]
-    for method in ("interface=eth1", "skip-interface=eth0,up0", "cidr=10.241.0.0/16", "can-reach=10.241.0.1"):
-        found.start(IP_AUTODETECTION_METHOD="cidr=192.0.2.0/24")
-        assert found.addresses() == ["192.0.2.1/24"]
-        found.start(IP_AUTODETECTION_METHOD=method)
-        assert found.addresses() == ["10.241.0.11/16"], method
-    found.start(IP_AUTODETECTION_METHOD="best")
+    found = NodeOnHost(node)
+    found.start(**asked.ask("first-found"))
+    assert found.addresses() == [asked.own]
+    uplink = str(InterfaceAddress.parse(asked.uplink).prefix)
+    for method in ("interface=eth1", "skip-interface=eth0,up0", f"cidr={asked.prefix}", f"can-reach={asked.target}"):
+        found.start(**asked.ask(f"cidr={uplink}"))
+        assert found.addresses() == [asked.uplink]
+        found.start(**asked.ask(method))
+        assert found.addresses() == [asked.second], method
+    found.start(**asked.ask("best"))
     (line,) = (text for text in found.log.texts if "best" in text)
     methods = "first-found, interface=<expression>,..., skip-interface=<expression>,..., cidr=<CIDR>,...,"
     assert f"{methods} can-reach=<address or name>, kubernetes-internal-ip is" in line
-    assert found.addresses() == ["10.241.0.11/16"]
+    assert found.addresses() == [asked.second]
 
 
-@pytest.mark.parametrize("order", [("10.240.0.11/24", "10.240.0.99/32"), ("10.240.0.99/32", "10.240.0.11/24")])
-def test_a_floating_address_is_not_chosen_in_whatever_order_it_came(node: NetnsNode, order: tuple[str, str]) -> None:
-    for line in ("link add eth0 type bridge", "link set eth0 up", *(f"addr add {each} dev eth0" for each in order)):
-        node.run("ip", *line.split())
+@both_families
+@pytest.mark.parametrize("is_floating_first", [False, True])
+def test_a_floating_address_is_not_chosen_in_whatever_order_it_came(
+    node: NetnsNode, asked: Expected, *, is_floating_first: bool
+) -> None:
+    order = (asked.floating, asked.own) if is_floating_first else (asked.own, asked.floating)
+    lines = "".join(f"addr add {each} dev eth0{' nodad' if ':' in each else ''}\n" for each in order)
+    node.run("ip", "-batch", "-", stdin=f"link add eth0 type bridge\nlink set eth0 addrgenmode none up\n{lines}")
     found = NodeOnHost(node)
-    found.start()
-    assert found.addresses() == ["10.240.0.11/24"]
+    found.start(**asked.ask("first-found"))
+    assert found.addresses() == [asked.own]
 
 
-def test_a_new_interface_moves_no_node_and_an_address_that_goes_is_replaced(node: NetnsNode) -> None:
+@both_families
+def test_a_new_interface_moves_no_node_and_an_address_that_goes_is_replaced(node: NetnsNode, asked: Expected) -> None:
     node.run("ip", "-batch", "-", stdin=_ONE_NIC)
-    found = NodeOnHost(node, environ={"IP": "autodetect"})
+    found = NodeOnHost(node, environ=asked.ask("first-found"))
     found.start()
     node.run("ip", "-batch", "-", stdin=_SECOND_NIC)
     for _ in range(2):
         found.notify()
-        assert found.addresses() == ["10.240.0.11/24"]
+        assert found.addresses() == [asked.own]
     assert [each.name for each in found.node().spec.interfaces] == ["eth0", "eth1", "up0"]
-    node.run("ip", "addr", "del", "10.240.0.11/24", "dev", "eth0")
+    node.run("ip", "addr", "del", asked.own, "dev", "eth0")
     found.notify()
-    assert found.addresses() == ["10.241.0.11/16"]
+    assert found.addresses() == [asked.second]
 
 
-def test_a_configured_address_of_another_node_is_an_error_that_names_it(node: NetnsNode) -> None:
+@both_families
+def test_a_configured_address_of_another_node_is_an_error_that_names_it(node: NetnsNode, asked: Expected) -> None:
     node.run("ip", "-batch", "-", stdin=_ONE_NIC)
     first, second = NodeOnHost(node), NodeOnHost(node, name="n2")
-    first.start()
-    before = first.node()
-    second.start(IP="10.240.0.11")
-    line = "ERROR the configured IPv4 address is not registered cause=the node n1 has the address 10.240.0.11"
-    assert line in second.log.texts
+    first.start(**asked.ask("first-found"))
+    before, address = first.node(), str(InterfaceAddress.parse(asked.own).address)
+    second.start(**asked.take(address))
+    cause = f"cause=the node n1 has the address {address}"
+    assert f"ERROR the configured {asked.family} address is not registered {cause}" in second.log.texts
     assert (second.addresses(), first.node()) == ([], before)
     assert not Path(f"{second.folder}/nodename").exists()
 
