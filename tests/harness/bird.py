@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import pytest
 from attrs import define, field, frozen
@@ -34,14 +32,15 @@ from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeBGP, NodeSpec
+from tests.harness.monitor import Monitor
 from tests.harness.node import NetnsNode, open_node
 from tests.harness.resources import resource_of
 from tests.harness.switch import NodePort, open_switch, plug_in
 from tests.harness.waiting import wait_until
 
 __all__ = [
-    "BirdCluster", "BirdHarness", "BirdNode", "RouteEvents", "Router", "ThereDaemon", "block_of", "find_bird",
-    "is_running", "new_deadline", "open_bird_nodes",
+    "BirdCluster", "BirdHarness", "BirdNode", "Router", "ThereDaemon", "block_of", "find_bird", "is_running",
+    "new_deadline", "open_bird_nodes", "route_events",
 ]  # fmt: skip
 
 R = TypeVar("R", bound=IPPool | BGPConfiguration | BGPPeer | BGPFilter)
@@ -188,41 +187,9 @@ def open_bird_nodes(count: int) -> Iterator[tuple[BirdNode, ...]]:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-@define
-class RouteEvents:
-    """What ``ip monitor route`` shows of a node, from the start on."""
-
-    node: BirdNode
-    _process: subprocess.Popen[bytes] = field(init=False)
-    _marks: int = field(default=0, init=False)
-
-    def __enter__(self) -> Self:
-        command = ["nsenter", "--target", str(self.node.node.pid), "--net", "ip", "monitor", "route"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        self._lines_before_mark()  # from now on it listens
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process.wait()
-
-    def seen(self) -> list[str]:
-        """The events of the protocol ``bird`` since the last look."""
-        return [line for line in self._lines_before_mark() if "proto bird" in line]
-
-    def _lines_before_mark(self) -> list[str]:
-        """What was shown until a route appears that is made now. It is made until it is seen: nobody may listen yet."""
-        assert self._process.stdout is not None
-        self._marks += 1
-        mark, text = f"198.18.0.{self._marks}", ""
-        while f"blackhole {mark}" not in text:
-            for verb in ("replace", "delete"):
-                self.node.node.run("ip", "route", verb, "blackhole", f"{mark}/32", "table", "4711")
-            while select.select([self._process.stdout], [], [], 0.1)[0]:
-                text += os.read(self._process.stdout.fileno(), 1 << 16).decode()
-        return text.splitlines()
+def route_events(node: BirdNode) -> Monitor:
+    """The events of routes of the protocol ``bird`` on a node."""
+    return Monitor(node.node, containing="proto bird")
 
 
 # --- the suite --------------------------------------------------------------------------------------------------------

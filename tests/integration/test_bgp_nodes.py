@@ -13,7 +13,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.dataplane.bgp import TUNNELLED_TABLE, BgpPlan, BgpRefused, ForeignBgpDaemon
-from tests.harness.bird import BirdCluster, BirdNode, RouteEvents, Router, block_of, is_running, open_bird_nodes
+from tests.harness.bird import BirdCluster, BirdNode, Router, block_of, is_running, open_bird_nodes, route_events
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.netns
@@ -71,7 +71,7 @@ def test_rt24_a_mesh_of_eight_has_all_routes_and_a_killed_daemon_is_not_noticed(
         assert route["gateway"] == str(first.address(family))
         assert route["prefsrc"] == str(second.address(family)), "packets of the node itself have its address"
         assert route["metric"] == 32
-    watches = [stack.enter_context(RouteEvents(node)) for node in (second, *rest[:2])]
+    watches = [stack.enter_context(route_events(node)) for node in (second, *rest[:2])]
     first.send_signal(signal.SIGKILL)
     cluster.apply(first)
     cluster.await_sessions()
@@ -86,7 +86,7 @@ def test_rt25_a_daemon_that_is_replaced_is_not_noticed_and_one_that_is_terminate
     cluster = make_cluster(stack, count)
     connect(cluster)
     first, second = cluster.nodes[:2]
-    watch = stack.enter_context(RouteEvents(second))
+    watch = stack.enter_context(route_events(second))
     first.pause()
     assert first.learned() == others(cluster, first), "its own routes stay"
     cluster.apply(first)

@@ -21,7 +21,7 @@ from netplug_core.dataplane.bgp import BgpPlan
 from netplug_core.dataplane.ruleset import PacketTable, ReplaceTable
 from netplug_core.errors import Unavailable
 from netplug_core.reconcile.nat import NET_TABLE
-from tests.harness.bird import BirdCluster, BirdNode, RouteEvents, block_of, open_bird_nodes
+from tests.harness.bird import BirdCluster, BirdNode, block_of, open_bird_nodes, route_events
 
 pytestmark = pytest.mark.netns
 
@@ -78,7 +78,7 @@ def test_the_unit_starts_bird_and_starts_it_again_with_its_routes(
     cluster.await_learned(other, [block_of(node, Family.IPV4)])
     (first,) = ran.read_text().splitlines()
     assert not first.endswith("-R")
-    with RouteEvents(other) as events:
+    with route_events(other) as events:
         node.send_signal(signal.SIGKILL)
         subprocess.run(["nsenter", "-t", str(node.node.pid), "-n", "systemctl", "start", BIRD_SERVICE], check=True)
         cluster.await_sessions()

@@ -13,15 +13,19 @@ from attrs import evolve
 from netplug_cli.ctl.commands.node import ask_node
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.resources.fields import Switch
+from netplug_core.resources.ippool import AllowedUse, Encapsulation
 from netplug_core.resources.kinds import key_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration, NodeConfigurationSpec
 from netplug_core.resources.workloadendpoint import IPNAT, WORKLOAD_ENDPOINT
 from tests.harness.bird import find_bird
+from tests.harness.node import PodNamespace
 from tests.harness.node_cluster import Cluster, ClusterNode, open_cluster
 from tests.harness.resources import resource_of
+from tests.harness.routes import make_pool
 from tests.harness.servers.etcd import EtcdCluster
 from tests.harness.waiting import wait_until
+from tests.harness.wire import open_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.etcd]
 
@@ -69,8 +73,9 @@ def has_withdrawn(node: ClusterNode, prefix: Prefix) -> bool:
     return prefix not in learned(node)
 
 
-def has_route(node: ClusterNode, address: str, device: str) -> bool:
-    return f"{address} dev {device}" in node.node.run("ip", "route", "show", "proto", "78", "metric", "10")
+def has_route(node: ClusterNode, address: Address, device: str) -> bool:
+    shown = node.node.run("ip", f"-{address.family.value}", "route", "show", "proto", "78", "metric", "10")
+    return f"{address} dev {device}" in shown
 
 
 def bird_pid(node: ClusterNode) -> str:
@@ -83,7 +88,7 @@ def put(cluster: Cluster, kind: str, name: str, /, **spec: object) -> None:
     cluster.put(key_of(resource), resource)
 
 
-def test_rt10_rt18_pods_reach_each_other_over_bgp(cluster: Cluster) -> None:
+def test_rt10_rt18_pods_reach_each_other_over_bgp_by_their_own_addresses(cluster: Cluster) -> None:
     start(cluster)
     first, second, _third = cluster.nodes
     blocks = [block.prefix for block in cluster.store.blocks() if block.owner == f"host:{first.name}"]
@@ -92,6 +97,27 @@ def test_rt10_rt18_pods_reach_each_other_over_bgp(cluster: Cluster) -> None:
         route = learned(second)[block]
         assert route["gateway"] == first.port.address(str(block))
         assert route["prefsrc"] == second.port.address(str(block))
+    ways = [
+        (one, other)
+        for sender, receiver in ((first, second), (second, first))
+        for one, other in pairs(sender, receiver)
+    ]
+    with open_wire(second.node, "lan0") as wire:
+        assert cluster.unreached() == []
+        assert set(ways) <= {(one.source, one.destination) for one in wire.seen() if one.outer is None}
+
+
+def pairs(sender: ClusterNode, receiver: ClusterNode) -> list[tuple[Address, Address]]:
+    """The addresses of packets from the pod of a node to that of another one, in each family."""
+    (own,), (others,) = sender.pods.values(), receiver.pods.values()
+    return [(Address.parse(one), Address.parse(other)) for one, other in zip(own, others, strict=True)]
+
+
+CHOSEN = {Family.IPV4: "10.65.99.7", Family.IPV6: "fd65::99:7"}
+FLOATING = {Family.IPV4: "10.65.99.8", Family.IPV6: "fd65::99:8"}
+WITH_VXLAN = {Family.IPV4: "10.66.0.0/16", Family.IPV6: "fd66::/64"}
+SILENT = "10.66.99.7", "198.51.100.7", "fd66::99:7", "2001:db8:51::7"
+"""Addresses of a pool with VXLAN, and of none."""
 
 
 def test_rt15_rt37_an_address_past_assignment_and_a_floating_one_are_announced_while_their_pod_is_there(
@@ -99,30 +125,52 @@ def test_rt15_rt37_an_address_past_assignment_and_a_floating_one_are_announced_w
 ) -> None:
     spec = NodeConfigurationSpec(floating_ips=Switch.ENABLED)
     cluster.put(NODE_CONFIGURATION.key("default"), NodeConfiguration(metadata=Metadata(name="default"), spec=spec))
+    for prefix in WITH_VXLAN.values():
+        wrapped = make_pool(prefix, vxlan=Encapsulation.ALWAYS, uses=(AllowedUse.TUNNEL,))
+        cluster.put(wrapped.key, wrapped)
     start(cluster)
-    first, second, third = cluster.nodes
-    chosen, floating = "10.65.99.7", "10.65.99.8"
-    (pod,) = first.pods
+    first, *others = cluster.nodes
+    ((pod, _held),) = first.pods.items()
     name, web = next((name, one) for name, one in cluster.store.endpoints().items() if one.spec.node == first.name)
-    end, held = web.spec.interface_name, next(one for one in web.spec.addresses if one.family is Family.IPV4)
-    # As an ADD does for ipAddrsNoIpam: the pod has the address, and a route of the plugin leads there.
-    first.node.run("ip", "address", "add", f"{chosen}/32", "dev", "eth0", inside=pod.name)
-    first.node.run("ip", "route", "add", f"{chosen}/32", "dev", end, "metric", "10", "proto", "78")
-    nat = IPNAT(internal=held, external=Address.parse(floating))
+    end = web.spec.interface_name
+    chosen = [Address.parse(text) for text in (*CHOSEN.values(), *SILENT)]
+    for address in chosen:
+        have_past_assignment(first, pod, address, end)
+    nats = (IPNAT(internal=held, external=Address.parse(FLOATING[held.family])) for held in web.spec.addresses)
     key = WORKLOAD_ENDPOINT.key(*name.split("/"))
-    cluster.put(key, evolve(web, spec=evolve(web.spec, ip_nats=(nat,))))
-    for node in (second, third):
-        for target in (chosen, floating):
-            prefix = Prefix.parse(f"{target}/32")
-            wait_until(partial(has_learned, node, prefix), f"{node.name} has learned {prefix}")
-            wait_until(partial(node.node.can_ping, target), f"{node.name} reaches {target}")
-    first.node.run("ip", "route", "delete", f"{chosen}/32", "dev", end, "metric", "10")
-    wait_until(lambda: has_route(first, chosen, end), "a route to a pod that somebody deleted is there again")
+    cluster.put(key, evolve(web, spec=evolve(web.spec, ip_nats=tuple(nats))))
+    announced = [Address.parse(text) for text in (*CHOSEN.values(), *FLOATING.values())]
+    for node in others:
+        (there,) = node.pods
+        for target in announced:
+            wait_until(partial(has_learned, node, target.host_prefix), f"{node.name} has learned {target}")
+            wait_until(partial(node.node.can_ping, str(target)), f"{node.name} reaches {target}")
+            wait_until(partial(node.node.can_ping, str(target), inside=there.name), f"its pod reaches {target}")
+        assert [text for text in SILENT if text in all_routes(node)] == []
+    assert all(first.node.can_ping(text) for text in SILENT), "they work from their own node"
+    for address in chosen:
+        first.node.run("ip", "route", "delete", str(address.host_prefix), "dev", end, "metric", "10")
+    for address in chosen:
+        wait_until(partial(has_route, first, address, end), "a route to a pod that somebody deleted is there again")
     first.detach(pod)
-    for target in (chosen, floating):
-        prefix = Prefix.parse(f"{target}/32")
-        wait_until(partial(has_withdrawn, second, prefix), f"{prefix} of the pod that is gone is withdrawn")
-    assert not has_route(first, chosen, end)
+    for target in announced:
+        wait_until(
+            partial(has_withdrawn, others[0], target.host_prefix), f"{target} of the pod that is gone is withdrawn"
+        )
+    assert [address for address in chosen if has_route(first, address, end)] == []
+
+
+def have_past_assignment(node: ClusterNode, pod: PodNamespace, address: Address, end: str) -> None:
+    """What an ADD does for ipAddrsNoIpam: the pod has the address, and a route of the plugin leads there."""
+    options = ("nodad",) if address.family is Family.IPV6 else ()
+    node.node.run("ip", "address", "add", str(address.host_prefix), "dev", "eth0", *options, inside=pod.name)
+    node.node.run("ip", "route", "add", str(address.host_prefix), "dev", end, "metric", "10", "proto", "78")
+
+
+def all_routes(node: ClusterNode) -> str:
+    """Those of all tables."""
+    shown = (node.node.run("ip", family, "route", "show", "table", "all") for family in ("-4", "-6"))
+    return "\n".join(shown)
 
 
 def test_rt38_a_floating_address_outside_of_pools_is_not_announced_and_without_the_feature_there_is_none(

@@ -1,4 +1,4 @@
-"""What running pods lose while everything that connects their nodes is restarted, or their pools change the mode.
+"""What running pods lose while what connects their nodes is restarted, pools change the mode, and nodes come and go.
 
 ``ping`` sends a thousand packets a second during the restarts. It runs by night: on a machine that does other work,
 pauses of ``ping`` would count.
@@ -17,12 +17,16 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.ctl.commands.node import NoNodeProcess, ask_node
+from netplug_core.addressing import Family
 from netplug_core.resources.ippool import Encapsulation
+from netplug_core.resources.node import node_key
 from tests.harness.bird import find_bird
 from tests.harness.node_cluster import Cluster, ClusterNode, open_cluster
 from tests.harness.node_process import NodeProcess
 from tests.harness.servers.etcd import EtcdCluster
+from tests.harness.switch import NodePort
 from tests.harness.waiting import wait_until
+from tests.integration.test_route_changes import programmed, removal_of, shown
 
 pytestmark = [pytest.mark.netns, pytest.mark.etcd]
 
@@ -31,6 +35,7 @@ BIRD_PID = "/run/netplug/bird/bird.pid"
 PER_FAMILY = 500
 SLOW = 100
 LONGEST_LOSS_S = 2.0
+LONGEST_LOSS_OF_A_NEW_ADDRESS_S = 5.0
 
 
 @pytest.fixture
@@ -41,12 +46,13 @@ def cluster(tmp_path: Path, bin_dir: str, etcd: EtcdCluster) -> Iterator[Cluster
         yield cluster
 
 
-def start(cluster: Cluster, mode: Encapsulation) -> None:
+def start(cluster: Cluster, mode: Encapsulation, *nodes: ClusterNode) -> None:
+    """Pools, and node processes and a pod on some nodes, or on all of them."""
     for prefix in (V4, V6):
         cluster.put_pool(prefix, mode)
-    for node in cluster.nodes:
-        node.start()
-    for node in cluster.nodes:
+    for node in nodes or cluster.nodes:
+        node.start(IP="autodetect")
+    for node in nodes or cluster.nodes:
         node.attach()
     wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
 
@@ -160,3 +166,75 @@ def test_a_pool_that_changes_its_mode_costs_less_than_two_seconds(cluster: Clust
 
 def has_devices(node: ClusterNode, expected: bool) -> bool:  # noqa: FBT001  bound by partial
     return any(name.endswith(".netplug") for name in node.node.links()) is expected
+
+
+# --- nodes that come, change and go -----------------------------------------------------------------------------------
+
+with_and_without_vxlan = pytest.mark.parametrize("mode", [Encapsulation.ALWAYS, Encapsulation.NEVER], ids=str)
+
+
+def lost_s(results: Sequence[tuple[int, int]]) -> float:
+    """How long packets were lost, of the family that lost more."""
+    return max(sent - received for sent, received in results) / SLOW
+
+
+@with_and_without_vxlan
+def test_a_node_that_is_added_drained_and_deleted_costs_the_others_less_than_two_seconds(
+    cluster: Cluster, mode: Encapsulation
+) -> None:
+    """On the others is nothing left of it, and on itself nothing of netplug once that is removed."""
+    first, second, third = cluster.nodes
+    untouched = shown(third.node)
+    start(cluster, mode, first, second)
+    for node in (first, second):
+        assert node.process is not None
+        wait_until(partial(is_connected, node.process, 0 if mode is Encapsulation.ALWAYS else 2), "it is ready")
+    before = [routes_and_tunnels(node) for node in (first, second)]
+    with pinging(cluster, SLOW) as results:
+        process = third.start()
+        third.attach()
+        wait_until(lambda: cluster.unreached() == [], "the pod of the new node is reached")
+        for pod in tuple(third.pods):
+            third.detach(pod)
+            first.attach()
+        wait_until(lambda: cluster.unreached() == [], "what is in place of its pods is reached")
+        process.signal(signal.SIGTERM)
+        process.wait()
+        third.node.run(*removal_of(third.node))
+        cluster.put(node_key(third.name), None)
+        wait_until(lambda: [routes_and_tunnels(node) for node in (first, second)] == before, "nothing of it is left")
+    assert shown(third.node) == untouched
+    assert lost_s(results) <= LONGEST_LOSS_S, results
+
+
+@with_and_without_vxlan
+def test_rt5_a_node_that_gets_another_address_is_reached_at_it_within_five_seconds(
+    cluster: Cluster, mode: Encapsulation
+) -> None:
+    first, second, _third = cluster.nodes
+    start(cluster, mode)
+    with pinging(cluster, SLOW) as results:
+        former, second.port = second.port, NodePort("10.240.0.22", "fd24::22")
+        for address in (f"{former.ipv4}/24", f"{former.ipv6}/64"):
+            second.node.run("ip", "address", "delete", address, "dev", "lan0")
+        for address, options in ((f"{second.port.ipv4}/24", ()), (f"{second.port.ipv6}/64", ("nodad",))):
+            second.node.run("ip", "address", "add", address, "dev", "lan0", *options)
+        wait_until(partial(has_addresses, cluster, second), "the other addresses are registered")
+        wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
+    assert lost_s(results) <= LONGEST_LOSS_OF_A_NEW_ADDRESS_S, results
+    assert {former.ipv4, former.ipv6}.isdisjoint(" ".join(routes_and_tunnels(first)).split())
+
+
+def has_addresses(cluster: Cluster, node: ClusterNode) -> bool:
+    """Whether its Node has the addresses of its port."""
+    stored = cluster.find_node(node.name)
+    assert stored is not None
+    found = [stored.find_address(family) for family in Family]
+    return [str(each.address) for each in found if each is not None] == [node.port.ipv4, node.port.ipv6]
+
+
+def routes_and_tunnels(node: ClusterNode) -> list[str]:
+    """What is programmed for other nodes, by the node process and by BIRD."""
+    learned = (node.node.run("ip", family, "route", "show", "proto", "bird") for family in ("-4", "-6"))
+    lines = (line.strip() for text in learned for line in text.splitlines())
+    return sorted((*programmed(node.node), *lines))
