@@ -10,6 +10,7 @@ announces comes from ``advertised4`` with a preference above that of BGP: no pee
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
@@ -43,6 +44,7 @@ _OURS: Final = RouteProtocol.NETPLUG.value
 _KERNEL_SCAN_S: Final = 60
 _OWN_PREFERENCE: Final = 200  # that of BGP is 100
 _MAX_LOG_BYTES: Final = 1 << 20
+_DIGITS: Final = 8
 _NOT_OURS: Final = ("kube-ipvs*", "netp*")  # workloads' interfaces, and one with the addresses of all Services
 _HIGHEST_PREFERENCE: Final = 2**31 - 1
 
@@ -120,10 +122,17 @@ def _head(plan: BgpPlan, log_file: str) -> list[str]:
 
 
 def _interfaces(plan: BgpPlan, families: Iterable[Family]) -> Iterator[str]:
-    """The prefixes of the node's interfaces, by which next hops are found."""
+    """The prefixes of the node's interfaces, by which next hops are found.
+
+    Once one of two addresses within a prefix is deleted, BIRD has lost the prefix, although the interface still has it:
+    next hops are then found by the default route. A protocol of another name looks at the interfaces anew, and takes
+    the place of the former one without a gap; so the name follows from the addresses.
+    """
     left_out = "".join(f"-{_interface(glob)}, " for glob in sorted({*_NOT_OURS, *plan.ignored_interfaces}))
     channels = "".join(f" ipv{family.value};" for family in families)
-    yield f'protocol direct {{{channels} interface {left_out}"*"; }}'
+    held = " ".join(map(str, (*plan.addresses, *plan.interface_addresses)))
+    name = f"interfaces_{hashlib.sha1(held.encode(), usedforsecurity=False).hexdigest()[:_DIGITS]}"
+    yield f'protocol direct {name} {{{channels} interface {left_out}"*"; }}'
 
 
 def _kernel(plan: BgpPlan, family: Family) -> Iterator[str]:

@@ -164,6 +164,7 @@ class BgpPlan:
     """What the daemon of a node does. Tuples are sorted, so that equal states are equal plans.
 
     - ``addresses``: those of the node, at most one of each family; own packets to learned routes have them as source
+    - ``interface_addresses``: all of its interfaces; where they have changed, the daemon looks at its interfaces anew
     - ``cluster_id``: of a route reflector; None: the node is none
     - ``node_written``: pools whose routes the node process writes; what is learned within them stays out of the kernel
     - ``tunnelled``: those of them whose learned routes go into :data:`TUNNELLED_TABLE`
@@ -175,6 +176,7 @@ class BgpPlan:
     node: str
     router_id: Address
     addresses: tuple[Address, ...] = ()
+    interface_addresses: tuple[Address, ...] = ()
     listen_port: int = BGP_PORT
     bind_mode: BindMode = BindMode.ALL
     log_severity: LogSeverity = LogSeverity.INFO

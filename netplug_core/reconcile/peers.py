@@ -582,6 +582,7 @@ def plan_peers(facts: PeerFacts) -> Peering:
         node=facts.node,
         router_id=router_id,
         addresses=tuple(one for family in Family if (one := _address_of(own, family)) is not None),
+        interface_addresses=tuple(sorted({one for each in own.spec.interfaces for one in each.addresses})),
         cluster_id=_cluster_id(own),
         sessions=tuple(sessions),
         filters=tuple(sorted((one for one in candidates if one.name in used), key=lambda one: one.name)),

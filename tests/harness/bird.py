@@ -31,7 +31,7 @@ from netplug_core.reconcile.peers import PeerFacts, Peering, plan_peers
 from netplug_core.resources.bgp import BGPConfiguration, BGPFilter, BGPPeer
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeBGP, NodeSpec
+from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec
 from tests.harness.monitor import Monitor
 from tests.harness.node import NetnsNode, open_node
 from tests.harness.resources import resource_of
@@ -279,6 +279,8 @@ class BirdCluster:
     filters: tuple[BGPFilter, ...] = ()
     passwords: dict[tuple[str, str], str] = field(factory=dict)
     cluster_ids: dict[int, str] = field(factory=dict)
+    more_addresses: dict[int, Address] = field(factory=dict)
+    """Of nodes that have a further address on the switch."""
 
     def put(self, kind: str, name: str, /, **spec: object) -> None:
         """Have a resource in place of the one with its name."""
@@ -338,7 +340,10 @@ class BirdCluster:
             route_reflector_cluster_id=self.cluster_ids.get(node.number, ""),
         )
         labels = (("reflector", "yes"),) if node.number in self.cluster_ids else ()
-        return Node(metadata=Metadata(name=f"n{node.number}", labels=labels), spec=NodeSpec(bgp=bgp))
+        more = self.more_addresses.get(node.number)
+        addresses = (*map(node.address, Family), *(() if more is None else (more,)))
+        spec = NodeSpec(bgp=bgp, interfaces=(NodeInterface(name="lan0", addresses=addresses),))
+        return Node(metadata=Metadata(name=f"n{node.number}", labels=labels), spec=spec)
 
 
 def _replaced(known: tuple[R, ...], resource: R) -> tuple[R, ...]:

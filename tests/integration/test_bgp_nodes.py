@@ -11,9 +11,18 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from netplug_core.addressing import Family, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.bgp import TUNNELLED_TABLE, BgpPlan, BgpRefused, ForeignBgpDaemon
-from tests.harness.bird import BirdCluster, BirdNode, Router, block_of, is_running, open_bird_nodes, route_events
+from tests.harness.bird import (
+    BirdCluster,
+    BirdNode,
+    Router,
+    block_of,
+    find_bird,
+    is_running,
+    open_bird_nodes,
+    route_events,
+)
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.netns
@@ -24,6 +33,7 @@ POOLS = {Family.IPV4: "10.91.0.0/16", Family.IPV6: "fd91::/48"}
 MORE = {Family.IPV4: Prefix.parse("10.91.128.0/26"), Family.IPV6: Prefix.parse("fd91::8000/122")}
 """A block of that pool that no node has by its number."""
 OTHER = {Family.IPV4: Prefix.parse("198.51.100.0/24"), Family.IPV6: Prefix.parse("2001:db8:51::/48")}
+LENGTHS = {Family.IPV4: 24, Family.IPV6: 64}
 SILENT = {Family.IPV4: Prefix.parse("10.92.0.0/16"), Family.IPV6: Prefix.parse("fd92::/48")}
 
 both_families = pytest.mark.parametrize("family", Family, ids=str)
@@ -118,6 +128,38 @@ def test_rt26_a_reflector_passes_routes_on_and_is_no_next_hop(stack: ExitStack) 
     second, third = cluster.nodes[1:3]
     for family in Family:
         assert third.routes()[block_of(second, family)]["gateway"] == str(second.address(family))
+
+
+@both_families
+def test_an_address_that_goes_takes_no_other_one_of_its_prefix_with_it(stack: ExitStack, family: Family) -> None:
+    """The default route of a node leads elsewhere: what it is taken for is lost."""
+    cluster = make_cluster(stack, 2)
+    connect(cluster)
+    first, second = cluster.nodes
+    further = Address(family, int(second.address(family)) + 100)
+    held, options = f"{further}/{LENGTHS[family]}", ("nodad",) if family is Family.IPV6 else ()
+    second.node.run("ip", "address", "add", held, "dev", "lan0", *options)
+    wait_until(lambda: str(further) in said(second, "show interfaces"), "BIRD knows the address")
+    cluster.more_addresses[second.number] = further
+    with route_events(second) as events:
+        cluster.apply(second)
+        wait_until(lambda: said(second, "show protocols").count("interfaces_") == 1, "the former protocol has ended")
+        assert events.seen() == [], "to look at the interfaces anew costs no route"
+    second.node.run("ip", "address", "delete", held, "dev", "lan0")
+    wait_until(lambda: str(further) not in said(second, "show interfaces"), "BIRD knows the address no more")
+    del cluster.more_addresses[second.number]
+    cluster.apply(second)
+    first.announce(MORE[family])
+    cluster.await_learned(second, {*others(cluster, second), MORE[family]})
+    expected = {one: str(first.address(one.family)) for one in (*others(cluster, second), MORE[family])}
+    wait_until(
+        lambda: {one: each["gateway"] for one, each in second.routes().items()} == expected, "no route leads elsewhere"
+    )
+
+
+def said(node: BirdNode, command: str) -> str:
+    """What its BIRD answers."""
+    return node.node.run(f"{find_bird()}c", "-s", f"{node.folder}/bird.ctl", *command.split())
 
 
 # --- a router ---------------------------------------------------------------------------------------------------------

@@ -215,10 +215,14 @@ def test_rt5_a_node_that_gets_another_address_is_reached_at_it_within_five_secon
     start(cluster, mode)
     with pinging(cluster, SLOW) as results:
         former, second.port = second.port, NodePort("10.240.0.22", "fd24::22")
-        for address in (f"{former.ipv4}/24", f"{former.ipv6}/64"):
-            second.node.run("ip", "address", "delete", address, "dev", "lan0")
-        for address, options in ((f"{second.port.ipv4}/24", ()), (f"{second.port.ipv6}/64", ("nodad",))):
-            second.node.run("ip", "address", "add", address, "dev", "lan0", *options)
+        # Of IPv4, the kernel would delete the second address of a prefix with the first one.
+        for words in (
+            f"delete {former.ipv4}/24 dev lan0",
+            f"add {second.port.ipv4}/24 dev lan0",
+            f"add {second.port.ipv6}/64 dev lan0 nodad",
+            f"delete {former.ipv6}/64 dev lan0",
+        ):
+            second.node.run("ip", "address", *words.split())
         wait_until(partial(has_addresses, cluster, second), "the other addresses are registered")
         wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
     assert lost_s(results) <= LONGEST_LOSS_OF_A_NEW_ADDRESS_S, results

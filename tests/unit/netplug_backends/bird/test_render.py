@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 from netplug_backends.bird.render import render
-from netplug_core.addressing import Family
+from netplug_core.addressing import Address, Family
 from netplug_core.dataplane.bgp import BgpPlan, BgpRefused, FilterRule, RouteFilter
 from netplug_core.resources.bgp import FilterAction
 from tests.harness.bgp import MESH_PLAN, PLANS
@@ -32,6 +33,17 @@ def test_the_text_is_the_recorded_one(name: str) -> None:
 
 def test_equal_plans_are_equal_bytes() -> None:
     assert render(evolve(MESH_PLAN), log_file=LOG) == render(MESH_PLAN, log_file=LOG)
+
+
+def test_interfaces_are_looked_at_anew_when_their_addresses_change() -> None:
+    """BIRD does so in a protocol of another name alone."""
+    more = evolve(MESH_PLAN, interface_addresses=(Address.parse("fd10::99"),))
+    first, second = (render(plan, log_file=LOG).splitlines() for plan in (MESH_PLAN, more))
+    different = [pair for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
+    assert [re.sub("interfaces_[0-9a-f]{8} ", "interfaces ", line) for line in different[0]] == [
+        'protocol direct interfaces { ipv4; ipv6; interface -"kube-ipvs*", -"netp*", "*"; }'
+    ] * 2
+    assert len(different) == 1
 
 
 def of_interface(name: str) -> BgpPlan:

@@ -46,7 +46,7 @@ from netplug_core.resources.bgp import (
 from netplug_core.resources.fields import LogSeverity
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeBGP, NodeSpec, NodeStatus
+from netplug_core.resources.node import Node, NodeBGP, NodeInterface, NodeSpec, NodeStatus
 from tests.harness.resources import resource_of
 
 PASSWORD = {"secretKeyRef": {"name": "bgp", "key": "password"}}
@@ -181,6 +181,17 @@ def test_a_node_without_an_address_waits() -> None:
     assert said(plan_peers(facts(without))) == [("no BGP on the node n1", "no address of it is registered")]
     assert said(plan_peers(facts(node(2)))) == [("no BGP on the node n1", "it is not registered")]
     assert find_secrets(facts(node(2))) == frozenset()
+
+
+def test_the_plan_has_the_addresses_of_the_interfaces_of_its_own_node_in_whatever_order() -> None:
+    texts = ("10.240.0.11", "10.9.0.1", "fd10::99")
+    found = [NodeInterface(name=f"eth{n}", addresses=(Address.parse(text),)) for n, text in enumerate(texts)]
+    plans = []
+    for interfaces in (found, found[::-1]):
+        own = node(1)
+        plans.append(planned(facts(evolve(own, spec=evolve(own.spec, interfaces=tuple(interfaces))), node(2))))
+    assert [str(one) for one in plans[0].interface_addresses] == ["10.9.0.1", "10.240.0.11", "fd10::99"]
+    assert plans[0] == plans[1]
 
 
 def test_the_whole_cluster_has_one_routing_mode() -> None:
