@@ -85,7 +85,7 @@ def parse_keys(words: Sequence[str], verb: str, namespace: str) -> tuple[Key[Res
     return tuple(kind.key(name, namespace) for name in names)
 
 
-def format_key(key: Key[Resource]) -> str:
+def format_key(key: Key[object]) -> str:
     """Kind and name as one word, which :func:`parse_keys` reads; the namespace is not in it, as in kubectl."""
     return f"{key.kind.name.lower()}{SEPARATOR}{key.name}"
 

@@ -30,8 +30,8 @@ from netplug_core.resources.fields import InvalidResource
 from netplug_core.resources.manifest import Manifest
 
 __all__ = [
-    "ChangeReport", "Shown", "Verb", "address_list_document", "address_list_lines", "collection_report",
-    "count_reads", "error_place", "read_leaks", "report_lines", "require_report_file",
+    "PROGRAM_FORMATS", "ChangeReport", "Shown", "Verb", "address_list_lines", "address_list_report",
+    "collection_report", "count_reads", "error_place", "read_leaks", "report_lines", "require_report_file",
     "write_report",
 ]  # fmt: skip
 
@@ -148,7 +148,10 @@ def error_place(manifest: Manifest, error: NetplugError) -> str:
 # --- allocation reports ----------------------------------------------------------------------------------------------
 
 
-_FORMATS = ("json", "yaml", "text", "table", "wide", "name")
+PROGRAM_FORMATS = ("json", "yaml", "csv")
+"""What ``ipam check`` takes as a format after ``-o``, and not as the name of a file."""
+
+_FORMATS = ("text", "table", "wide", "name")
 
 
 def require_report_file(path: str, *, is_replacing: bool) -> None:
@@ -158,8 +161,7 @@ def require_report_file(path: str, *, is_replacing: bool) -> None:
         InputError: it is one of these.
     """
     if path in _FORMATS:
-        lists = "with --show-all-ips or --show-problem-ips -o json prints their list, " if path == "json" else ""
-        ways = f"{lists}-o - prints the report in JSON on standard output, and ./{path} is a file of that name"
+        ways = f"{', '.join(PROGRAM_FORMATS)} print what is found, and ./{path} is a file of that name"
         raise InputError(f"-o {path}", path, f"-o takes a file here: {ways}")
     if path != STDIN:
         require_free(path, is_replacing=is_replacing)
@@ -221,8 +223,26 @@ def address_list_lines(addresses: Iterable[ListedAddress]) -> Iterator[str]:
         yield escape_unprintable(f"{each.address} {_state_text(each.use)}{handle}{problems}")
 
 
-def address_list_document(addresses: Iterable[ListedAddress]) -> Mapping[str, object]:
-    """The object that ``-o json`` prints."""
+_LISTED_COLUMNS = tuple(Column("", name) for name in ("ip", "allocated", "handle", "state", "detail", "problems"))
+
+
+def address_list_report(addresses: Sequence[ListedAddress]) -> Report:
+    """The list as a report for programs."""
+    rows = tuple(
+        (
+            text_cell(str(each.address)),
+            Cell(each.is_allocated, ""),
+            text_cell(each.handle),
+            text_cell(each.use.state.value),
+            text_cell(each.use.text),
+            text_cell("; ".join(each.problems)),
+        )
+        for each in addresses
+    )
+    return Report(_LISTED_COLUMNS, rows, name="", facts=_address_list_document(addresses), shown=())
+
+
+def _address_list_document(addresses: Iterable[ListedAddress]) -> Mapping[str, object]:
     return {
         "addresses": [
             {

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from html import escape
 
 from attrs import frozen
 
+from netplug_cli.ctl.tables import Cell, Column, Report, Value
 from netplug_cli.formatting import format_columns, format_count, format_duration, truncate
 from netplug_core.simulation.result import Distribution, PoolSample, SimulationResult, StepSample
 from netplug_core.simulation.scenario import Scenario
 
 __all__ = [
     "Chart", "ChartSeries", "Plot", "axis_maximum", "format_axis_percent", "make_plot", "render_svg", "render_text",
-    "report_lines", "result_to_csv", "result_to_mapping",
+    "report_lines", "result_to_mapping", "simulation_report",
 ]  # fmt: skip
 
 
@@ -265,15 +264,23 @@ def result_to_mapping(scenario: Scenario, result: SimulationResult) -> dict[str,
     }
 
 
-def result_to_csv(result: SimulationResult) -> str:
-    """A line for each step, under a header; the columns of a pool begin with its name."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*_STEP_COLUMNS, *(f"{pool.name}.{name}" for pool in result.last.pools for name in _POOL_COLUMNS)))
-    for sample in result.samples:
-        pools = (value for pool in sample.pools for value in _pool_values(pool).values())
-        writer.writerow((*_step_values(sample).values(), *pools))
-    return text.getvalue()
+def simulation_report(scenario: Scenario, result: SimulationResult) -> Report:
+    """The result as a report. CSV has a row for each step; the columns of a pool begin with its name."""
+    names = (*_STEP_COLUMNS, *(f"{pool.name}.{name}" for pool in result.last.pools for name in _POOL_COLUMNS))
+    rows = tuple(
+        (
+            *(Cell(value, "") for value in _step_values(sample).values()),
+            *(Cell(value, "") for pool in sample.pools for value in _pool_values(pool).values()),
+        )
+        for sample in result.samples
+    )
+    return Report(
+        columns=tuple(Column("", name) for name in names),
+        rows=rows,
+        name="",
+        facts=result_to_mapping(scenario, result),
+        shown=tuple(report_lines(scenario, result)),
+    )
 
 
 def _scenario(scenario: Scenario) -> dict[str, object]:
@@ -294,7 +301,7 @@ def _scenario(scenario: Scenario) -> dict[str, object]:
     }
 
 
-def _step_values(sample: StepSample) -> dict[str, object]:
+def _step_values(sample: StepSample) -> dict[str, Value]:
     per_node = sample.blocks_per_node
     values = (
         sample.at_s, sample.running, sample.waiting, sample.held, sample.borrowed, sample.blocks,
@@ -306,7 +313,7 @@ def _step_values(sample: StepSample) -> dict[str, object]:
     return dict(zip(_STEP_COLUMNS, values, strict=True))
 
 
-def _pool_values(pool: PoolSample) -> dict[str, object]:
+def _pool_values(pool: PoolSample) -> dict[str, Value]:
     values = (
         pool.in_use, pool.cooling, pool.reserved, pool.available, pool.borrowed, pool.blocks, pool.unaffined_blocks,
     )  # fmt: skip

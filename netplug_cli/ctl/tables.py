@@ -7,9 +7,10 @@ import enum
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import click
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from netplug_cli.ctl.yaml_documents import write_yaml
 from netplug_cli.formatting import escape_unprintable, format_bool, format_columns, format_count, format_json
@@ -24,11 +25,13 @@ from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = [
     "REPORT_OUTPUT",
+    "STEP_OUTPUT",
     "TABLE_OUTPUT",
     "Cell",
     "Column",
     "Report",
     "ReportFormat",
+    "StepReport",
     "Value",
     "address_lines",
     "address_report",
@@ -37,10 +40,12 @@ __all__ = [
     "block_report",
     "borrowed_report",
     "check_lines",
+    "check_report",
     "configuration_report",
     "pool_report",
     "print_report",
     "report_format",
+    "report_steps",
     "text_cell",
     "usage_lines",
     "usage_report",
@@ -178,6 +183,61 @@ def print_report(report: Report, output: str) -> None:
         click.echo(text)
 
 
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+_NAME = "name"
+_STEP_COLUMNS = (Column("", "name"), Column("", "text"))
+
+STEP_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice([*(each.value for each in ReportFormat), _NAME]),
+    default=ReportFormat.TEXT.value, show_default=True,
+    help="The format; name is only what was changed, a line each.",
+)  # fmt: skip
+"""``-o`` of a command that changes something, and says what it does."""
+
+
+@define
+class StepReport:
+    """What a command does. Lines and names are printed as they come, every other format with all of them at the end.
+
+    ``output`` is a word of ``-o``.
+    """
+
+    output: str
+    _rows: list[tuple[Cell, ...]] = field(factory=list, init=False)
+
+    def add(self, text: str, name: str = "") -> None:
+        """Report a step. ``name`` is what it changed, as other commands take it; empty if nothing can be named."""
+        self.add_all(text, ((name, text),))
+
+    def add_all(self, line: str, steps: Iterable[tuple[str, str]]) -> None:
+        """Report steps by their names and texts, which are one line of the text."""
+        if self.output == ReportFormat.TEXT.value:
+            click.echo(escape_unprintable(line))
+            return
+        for name, text in steps:
+            if self.output != _NAME:
+                self._rows.append((text_cell(name), text_cell(text)))
+            elif name:
+                click.echo(escape_unprintable(name))
+
+    def end(self) -> None:
+        """Print what is printed at the end."""
+        if self.output not in (ReportFormat.TEXT.value, _NAME):
+            print_report(Report(_STEP_COLUMNS, tuple(self._rows), name="steps", shown=()), self.output)
+
+
+@contextmanager
+def report_steps(output: str) -> Iterator[StepReport]:
+    """The report of what is done in the context. What was done before an error is reported too."""
+    report = StepReport(output)
+    try:
+        yield report
+    finally:
+        report.end()
+
+
 # --- ipam tables -----------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +279,29 @@ def check_lines(report: CheckReport, *, shows_repairs: bool) -> Iterator[str]:
     count = "no problems" if not report.problems else f"{report.problems} problems"
     repairable = f"; --fix can repair {len(report.repairs)} of them" if report.problems else ""
     yield f"Check complete; found {count}{repairable}."
+
+
+_PROBLEM_COLUMNS = (Column("", "problem"), Column("", "repairable"), Column("", "result"), Column("", "cause"))
+
+
+def check_report(report: CheckReport, attempts: Iterable[RepairAttempt]) -> Report:
+    """What a check found, and what became of the repairs that were tried."""
+    results = {attempt.repair: attempt for attempt in attempts}
+    found = list[tuple[Value, ...]]()
+    for repair in (*report.repairs, *(one for one in report.high_counts if one in results)):
+        attempt = results.get(repair)
+        texts = ("", "") if attempt is None else (attempt.result.name.lower(), attempt.cause or "")
+        found.append((str(repair), True, *texts))
+    found += ((str(problem), False, "", "") for problem in report.unrepairable)
+    rows = tuple(tuple(Cell(value, "") for value in row) for row in found)
+    facts = {
+        "blocks": report.blocks,
+        "addresses": report.addresses,
+        "handles": report.handles,
+        "affinities": report.affinities,
+        "highCounts": len(report.high_counts),
+    }
+    return Report(_PROBLEM_COLUMNS, rows, name="problems", facts=facts, shown=())
 
 
 def attempt_line(attempt: RepairAttempt) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypedDict, Unpack
 
 import click
+from attrs import evolve
 
 from netplug_cli.lab.folder import LockMode, default_folder, find_lab, find_other_labs, lock_folder
 from netplug_cli.lab.model import (
@@ -36,13 +37,14 @@ from netplug_cli.lab.report import (
     path_lines,
     path_table,
     pod_lines,
+    pod_table,
     problem_lines,
     result_problems,
     status_table,
 )
 from netplug_cli.lab.setup import EarlierLab, up
 from netplug_cli.lab.store_setup import StoreOptions, resolve_store
-from netplug_cli.lab.teardown import RemovalExtent, down
+from netplug_cli.lab.teardown import RemovalExtent, down, removal_table
 from netplug_cli.lab.world import LabWorld
 from netplug_core.dataplane.connectivity import PathResult, PeerKind
 
@@ -165,6 +167,7 @@ def _settings(make_world: Callable[[click.Context], LabWorld]) -> dict[str, obje
 @click.option("--replace", "is_replaced", is_flag=True, help="Remove a lab of the name that is up, with its pods.")
 @_NAME_OPTION
 @_DIR_OPTION
+@_OUTPUT_OPTION
 @click.pass_context
 def lab_up(
     context: click.Context,
@@ -172,18 +175,22 @@ def lab_up(
     name: str,
     path: str | None,
     is_replaced: bool,
+    output: str,
     **arguments: Unpack[_UpArguments],
 ) -> None:
     """Make nodes and their pods, with addresses from the lab's own pools.
 
     A lab that is up is left alone, unless --replace is given; what an interrupted one has left is removed first.
     """
-    world, folder = _make_world(context), _folder(name, path)
+    world, folder = _make_world(context, output), _folder(name, path)
     store = resolve_store(_store_options(arguments), world.session.settings(), world.server_addresses)
     network = _network(arguments["nodes"], arguments["routing"], store)
     pods = arguments["pods"] or (_PODS if network is None else min(2 * network.node_count, MAX_PODS))
     earlier = EarlierLab.REPLACED if is_replaced else EarlierLab.KEPT
     lab = up(world, folder, LabPlan(name=name, pod_count=pods, store=store, network=network), earlier)
+    if output != "text":
+        click.echo(world.render_table(pod_table(lab, folder), output))
+        return
     where = lab.nodes[0].name if network is None else f"{network.node_count} nodes"
     click.echo(f"The lab is up: {pods} pods on {where}. To look around:")
     _print(access_lines(lab, folder))
@@ -303,13 +310,17 @@ def _show_paths(world: LabWorld, results: Sequence[PathResult], problems: Sequen
 @click.command("down")
 @_NAME_OPTION
 @_DIR_OPTION
+@_OUTPUT_OPTION
 @click.pass_context
-def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
+def lab_down(context: click.Context, *, name: str, path: str | None, output: str) -> int:
     """Detach the pods and remove everything of the lab; nothing to remove is fine."""
-    world, folder = _make_world(context), _folder(name, path)
+    world, folder = _make_world(context, output), _folder(name, path)
     removal = down(world, folder)
     for problem in removal.problems:
         world.progress.warn(problem)
+    if output != "text":
+        click.echo(world.render_table(removal_table(folder, removal), output))
+        return 1 if removal.problems else 0
     match removal.extent:
         case RemovalExtent.NOTHING:
             click.echo(f"no lab in {folder.path}: nothing to remove{_others(folder)}")
@@ -331,9 +342,10 @@ def _open_lab(world: LabWorld, folder: LabFolder) -> Iterator[Lab]:
         yield lab
 
 
-def _make_world(context: click.Context) -> LabWorld:
+def _make_world(context: click.Context, output: str = "text") -> LabWorld:
     make_world: Callable[[click.Context], LabWorld] = context.obj
-    return make_world(context)
+    world = make_world(context)
+    return world if output == "text" else evolve(world, progress=SilentProgress())
 
 
 def _store_options(arguments: _UpArguments) -> StoreOptions:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConsoleProgress", "LabStatus", "SilentProgress", "access_lines", "inspect_lab", "make_progress", "matrix_lines",
-    "node_lines", "path_lines", "path_table", "pod_lines", "problem_lines", "result_problems", "status_table",
-    "wait_until_connected",
+    "node_lines", "path_lines", "path_table", "pod_lines", "pod_table", "problem_lines", "result_problems",
+    "status_table", "wait_until_connected",
 ]  # fmt: skip
 
 
@@ -167,13 +167,14 @@ class ConsoleProgress:
 
 
 class SilentProgress:
-    """Progress where programs read the output."""
+    """Progress where programs read the output: only warnings, on standard error."""
 
     def info(self, text: str) -> None:
         """Say nothing."""
 
     def warn(self, text: str) -> None:
-        """Say nothing."""
+        """Print a warning."""
+        print_error(text)
 
     def activity(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the name is the interface's
         """Say nothing."""
@@ -258,6 +259,13 @@ def _failure_lines(results: Sequence[PathResult]) -> list[str]:
         return failures
     more = f"and {len(failures) - _MAX_FAILURES} more paths do not work: -o json has all of them"
     return [*failures[:_MAX_FAILURES], more]
+
+
+def pod_table(lab: Lab, folder: LabFolder) -> Table:
+    """The pods of a lab for programs, and where it is."""
+    members = ("name", "node", "addresses", "namespace")
+    rows = tuple((pod.name, pod.node, " ".join(map(str, pod.addresses)), folder.netns(pod.name)) for pod in lab.pods)
+    return Table(members=members, rows=rows, name="pods", facts={"name": lab.name, "folder": folder.path})
 
 
 def status_table(lab: Lab, folder: LabFolder, status: LabStatus, problems: Sequence[str]) -> Table:

@@ -23,7 +23,7 @@ from netplug_cli.lab.model import (
 from netplug_cli.lab.processes import kill_all
 from netplug_cli.lab.runtime import PluginFailed, open_runtime
 from netplug_cli.lab.store_setup import count_held_addresses
-from netplug_cli.lab.world import LabWorld
+from netplug_cli.lab.world import LabWorld, Table
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam.affinities import relinquish_node
@@ -37,7 +37,8 @@ from netplug_core.resources.kinds import Resource, get_kind
 from netplug_core.workload import WorkloadIdentity, endpoint_delete
 
 __all__ = [
-    "LeftoverCheck", "Removal", "RemovalExtent", "down", "remove_from_external_servers", "remove_lab", "tear_down",
+    "LeftoverCheck", "Removal", "RemovalExtent", "down", "removal_table", "remove_from_external_servers",
+    "remove_lab", "tear_down",
 ]  # fmt: skip
 
 
@@ -133,6 +134,17 @@ class Removal:
 
     extent: RemovalExtent
     problems: tuple[str, ...] = ()
+
+
+def removal_table(folder: LabFolder, removal: Removal) -> Table:
+    """What became of a lab that was taken down, for programs: a row for each problem."""
+    rows = tuple((problem,) for problem in removal.problems)
+    return Table(
+        members=("problem",),
+        rows=rows,
+        name="problems",
+        facts={"folder": folder.path, "removed": removal.extent.value},
+    )
 
 
 class LeftoverCheck(enum.Enum):

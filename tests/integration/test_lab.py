@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -97,6 +98,18 @@ def test_a_lab_is_made_shown_and_removed(machine: NetnsNode) -> None:
     assert "no address is held, no interface is left on the node\n" in removed.stdout
     assert removed.stdout.endswith(f"{FOLDER} is removed\n")
     assert everything(machine) == before
+
+
+def test_what_programs_read_is_one_document(machine: NetnsNode) -> None:
+    made = lab(machine, "up", "--pods", "2", "-o", "json")
+    document = json.loads(made.stdout)
+    assert [(pod["name"], pod["node"]) for pod in document["pods"]] == [("pod-1", "node"), ("pod-2", "node")]
+    assert (document["name"], document["folder"], made.stderr) == ("lab", FOLDER, "")
+    removed = lab(machine, "down", "-o", "json")
+    assert (json.loads(removed.stdout), removed.stderr) == (
+        {"problems": [], "folder": FOLDER, "removed": "everything"},
+        "",
+    )
 
 
 def test_its_node_process_serves_it_and_may_be_missing(machine: NetnsNode) -> None:

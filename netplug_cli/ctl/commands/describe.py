@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+from attrs import frozen
 
 from netplug_cli.ctl.arguments import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, parse_kind, selected_of
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.global_options import DEFAULT_NAMESPACE
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, ReportFormat, text_cell
+from netplug_cli.ctl.tables import REPORT_OUTPUT, Cell, Column, Report, ReportFormat, print_report, text_cell
 from netplug_cli.formatting import escape_unprintable, format_columns, format_count, print_error, print_failure
 from netplug_core.clock import Deadline, format_time
 from netplug_core.datastore.protocol import Datastore
@@ -37,7 +38,7 @@ from netplug_core.resources.validation import resource_warnings
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 if TYPE_CHECKING:
-    from netplug_core.installation.cluster import Cluster
+    from netplug_core.installation.cluster import Cluster, ObjectEvent
 
 __all__ = ["api_resources", "describe", "explain"]
 
@@ -56,7 +57,7 @@ _KIND_COLUMNS = (
 def api_resources(output: str) -> int:
     """Show the kinds of resources, and the words that commands take for them."""
     rows = tuple(_kind_row(kind) for kind in KINDS)
-    click.echo(Report(_KIND_COLUMNS, rows).render(ReportFormat(output)))
+    print_report(Report(_KIND_COLUMNS, rows), output)
     return 0
 
 
@@ -79,33 +80,36 @@ _HEADER_FIELDS = {
     "kind": ("string", "the kind, as it stands above"),
 }
 _LISTED = "[]"
+_FIELD_COLUMNS = (Column("", "name"), Column("", "type"), Column("", "description"))
 
 
 @click.command()
 @click.argument("path", metavar="KIND[.FIELD]...")
 @click.option("--recursive", "is_recursive", is_flag=True, help="Show the fields of fields too.")
-def explain(path: str, *, is_recursive: bool) -> int:
+@REPORT_OUTPUT
+def explain(path: str, *, is_recursive: bool, output: str) -> int:
     """Say what the fields of a KIND mean, or those of one FIELD, such as ippool.spec.blockSize."""
     word, *steps = path.split(".")
     kind = parse_kind(word, "explain")
     members = collect_members(kind.value_type)
     field = _find_field(kind, members, steps)
-    click.echo(f"KIND:     {kind.name}\nVERSION:  {API_VERSION}\n")
-    if field:
-        click.echo(f"FIELD:    {field} <{_type_of(members[field])}>\n\n  {_text_of(members[field])}\n")
-    else:
-        click.echo(f"DESCRIPTION:\n  {_first_line(kind.value_type.__doc__)}\n")
+    text = _text_of(members[field]) if field else _first_line(kind.value_type.__doc__)
+    type_ = _type_of(members[field]) if field else "object"
+    lines = [f"KIND:     {kind.name}", f"VERSION:  {API_VERSION}", ""]
+    lines += [f"FIELD:    {field} <{type_}>", ""] if field else ["DESCRIPTION:"]
+    lines += [f"  {text}", ""]
     below = f"{field}{_LISTED if field and isinstance(members[field].codec, ListOf) else ''}."
-    shown = {} if field else {name: (type_, text) for name, (type_, text) in _HEADER_FIELDS.items()}
+    shown = {} if field else dict(_HEADER_FIELDS)
     for name, member in members.items():
         inner = name.removeprefix(below) if field else name
         is_below = not field or name.startswith(below)
         if is_below and (is_recursive or "." not in inner):
             shown[inner] = (_type_of(member), _text_of(member))
     if shown:
-        click.echo("FIELDS:")
-        for line in _field_lines(shown):
-            click.echo(line)
+        lines += ["FIELDS:", *_field_lines(shown)]
+    facts = {"kind": kind.name, "version": API_VERSION, "field": field, "type": type_, "description": text}
+    rows = tuple((text_cell(name), text_cell(one), text_cell(meaning)) for name, (one, meaning) in shown.items())
+    print_report(Report(_FIELD_COLUMNS, rows, name="fields", facts=facts, shown=tuple(lines)), output)
     return 0
 
 
@@ -186,17 +190,19 @@ _TIMEOUT_S = 600.0
 @NAMESPACE
 @SELECTOR
 @ALL
+@REPORT_OUTPUT
 @click.pass_context
-def describe(context: click.Context, words: tuple[str, ...], namespace: str, *, is_all: bool) -> int:
+def describe(context: click.Context, words: tuple[str, ...], namespace: str, *, is_all: bool, output: str) -> int:
     """Show resources with what uses them, what is unusual about them, and their last Events in Kubernetes.
 
-    Without a NAME, all resources of the KIND are shown.
+    Without a NAME, all resources of the KIND are shown. In JSON and YAML, resources is a list of objects, each with
+    what uses it, its problems and its Events; CSV has a line for each of these.
     """
     selected = selected_of(context)
     is_every = is_all or (len(words) == 1 and "/" not in words[0] and not selected.texts)
     named = Named.of(words, "describe", namespace or DEFAULT_NAMESPACE, selected, is_all=is_every)
     session = session_of(context)
-    status, is_first = 0, True
+    status, shown = 0, list[_Described]()
     with session.open_datastore() as store, _open_events(session) as find_events:
         deadline = Deadline.after(session.clock, _TIMEOUT_S)
         keys = find_keys(store, named, selected, deadline=deadline)
@@ -205,19 +211,55 @@ def describe(context: click.Context, words: tuple[str, ...], namespace: str, *, 
                 print_failure(str(session.explain(store, ResourceMissing.of(key))))
                 status = 1
                 continue
-            if not is_first:
-                click.echo()
-            is_first = False
-            for line in _description(store, record.value, deadline):
-                click.echo(line)
-            for line in find_events(record.value, deadline):
-                click.echo(line)
-    if is_first and not status:
+            found = _Described(
+                resource=record.value,
+                uses=tuple(_uses(store, record.value, deadline)),
+                problems=tuple(_problems(record.value)),
+                events=find_events(record.value, deadline),
+            )
+            if output == ReportFormat.TEXT.value:
+                click.echo("\n".join(("", *_description(found)) if shown else _description(found)))
+            shown.append(found)
+    if not shown and not status:
         print_error(f"no {named.kind.name}{selected.clause} found")
+    if output != ReportFormat.TEXT.value:
+        print_report(_report(shown), output)
     return status
 
 
-def _description(store: Datastore, resource: Resource, deadline: Deadline) -> Iterator[str]:
+@frozen(kw_only=True)
+class _Described:
+    """A resource, the lines about it, and its Events; these are None where the datastore is not in Kubernetes."""
+
+    resource: Resource
+    uses: tuple[str, ...]
+    problems: tuple[str, ...]
+    events: _Events | None
+
+
+_DESCRIBED_COLUMNS = tuple(Column("", name) for name in ("kind", "namespace", "name", "about", "text"))
+
+
+def _report(described: Iterable[_Described]) -> Report:
+    rows, objects = list[tuple[Cell, ...]](), list[Mapping[str, object]]()
+    for one in described:
+        metadata, events = one.resource.metadata, one.events or _Events()
+        named = (kind_of(one.resource).name, metadata.namespace, metadata.name)
+        lines = {
+            "usedBy": one.uses,
+            "problem": one.problems,
+            "event": tuple(f"{event.reason}: {event.message}" for event in events.found),
+        }
+        rows += (tuple(map(text_cell, (*named, about, text))) for about, texts in lines.items() for text in texts)
+        found = {} if one.events is None else {"events": [*map(_event_object, events.found)]}
+        failure = {"eventsUnreadable": events.failure} if events.failure else {}
+        uses, problems = [*one.uses], [*one.problems]
+        objects.append({**to_mapping(one.resource), "usedBy": uses, "problems": problems, **found, **failure})
+    return Report(_DESCRIBED_COLUMNS, tuple(rows), name="", facts={"resources": objects}, shown=())
+
+
+def _description(described: _Described) -> Iterator[str]:
+    resource = described.resource
     metadata = resource.metadata
     yield f"Name:         {escape_unprintable(metadata.name)}"
     if metadata.namespace:
@@ -233,49 +275,75 @@ def _description(store: Datastore, resource: Resource, deadline: Deadline) -> It
             yield f"{member.capitalize()}:"
             yield from _indented(render_yaml(mapping[member]).splitlines())
     yield "Used by:"
-    yield from _indented(tuple(_uses(store, resource, deadline)) or (_NONE,))
+    yield from _indented(described.uses or (_NONE,))
     yield "Problems:"
-    yield from _indented(tuple(_problems(resource)) or (_NONE,))
+    yield from _indented(described.problems or (_NONE,))
+    if described.events is not None:
+        yield "Events:"
+        yield from _indented(_event_lines(described.events))
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
 _MAX_EVENTS = 10
-_EventLines = Callable[[Resource, Deadline], Iterator[str]]
+
+
+@frozen
+class _Events:
+    """The last Events of a resource, or why they cannot be read."""
+
+    found: tuple[ObjectEvent, ...] = ()
+    failure: str = ""
 
 
 @contextmanager
-def _open_events(session: Session) -> Iterator[_EventLines]:
-    """What gives the section of Events of a resource; it is empty where the datastore is not in Kubernetes."""
+def _open_events(session: Session) -> Iterator[Callable[[Resource, Deadline], _Events | None]]:
+    """What finds the Events of a resource; None where the datastore is not in Kubernetes."""
     if not session.settings().is_kubernetes:
-        yield lambda _resource, _deadline: iter(())
+        yield lambda _resource, _deadline: None
         return
     with session.open_cluster() as cluster:
-        yield lambda resource, deadline: _event_lines(cluster, resource, deadline)
+        yield lambda resource, deadline: _find_events(cluster, resource, deadline)
 
 
-def _event_lines(cluster: Cluster, resource: Resource, deadline: Deadline) -> Iterator[str]:
-    yield "Events:"
+def _find_events(cluster: Cluster, resource: Resource, deadline: Deadline) -> _Events:
     try:
-        found = cluster.find_events(*_object_of(resource), deadline=deadline)
+        return _Events(tuple(cluster.find_events(*_object_of(resource), deadline=deadline)[-_MAX_EVENTS:]))
     except Unavailable as error:
-        yield f"  they cannot be read: {escape_unprintable(str(error))}"
-        return
+        return _Events(failure=str(error))
+
+
+def _event_type(event: ObjectEvent) -> str:
+    return "Warning" if event.is_warning else "Normal"
+
+
+def _event_lines(events: _Events) -> Sequence[str]:
+    if events.failure:
+        return (f"they cannot be read: {escape_unprintable(events.failure)}",)
     rows = [
         (
             event.last_seen,
-            "Warning" if event.is_warning else "Normal",
+            _event_type(event),
             event.reason,
             event.component,
             f"{event.message} (x{event.count})" if event.count > 1 else event.message,
         )
-        for event in found[-_MAX_EVENTS:]
+        for event in events.found
     ]
     cells = [tuple(map(escape_unprintable, row)) for row in rows]
-    yield from _indented(
-        format_columns(("LAST SEEN", "TYPE", "REASON", "FROM", "MESSAGE"), cells) if rows else (_NONE,)
-    )
+    return format_columns(("LAST SEEN", "TYPE", "REASON", "FROM", "MESSAGE"), cells) if rows else (_NONE,)
+
+
+def _event_object(event: ObjectEvent) -> Mapping[str, object]:
+    return {
+        "lastSeen": event.last_seen,
+        "type": _event_type(event),
+        "reason": event.reason,
+        "from": event.component,
+        "message": event.message,
+        "count": event.count,
+    }
 
 
 def _object_of(resource: Resource) -> tuple[str, str, str]:

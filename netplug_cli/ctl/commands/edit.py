@@ -58,8 +58,9 @@ _HEAD = "# {key}: saving changes it; nothing is changed if the text stays as it 
 @click.command()
 @ONE_RESOURCE
 @NAMESPACE
+@NAME_OUTPUT
 @click.pass_context
-def edit(context: click.Context, words: tuple[str, ...], namespace: str) -> int:
+def edit(context: click.Context, words: tuple[str, ...], namespace: str, output: str | None) -> int:
     """Change the resource with a KIND and a NAME in an editor: VISUAL, EDITOR, otherwise vi.
 
     A text that is refused is shown again with the error. A text that was changed and not stored is kept in a file.
@@ -80,9 +81,9 @@ def edit(context: click.Context, words: tuple[str, ...], namespace: str) -> int:
         else:
             print_error(f"the text is kept in {file.path}")
     if outcome is None:
-        click.echo("Edit cancelled, no changes made.")
+        click.echo("Edit cancelled, no changes made.", err=output is not None)
         return 0
-    click.echo(f"{outcome.key} {outcome.effect.value}")
+    click.echo(escape_unprintable(format_key(outcome.key)) if output else f"{outcome.key} {outcome.effect.value}")
     for warning in outcome.warnings:
         print_error(f"warning: {warning}")
     return 0

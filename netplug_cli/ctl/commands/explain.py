@@ -8,9 +8,9 @@ import click
 from attrs import frozen
 
 from netplug_cli.ctl.completion import complete_addresses, complete_nodes, complete_pools
-from netplug_cli.ctl.documents import render_json, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.tables import REPORT_OUTPUT, Column, Report, print_report, text_cell
 from netplug_cli.formatting import escape_unprintable
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Pace, format_time
@@ -32,7 +32,7 @@ from netplug_core.orchestrator.model import PodName
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = [
-    "Explanation", "explain", "explanation_document", "explanation_lines",
+    "Explanation", "explain", "explanation_document", "explanation_lines", "explanation_report",
 ]  # fmt: skip
 
 
@@ -87,6 +87,22 @@ def explanation_document(explanation: Explanation) -> dict[str, object]:
             "problems": list(explanation.problems),
         }
     )
+
+
+_COLUMNS = tuple(Column("", name) for name in ("subject", "about", "text"))
+
+
+def explanation_report(explanation: Explanation) -> Report:
+    """The same as a report. CSV has a row for each line of the text, with the address or the request it is about."""
+    parts = [("note", note) for note in explanation.notes]
+    for found in explanation.addresses:
+        parts += ((str(found.address), line.strip()) for line in _address_lines(found))
+    for request in explanation.requests:
+        parts += (("request", line.strip()) for line in _request_lines(request))
+    parts += [("problem", problem) for problem in explanation.problems]
+    rows = tuple(tuple(map(text_cell, (explanation.subject, about, text))) for about, text in parts)
+    facts, shown = explanation_document(explanation), tuple(explanation_lines(explanation))
+    return Report(_COLUMNS, rows, name="", facts=facts, shown=shown)
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------
@@ -287,7 +303,7 @@ class _Asked:
     "--family", "families", multiple=True, type=click.Choice(list(_FAMILIES)),
     help="The request is for an address of this family. Default: of each family that there are pools of.",
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+@REPORT_OUTPUT
 @click.pass_context
 def explain(
     context: click.Context, *, subject: str, node: str, pools: tuple[str, ...], families: tuple[str, ...], output: str
@@ -307,12 +323,7 @@ def explain(
     parsed = _parse_subject(subject) if subject else None
     with session.open_datastore() as store:
         explanation, is_known = _explain(_Query(session=session, store=store, asked=asked), parsed)
-    if output == "text":
-        for line in explanation_lines(explanation):
-            click.echo(line)
-    else:
-        document = explanation_document(explanation)
-        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    print_report(explanation_report(explanation), output)
     return 0 if is_known and not explanation.is_refused else 1
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 from attrs import define, evolve, field, frozen
 
-from netplug_cli.ctl.arguments import FILES
+from netplug_cli.ctl.arguments import FILES, format_key
 from netplug_cli.ctl.commands.installation import (
     ACCOUNTS,
     API_GROUPS,
@@ -25,7 +25,17 @@ from netplug_cli.ctl.commands.installation import (
 )
 from netplug_cli.ctl.commands.node import NoNodeProcess, OddNodeProcess, ask_node
 from netplug_cli.ctl.session import session_of
-from netplug_cli.ctl.tables import TABLE_OUTPUT, Column, Report, print_report, text_cell
+from netplug_cli.ctl.tables import (
+    REPORT_OUTPUT,
+    STEP_OUTPUT,
+    TABLE_OUTPUT,
+    Column,
+    Report,
+    StepReport,
+    print_report,
+    report_steps,
+    text_cell,
+)
 from netplug_cli.ctl.yaml_documents import CRD_BUNDLES, PROTECTION_MANIFEST, read_shipped
 from netplug_cli.formatting import print_error
 from netplug_cli.progress import show_progress
@@ -93,7 +103,7 @@ def status(context: click.Context, output: str) -> int:
     return _STATUSES[found.condition]
 
 
-def await_rollout(session: Session, cluster: Cluster, deadline: Deadline) -> bool:
+def await_rollout(session: Session, cluster: Cluster, report: StepReport, deadline: Deadline) -> bool:
     """Wait until everything is available; print what is not when the deadline has passed."""
     with show_progress("parts that are available", 0, session.clock, deadline) as progress:
         while True:
@@ -104,7 +114,7 @@ def await_rollout(session: Session, cluster: Cluster, deadline: Deadline) -> boo
             progress.update(len(found.checks) - late, total=len(found.checks))
             session.clock.sleep(min(_POLL_S, deadline.remaining_s))
     if _STATUSES[found.condition] == 0:
-        click.echo("netplug works on every node")
+        report.add("netplug works on every node")
         return True
     for check in found.checks:
         if _STATUSES[check.condition] != 0:
@@ -168,6 +178,7 @@ class _ApplyOptions(TypedDict):
     is_forced: bool
     is_awaited: bool
     timeout_s: int
+    output: str
 
 
 @click.command()
@@ -193,6 +204,7 @@ class _ApplyOptions(TypedDict):
     metavar="SECONDS",
     help="How long --wait waits.",
 )
+@STEP_OUTPUT
 @click.pass_context
 def apply(context: click.Context, files: tuple[str, ...], **options: Unpack[_ApplyOptions]) -> int:
     """Install netplug in the cluster of the kubeconfig, which has no operator: as an Installation says, or by a method.
@@ -205,10 +217,11 @@ def apply(context: click.Context, files: tuple[str, ...], **options: Unpack[_App
     if bool(files) == bool(method_name) or (changes and not method_name):
         raise click.UsageError("Give the file of an Installation, -f FILE, or --method, which --set goes with.")
     session = session_of(context).for_cluster()
-    with session.open_cluster() as cluster:
+    with session.open_cluster() as cluster, report_steps(options["output"]) as report:
         applying = _Applying(
             session=session,
             cluster=cluster,
+            report=report,
             ownership=Ownership.TAKEN if options["is_forced"] else Ownership.RESPECTED,
             writing=Writing.TRIED if options["is_trial"] else Writing.STORED,
         )
@@ -219,14 +232,15 @@ def apply(context: click.Context, files: tuple[str, ...], **options: Unpack[_App
         if done or options["is_trial"] or not options["is_awaited"]:
             return done
         deadline = Deadline.after(session.clock, options["timeout_s"])
-        return 0 if await_rollout(session, cluster, deadline) else _TIMED_OUT
+        return 0 if await_rollout(session, cluster, report, deadline) else _TIMED_OUT
 
 
 @frozen
 class _Step:
-    """One object: its name for a person, and what applies it and says what happened."""
+    """One object: its name for a person and for other commands, and what applies it and says what happened."""
 
     label: str
+    name: str
     act: Callable[[], str]
 
 
@@ -236,6 +250,7 @@ class _Applying:
 
     session: Session
     cluster: Cluster
+    report: StepReport
     ownership: Ownership
     writing: Writing
     _missing_namespaces: set[object] = field(factory=set)
@@ -293,7 +308,7 @@ class _Applying:
                 print_error(f"{step.label} cannot be applied: {error}{advice_on(error)}")
                 _print_rest(steps, index)
                 return _CONFLICT if isinstance(error, FieldConflict) else 1
-            click.echo(f"{step.label} {effect}{'' if self.writing is Writing.STORED else ' (dry run)'}")
+            self.report.add(f"{step.label} {effect}{'' if self.writing is Writing.STORED else ' (dry run)'}", step.name)
         return 0
 
     def _definition_steps(self, definitions: Sequence[Json], mode: str) -> Iterator[_Step]:
@@ -301,14 +316,15 @@ class _Applying:
         if definitions:
             yield from map(self._object_step, (*read_shipped(PROTECTION_MANIFEST), *definitions))
         if definitions and self.writing is Writing.STORED:
-            yield _Step("definitions", partial(self._await_definitions, definitions, mode))
+            yield _Step("definitions", "", partial(self._await_definitions, definitions, mode))
 
     def _object_step(self, wanted: Json) -> _Step:
-        return _Step(_label(wanted), partial(self._apply_object, wanted))
+        name = f"{str(wanted['kind']).lower()}/{_name(wanted)}"
+        return _Step(_label(wanted), name, partial(self._apply_object, wanted))
 
     def _pool_step(self, step: PoolStep, revisions: Mapping[str, str]) -> _Step:
         revision = revisions.get(step.pool.metadata.name, "")
-        return _Step(str(step.pool.key), partial(self._apply_pool, step, revision))
+        return _Step(str(step.pool.key), format_key(step.pool.key), partial(self._apply_pool, step, revision))
 
     def _apply_object(self, wanted: Json) -> str:
         if _name(wanted, "namespace") in self._missing_namespaces:
@@ -385,8 +401,9 @@ _REMOVAL_WAIT_S = 300
     metavar="SECONDS",
     help="How long to wait for the operator.",
 )
+@STEP_OUTPUT
 @click.pass_context
-def uninstall_cluster(context: click.Context, timeout_s: int) -> None:
+def uninstall_cluster(context: click.Context, timeout_s: int, output: str) -> None:
     """Delete the Installation of the cluster of the kubeconfig, and wait until the operator has removed everything.
 
     What an Installation named overlay and the objects APIServer, FlowLogAPI and FlowLogViewer say goes with it. The
@@ -394,10 +411,11 @@ def uninstall_cluster(context: click.Context, timeout_s: int) -> None:
     """
     session = session_of(context).for_cluster()
     deadline = Deadline.after(session.clock, timeout_s)
-    with session.open_cluster() as cluster, explained():
+    with session.open_cluster() as cluster, explained(), report_steps(output) as steps:
         left = before = cluster.remove_installation(deadline=session.deadline())
         for name in before:
-            click.echo(f"{name} is being deleted")
+            kind, _, own_name = name.partition(" ")
+            steps.add(f"{name} is being deleted", f"{kind.lower()}/{own_name}")
         with show_progress("objects removed", len(before), session.clock, deadline) as progress:
             while left:
                 if deadline.has_passed:
@@ -408,7 +426,7 @@ def uninstall_cluster(context: click.Context, timeout_s: int) -> None:
                 progress.update(len(before) - len(left))
                 session.clock.sleep(min(_REMOVAL_POLL_S, deadline.remaining_s))
                 left = cluster.remove_installation(deadline=session.deadline())
-    click.echo("there is no Installation any more" if before else "there is no Installation")
+        steps.add("there is no Installation any more" if before else "there is no Installation")
 
 
 # --- install ---------------------------------------------------------------------------------------------------------
@@ -432,6 +450,16 @@ for command in (validate, render, apply, status):
     install.add_command(command)
 
 
+class _HostOptions(TypedDict):
+    """The options of ``install host`` as click hands them over."""
+
+    client: str | None
+    has_node: bool
+    trust_environment: bool
+    without_helpers: bool
+    output: str
+
+
 @install.command("host")
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
 @click.option(
@@ -450,39 +478,34 @@ for command in (validate, render, apply, status):
     is_flag=True,
     help="Only warn of a plugin without which no pod starts, as in an image that gets it later.",
 )
-def install_host(
-    bin_dir: str,
-    client: str | None,
-    unit_dir: str,
-    *,
-    has_node: bool,
-    trust_environment: bool,
-    without_helpers: bool,
-) -> None:
+@REPORT_OUTPUT
+def install_host(bin_dir: str, unit_dir: str, **options: Unpack[_HostOptions]) -> None:
     """Write the executables netplug and netplug-ipam into DIR, and say what else this machine lacks.
 
     Everything is installed, and the exit status is 1, if loopback is missing, or a plugin that a configuration list in
     /etc/cni/net.d chains with netplug.
     """
     context = click.get_current_context()
-    session = session_of(context)
-    try:
-        if not trust_environment:
-            session.require_trusted_environment()
-        session.install_executables(bin_dir, client or "built", click.echo)
-        if has_node:
-            session.install_node(bin_dir, unit_dir, click.echo)
-        for problem in session.find_host_problems(bin_dir):
-            click.echo(f"warning: {problem}")
-        missing = session.find_missing_plugins(bin_dir)
-    except NetplugError as error:
-        raise click.ClickException(str(error)) from error
-    for problem in missing:
-        if without_helpers:
-            click.echo(f"warning: {problem}")
-        else:
-            print_error(problem)
-    if missing and not without_helpers:
+    session, is_whole = session_of(context), True
+    with report_steps(options["output"]) as steps:
+        try:
+            if not options["trust_environment"]:
+                session.require_trusted_environment()
+            session.install_executables(bin_dir, options["client"] or "built", steps.add)
+            if options["has_node"]:
+                session.install_node(bin_dir, unit_dir, steps.add)
+            for problem in session.find_host_problems(bin_dir):
+                steps.add(f"warning: {problem}")
+            missing = session.find_missing_plugins(bin_dir)
+        except NetplugError as error:
+            raise click.ClickException(str(error)) from error
+        for problem in missing:
+            if options["without_helpers"]:
+                steps.add(f"warning: {problem}")
+            else:
+                print_error(problem)
+                is_whole = False
+    if not is_whole:
         context.exit(1)
 
 
@@ -497,8 +520,9 @@ uninstall.add_command(uninstall_cluster)
 @uninstall.command("host")
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
 @_UNIT_DIR
+@REPORT_OUTPUT
 @click.pass_context
-def uninstall_host(context: click.Context, bin_dir: str, unit_dir: str) -> None:
+def uninstall_host(context: click.Context, bin_dir: str, unit_dir: str, output: str) -> None:
     """Remove the executables netplug and netplug-ipam from DIR, and the node process with its systemd units.
 
     Then BIRD is ended, and routes to other nodes, tunnels and the packet filter are removed. A node process that still
@@ -506,11 +530,12 @@ def uninstall_host(context: click.Context, bin_dir: str, unit_dir: str) -> None:
     """
     session = session_of(context)
     try:
-        session.uninstall_executables(bin_dir, click.echo)
-        session.uninstall_node(bin_dir, unit_dir, click.echo)
-        running = _find_node_process(session)
-        if running is None:
-            session.remove_network(click.echo)
+        with report_steps(output) as steps:
+            session.uninstall_executables(bin_dir, steps.add)
+            session.uninstall_node(bin_dir, unit_dir, steps.add)
+            running = _find_node_process(session)
+            if running is None:
+                session.remove_network(steps.add)
     except NetplugError as error:
         raise click.ClickException(str(error)) from error
     if running is not None:

@@ -18,6 +18,7 @@ from netplug_cli.ctl.arguments import FILES
 from netplug_cli.ctl.documents import Document, read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.tables import REPORT_OUTPUT, Column, Report, print_report, text_cell
 from netplug_cli.ctl.yaml_documents import (
     OPERATOR_MANIFEST,
     STATIC_FOLDER,
@@ -143,8 +144,11 @@ _OPERATOR = "operator"
 @FILES
 @click.option("--strict", "is_strict", is_flag=True, help=f"End with status {_WARNED} if there are only warnings.")
 @click.option("--cluster", "is_in_cluster", is_flag=True, help="Check them for the cluster of the kubeconfig too.")
+@REPORT_OUTPUT
 @click.pass_context
-def validate(context: click.Context, files: tuple[str, ...], *, is_strict: bool, is_in_cluster: bool) -> int:
+def validate(
+    context: click.Context, files: tuple[str, ...], *, is_strict: bool, is_in_cluster: bool, output: str
+) -> int:
     """Check the Installations of some files by every rule that needs no cluster, or with --cluster by all rules.
 
     Without --cluster, the cluster is taken as a new one. With an Installation named overlay, default is also checked
@@ -158,11 +162,26 @@ def validate(context: click.Context, files: tuple[str, ...], *, is_strict: bool,
         with session.open_cluster() as cluster, explained():
             found = find_cluster(session, cluster)
         checked = check_files(files, found.check)
+    print_report(_validation_report(checked), output)
     if not checked.is_valid:
         return INVALID
-    for one in checked.all:
-        click.echo(f"{one.document.where}: valid")
     return _WARNED if is_strict and any(one.warnings for one in checked.all) else 0
+
+
+_VALIDATION_COLUMNS = tuple(Column("", name) for name in ("installation", "severity", "text"))
+
+
+def _validation_report(checked: CheckedFiles) -> Report:
+    """What was found, a row each; the text has those that are valid, if all are, since the rest was printed."""
+    found = [("", "problem", text) for text in checked.unreadable]
+    for one in checked.all:
+        found += ((one.document.where, "problem", str(problem)) for problem in one.problems)
+        found += ((one.document.where, "warning", str(warning)) for warning in one.warnings)
+    documents = [{"installation": one.document.where, "valid": not one.problems} for one in checked.all]
+    shown = tuple(f"{one.document.where}: valid" for one in checked.all) if checked.is_valid else ()
+    rows = tuple(tuple(map(text_cell, row)) for row in found)
+    facts = {"valid": checked.is_valid, "installations": documents}
+    return Report(_VALIDATION_COLUMNS, rows, name="findings", facts=facts, shown=shown)
 
 
 @click.command()

@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack, assert_never
 import click
 from attrs import evolve
 
-from netplug_cli.ctl.arguments import FORCE, TRUTH, parse_cidr
+from netplug_cli.ctl.arguments import FORCE, TRUTH, format_key, parse_cidr
 from netplug_cli.ctl.commands.explain import explain
 from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
@@ -20,12 +20,15 @@ from netplug_cli.ctl.reports import collection_report, count_reads, read_leaks
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import (
     REPORT_OUTPUT,
+    STEP_OUTPUT,
     Report,
+    StepReport,
     address_report,
     borrowed_report,
     configuration_report,
     pool_report,
     print_report,
+    report_steps,
     usage_report,
 )
 from netplug_cli.formatting import escape_unprintable, format_duration, parse_duration, print_error
@@ -61,7 +64,7 @@ from netplug_core.ipam.model import block_key
 from netplug_core.ipam.reporting.usage import HandleRef, PoolUsage, borrowed
 from netplug_core.log import Level
 from netplug_core.records import Malformed
-from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec
 from netplug_core.resources.ippool import ippool_key
 
 __all__ = [
@@ -164,8 +167,11 @@ def _no_log(_level: Level, _message: str, /, **_fields: object) -> None:
 @click.option("--cidr", type=parse_cidr, metavar="CIDR", help="The pool with this CIDR.")
 @click.option("--name", default="", metavar="NAME", shell_complete=complete_pools, help="The pool of this name.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and change nothing.")
+@STEP_OUTPUT
 @click.pass_context
-def ipam_split(context: click.Context, *, count: int, cidr: Prefix | None, name: str, is_dry_run: bool) -> int:
+def ipam_split(
+    context: click.Context, *, count: int, cidr: Prefix | None, name: str, is_dry_run: bool, output: str
+) -> int:
     """Replace a pool by N pools, each with an equal part of its range and the same settings and labels.
 
     N is a power of 2. The parts of the pool NAME are called split-NAME-0, split-NAME-1 and so on. The datastore has to
@@ -175,26 +181,27 @@ def ipam_split(context: click.Context, *, count: int, cidr: Prefix | None, name:
     if bool(name) is (cidr is not None):
         raise click.UsageError("Give --cidr CIDR or --name NAME.")
     session = session_of(context)
-    with session.open_datastore() as store:
+    with session.open_datastore() as store, report_steps(output) as steps:
         plan = plan_split(store, WantedSplit(count=count, name=name, prefix=cidr), deadline=session.deadline())
         if plan.old is None:
-            click.echo(f"{ippool_key(plan.name)} is split into {count} pools already")
+            steps.add(f"{ippool_key(plan.name)} is split into {count} pools already")
             return 0
         if is_dry_run:
-            _print_plan(plan)
+            _add_plan(steps, plan)
             return 0
-        for done in split(store, plan, pace=session.pace, new_uid=session.new_uid):
-            click.echo(done)
-    click.echo(f"Successfully split {ippool_key(plan.name)} into {count} pools")
+        for key, result in split(store, plan, pace=session.pace, new_uid=session.new_uid):
+            steps.add(f"{key} {result}", format_key(key))
+        steps.add(f"Successfully split {ippool_key(plan.name)} into {count} pools")
     print_error(f"network configurations and annotations that name the pool {plan.name} have to name its parts")
     return 0
 
 
-def _print_plan(plan: SplitPlan) -> None:
+def _add_plan(steps: StepReport, plan: SplitPlan) -> None:
     for part in plan.parts:
         state = "is created already" if part.metadata.name in plan.created else "would be created"
-        click.echo(f"{part.key} {state}: {part.spec.prefix}")
-    click.echo(f"{ippool_key(plan.name)} would be deleted; its blocks would stay as they are")
+        steps.add(f"{part.key} {state}: {part.spec.prefix}", format_key(part.key))
+    old = ippool_key(plan.name)
+    steps.add(f"{old} would be deleted; its blocks would stay as they are", format_key(old))
 
 
 # --- ipam from report ------------------------------------------------------------------------------------------------
@@ -204,7 +211,9 @@ _REPORT_TIMEOUT_S = 3600.0
 _REPORT_EVERY = 10_000
 
 
-def release_from_reports(session: Session, files: Sequence[str], *, is_forced: bool, is_dry_run: bool) -> int:
+def release_from_reports(
+    session: Session, files: Sequence[str], steps: StepReport, *, is_forced: bool, is_dry_run: bool
+) -> int:
     """Release what every one of some reports calls leaked; the exit status."""
     reports = [read_leaks(file) for file in files]
     deadline = Deadline.after(session.clock, _REPORT_TIMEOUT_S)
@@ -216,10 +225,10 @@ def release_from_reports(session: Session, files: Sequence[str], *, is_forced: b
         _print_kept(plan)
         is_clean = all(each.is_due for each in plan.addresses)
         if is_dry_run:
-            _print_release_plan(plan)
+            _add_release_plan(steps, plan)
         else:
-            _release_addresses(session, store, plan)
-            is_clean &= _release_handles(session, store, plan.handles)
+            _release_addresses(session, store, plan, steps)
+            is_clean &= _release_handles(session, store, plan.handles, steps)
     return 0 if is_clean else 1
 
 
@@ -243,36 +252,36 @@ def _print_kept(plan: ReleasePlan) -> None:
             print_error(escape_unprintable(f"{each.ref.address} is not released: {each.use.text or 'it cools down'}"))
 
 
-def _print_release_plan(plan: ReleasePlan) -> None:
+def _add_release_plan(steps: StepReport, plan: ReleasePlan) -> None:
     due = [each for each in plan.addresses if each.is_due]
     for each in due:
-        click.echo(_line(each))
+        steps.add(_line(each), str(each.ref.address))
     for handle in plan.handles:
-        click.echo(escape_unprintable(f"would release handle {handle.id}, if it is unchanged"))
-    click.echo(f"Would release {len(due)} IPs and at most {len(plan.handles)} handles")
+        steps.add(f"would release handle {handle.id}, if it is unchanged", handle.id)
+    steps.add(f"Would release {len(due)} IPs and at most {len(plan.handles)} handles")
 
 
 def _line(each: LeakRelease) -> str:
     handle = f"of handle {each.ref.handle}" if each.ref.handle else "without a handle"
-    return escape_unprintable(f"would release {each.ref.address} {handle}: {each.use.text}")
+    return f"would release {each.ref.address} {handle}: {each.use.text}"
 
 
-def _release_addresses(session: Session, store: Datastore, plan: ReleasePlan) -> None:
-    released = printed = 0
+def _release_addresses(session: Session, store: Datastore, plan: ReleasePlan, steps: StepReport) -> None:
+    released, printed = list[Address](), 0
     try:
         for addresses in release_planned_addresses(store, plan, pace=session.pace):
-            released += len(addresses)
-            if released - printed >= _REPORT_EVERY:
-                printed = released
-                print_error(f"{released} addresses are released")
+            released += addresses
+            if len(released) - printed >= _REPORT_EVERY:
+                printed = len(released)
+                print_error(f"{printed} addresses are released")
     finally:  # also if the datastore stops answering: what is released stays so
         if released:
-            click.echo(f"Released {released} IPs successfully")
+            steps.add_all(f"Released {len(released)} IPs successfully", ((str(one), "released") for one in released))
 
 
-def _release_handles(session: Session, store: Datastore, handles: Iterable[HandleRef]) -> bool:
+def _release_handles(session: Session, store: Datastore, handles: Iterable[HandleRef], steps: StepReport) -> bool:
     """Release handles, and say how many; whether there was no error."""
-    released = skipped = errors = 0
+    released, skipped, errors = list[str](), 0, 0
     try:
         for handle in handles:
             try:
@@ -281,10 +290,11 @@ def _release_handles(session: Session, store: Datastore, handles: Iterable[Handl
                 errors += 1
                 print_error(escape_unprintable(f"handle {handle.id} is not released: {error}"))
                 continue
-            released += result is HandleResult.RELEASED
+            released += [handle.id] if result is HandleResult.RELEASED else []
             skipped += result is HandleResult.SKIPPED
     finally:
-        click.echo(f"Released {released} handles; {skipped} skipped; {errors} errors.")
+        line = f"Released {len(released)} handles; {skipped} skipped; {errors} errors."
+        steps.add_all(line, ((one, "released") for one in released))
     return not errors
 
 
@@ -297,6 +307,17 @@ def parse_address(text: str) -> Address:
         return Address.parse(text)
     except ValueError:
         raise click.BadParameter(f"invalid IP address: {text!r}") from None
+
+
+class _ReleaseOptions(TypedDict):
+    """The options of ``ipam release`` as click hands them over."""
+
+    addresses: tuple[Address, ...]
+    handle: str | None
+    reports: tuple[str, ...]
+    is_forced: bool
+    is_dry_run: bool
+    output: str
 
 
 @click.command("release", short_help="Free addresses whose workloads are gone.")
@@ -320,16 +341,9 @@ def parse_address(text: str) -> Address:
     "report is old.",
 )  # fmt: skip
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="With --from-report: say what it would release.")
+@STEP_OUTPUT
 @click.pass_context
-def ipam_release(
-    context: click.Context,
-    *,
-    addresses: tuple[Address, ...],
-    handle: str | None,
-    reports: tuple[str, ...],
-    is_forced: bool,
-    is_dry_run: bool,
-) -> int:
+def ipam_release(context: click.Context, **options: Unpack[_ReleaseOptions]) -> int:
     """Free addresses whose workloads are gone, and whose DEL never came.
 
     Nothing is freed that a workload endpoint has, since the workload would share it with the next one. Without
@@ -341,17 +355,21 @@ def ipam_release(
     release. An address that is assigned again, or that is in use by now, stays also with --force, which does not
     shorten the wait here.
     """
+    addresses, handle, reports = options["addresses"], options["handle"], options["reports"]
     if [bool(addresses), handle is not None, bool(reports)].count(True) != 1:
         raise click.UsageError("Give --ip ADDRESS, --handle HANDLE or --from-report FILE.")
-    if is_dry_run and not reports:
+    if options["is_dry_run"] and not reports:
         raise click.UsageError("--dry-run is for --from-report.")
-    session = session_of(context)
-    if reports:
-        return release_from_reports(session, reports, is_forced=is_forced, is_dry_run=is_dry_run)
-    return _release(session, addresses, handle, is_forced=is_forced)
+    session, is_forced = session_of(context), options["is_forced"]
+    with report_steps(options["output"]) as steps:
+        if not reports:
+            return _release(session, addresses, handle, steps, is_forced=is_forced)
+        return release_from_reports(session, reports, steps, is_forced=is_forced, is_dry_run=options["is_dry_run"])
 
 
-def _release(session: Session, addresses: tuple[Address, ...], handle: str | None, *, is_forced: bool) -> int:
+def _release(
+    session: Session, addresses: tuple[Address, ...], handle: str | None, steps: StepReport, *, is_forced: bool
+) -> int:
     """Release addresses, or those of a handle, as they are found; the exit status."""
     deadline = Deadline.after(session.clock, _TIMEOUT_S)
     check = EndpointCheck.SKIPPED if is_forced else EndpointCheck.REFUSED
@@ -367,7 +385,10 @@ def _release(session: Session, addresses: tuple[Address, ...], handle: str | Non
         pace = evolve(session.pace(), deadline=deadline)
         done = release_held(store, addresses, check, pace=pace, before_wait=say_that_it_waits)
     for one in done:
-        click.echo(_released_line(one), err=one.result is not ReleaseResult.RELEASED)
+        if one.result is ReleaseResult.RELEASED:
+            steps.add(_released_line(one), str(one.address))
+        else:
+            click.echo(_released_line(one), err=True)
     return 0 if all(one.result is ReleaseResult.RELEASED for one in done) else 1
 
 
@@ -404,8 +425,11 @@ _LOOK_AGAIN_S = 5.0
     "--data-dir", default=DEFAULT_DATA_FOLDER, show_default=True, metavar="DIR", help="The folder of all networks."
 )
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would be done, and change nothing.")
+@STEP_OUTPUT
 @click.pass_context
-def ipam_import_host_local(context: click.Context, *, node: str, network: str, data_dir: str, is_dry_run: bool) -> int:
+def ipam_import_host_local(
+    context: click.Context, *, node: str, network: str, data_dir: str, is_dry_run: bool, output: str
+) -> int:
     """Assign the addresses that host-local holds on this node to their pods, and remove its files.
 
     The plugin's configuration names netplug-ipam already, and the pools of the addresses have the assignmentMode
@@ -420,27 +444,28 @@ def ipam_import_host_local(context: click.Context, *, node: str, network: str, d
     request = ImportRequest(node=name, network=network, keeps_files=is_dry_run)
     folder = session.open_host_local_folder(os.path.join(data_dir, network))
     if not folder.read().files:
-        click.echo(f"host-local holds no address of {network} on this node")
+        with report_steps(output) as steps:
+            steps.add(f"host-local holds no address of {network} on this node")
         return 0
-    with session.open_datastore() as store:
+    with session.open_datastore() as store, report_steps(output) as steps:
         ipam = BlockIPAM(datastore=store, clock=session.clock, chance=session.chance)
         while True:
             report = import_host_local(ipam, folder, request, new_pace=session.pace)
-            _print_report(report, is_dry_run=is_dry_run)
+            _add_imported(steps, report, is_dry_run=is_dry_run)
             if report.refused or is_dry_run or not (report.plan.young or report.plan.imported or report.plan.gone):
                 return 1 if report.refused else 0
             session.clock.sleep(_LOOK_AGAIN_S)
 
 
-def _print_report(report: ImportReport, *, is_dry_run: bool) -> None:
+def _add_imported(steps: StepReport, report: ImportReport, *, is_dry_run: bool) -> None:
     would = "would be " if is_dry_run else ""
     for attachment in report.imported:
         for address in attachment.addresses:
-            click.echo(f"{address}: {would}assigned to the pod {attachment.pod}")
+            steps.add(f"{address}: {would}assigned to the pod {attachment.pod}", str(address))
     for one in report.plan.gone:
-        click.echo(f"{one.address}: no pod has it; its file {'would be' if is_dry_run else 'is'} removed")
+        steps.add(f"{one.address}: no pod has it; its file {'would be' if is_dry_run else 'is'} removed")
     for one in report.plan.young:
-        click.echo(f"{one.address}: no pod has it yet")
+        steps.add(f"{one.address}: no pod has it yet")
     for one in report.plan.elsewhere:
         print_error(f"{one.address}: a pod of another node has it; its file stays")
     for one in report.plan.unnamed:
@@ -546,9 +571,15 @@ def show(context: click.Context, *, pools: tuple[str, ...], output: str, **shown
     metavar="N",
     help="The cooldown: how long a released address is not assigned again.",
 )
+@STEP_OUTPUT
 @click.pass_context
 def configure(
-    context: click.Context, *, is_affinity_strict: bool | None, max_blocks: int | None, cooldown_s: int | None
+    context: click.Context,
+    *,
+    is_affinity_strict: bool | None,
+    max_blocks: int | None,
+    cooldown_s: int | None,
+    output: str,
 ) -> int:
     """Change the IPAM configuration; settings that are not given stay as they are."""
     if is_affinity_strict is None and max_blocks is None and cooldown_s is None:
@@ -565,30 +596,38 @@ def configure(
     session = session_of(context)
     with session.open_datastore() as store:
         configure_ipam(store, change, pace=session.pace(), new_uid=session.new_uid)
-    for name, value in (
+    _print_settings(
+        output,
         ("StrictAffinity", None if is_affinity_strict is None else str(is_affinity_strict).lower()),
         ("MaxBlocksPerHost", max_blocks),
         ("IPCooldownSeconds", cooldown_s),
-    ):
-        if value is not None:
-            click.echo(f"Successfully set {name} to: {value}")
+    )
     return 0
+
+
+def _print_settings(output: str, *settings: tuple[str, object]) -> None:
+    """Print the settings that were changed; with ``-o name`` the resource that has them, once."""
+    lines = [f"Successfully set {name} to: {value}" for name, value in settings if value is not None]
+    with report_steps(output) as steps:
+        for number, line in enumerate(lines):
+            steps.add(line, format_key(IPAM_CONFIGURATION_KEY) if not number or output != "name" else "")
 
 
 @ipam.command("delete-block", short_help="Delete a damaged block.")
 @click.argument("block", type=_parse_block, metavar="CIDR", shell_complete=complete_blocks)
 @FORCE
+@STEP_OUTPUT
 @click.pass_context
-def delete_block(context: click.Context, *, block: Prefix, is_forced: bool) -> int:
+def delete_block(context: click.Context, *, block: Prefix, is_forced: bool, output: str) -> int:
     """Delete the damaged block with that CIDR.
 
     It is refused while a handle or a workload endpoint says that an address of the block is in use.
     """
     session = session_of(context)
     risk = Risk.ACCEPTED if is_forced else Risk.REFUSED
-    with session.open_datastore() as store:
+    with session.open_datastore() as store, report_steps(output) as steps:
         warnings = delete_damaged_block(store, block, risk, pace=session.pace())
-    click.echo(f"{block_key(block)} deleted")
+        steps.add(f"{block_key(block)} deleted", str(block))
     for warning in warnings:
         print_error(f"warning: {warning}")
     return 0

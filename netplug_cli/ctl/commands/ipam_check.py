@@ -9,32 +9,32 @@ from typing import TypedDict, Unpack
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.documents import STDIN, render_json
+from netplug_cli.ctl.documents import STDIN
 from netplug_cli.ctl.reports import (
+    PROGRAM_FORMATS,
     Shown,
-    address_list_document,
     address_list_lines,
+    address_list_report,
     count_reads,
     report_lines,
     require_report_file,
     write_report,
 )
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.tables import attempt_line, check_lines
+from netplug_cli.ctl.tables import attempt_line, check_lines, check_report, print_report
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair, restore_blocks, settle_s
+from netplug_core.flows.ipam.check import RepairAttempt, RepairResult, check_ipam, repair, restore_blocks, settle_s
 from netplug_core.flows.ipam.leaks import read_addresses, read_allocation_report
-from netplug_core.ipam.reporting.check import CheckReport, Repair, RestoreHandle
+from netplug_core.ipam.reporting.check import CheckReport, RestoreHandle
 from netplug_core.ipam.reporting.usage import ListedAddress, UseState
 from netplug_core.names import DEFAULT_NETWORK
 
 __all__ = ["ipam_check"]
 
 _TIMEOUT_S = 600.0
-_JSON = "json"
 
 
 class _CheckOptions(TypedDict):
@@ -52,10 +52,10 @@ class _CheckOptions(TypedDict):
 
 @frozen(kw_only=True)
 class _AddressRequest:
-    """Which addresses to list, as an object if it ``is_json``, and where to write the report; empty for nowhere."""
+    """Which addresses to list, in which format for programs, and where to write the report; empty for none."""
 
     shown: Shown
-    is_json: bool
+    output: str
     report_file: str
     is_replacing: bool
 
@@ -68,17 +68,17 @@ class _AddressRequest:
             click.UsageError: there is none to replace.
         """
         shown = Shown.ALL if options["shows_all"] else Shown.PROBLEMS if options["shows_problems"] else Shown.NONE
-        is_json = shown is not Shown.NONE and options["report_file"] == _JSON
-        file = "" if is_json else options["report_file"]
+        output = options["report_file"] if options["report_file"] in PROGRAM_FORMATS else ""
+        file = "" if output else options["report_file"]
         if options["is_replacing"] and not file:
             raise click.UsageError("--overwrite is for -o FILE.")
         require_report_file(file, is_replacing=options["is_replacing"])
-        return cls(shown=shown, is_json=is_json, report_file=file, is_replacing=options["is_replacing"])
+        return cls(shown=shown, output=output, report_file=file, is_replacing=options["is_replacing"])
 
     @property
     def is_for_program(self) -> bool:
-        """Whether standard output is that of the report or of the list, so that all else goes to standard error."""
-        return self.is_json or self.report_file == STDIN
+        """Whether standard output is that of a report or of the list, so that all else goes to standard error."""
+        return bool(self.output) or self.report_file == STDIN
 
 
 @click.command("check", short_help="Check whether blocks, handles and affinities fit together.")
@@ -102,7 +102,7 @@ class _AddressRequest:
 @click.option(
     "-o", "--output-file", "report_file", metavar="FILE", default="",
     help="Write who uses each address, and what is leaked, into FILE, as JSON; - is standard output. "
-    "With --show-all-ips or --show-problem-ips, json prints their list instead.",
+    "json, yaml and csv print the problems instead, or the list of --show-all-ips and --show-problem-ips.",
 )  # fmt: skip
 @click.option("--overwrite", "is_replacing", is_flag=True, help="Replace a FILE that exists.")
 @click.pass_context
@@ -135,9 +135,13 @@ def ipam_check(context: click.Context, **options: Unpack[_CheckOptions]) -> int:
         repairs = (options["is_fixed"] or options["is_restored"]) and not options["is_dry_run"]
         for line in check_lines(report, shows_repairs=not repairs):
             echo(line)
+        attempts = _repair(session, store, report, echo, deadline) if repairs else ()
         left = report.repairs
         if repairs:
-            left = _repair(session, store, report, echo, deadline)
+            undone = (one.repair for one in attempts if one.result is not RepairResult.DONE)
+            left = tuple(repair for repair in undone if repair not in report.high_counts)
+        if request.output and request.shown is Shown.NONE:
+            print_report(check_report(report, attempts), request.output)
         is_sound = is_whole and not (left or report.unrepairable)
         if request.report_file or request.shown is not Shown.NONE:
             lost = frozenset(repair.key.name for repair in left if isinstance(repair, RestoreHandle))
@@ -162,8 +166,8 @@ def _report_addresses(
             report, addresses = read_addresses(counted, version=version, lost_handles=lost_handles, deadline=deadline)
     if request.report_file:
         write_report(request.report_file, report, is_replacing=request.is_replacing)
-    if request.is_json:
-        click.echo(render_json(address_list_document(request.shown.of(addresses))), nl=False)
+    if request.output:
+        print_report(address_list_report(request.shown.of(addresses)), request.output)
     else:
         for line in address_list_lines(request.shown.of(addresses)):
             echo(line)
@@ -183,13 +187,12 @@ def _restore(session: Session, store: Datastore, network: str, echo: Callable[[s
 
 def _repair(
     session: Session, store: Datastore, report: CheckReport, echo: Callable[[str], None], deadline: Deadline
-) -> tuple[Repair, ...]:
-    """Repair what a check found; which problems are left."""
+) -> tuple[RepairAttempt, ...]:
+    """Repair what a check found; what became of each repair."""
     if (report.repairs or report.high_counts) and settle_s(store):
         print_error(f"waiting {settle_s(store):g} s, so that no running ADD is taken for damage")
-    left: list[Repair] = []
+    attempts = list[RepairAttempt]()
     for attempt in repair(store, report, chance=session.chance, deadline=deadline):
         echo(attempt_line(attempt))
-        if attempt.result is not RepairResult.DONE and attempt.repair not in report.high_counts:
-            left.append(attempt.repair)
-    return tuple(left)
+        attempts.append(attempt)
+    return tuple(attempts)

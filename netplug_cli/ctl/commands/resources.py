@@ -172,15 +172,16 @@ def delete(context: click.Context, words: tuple[str, ...], **options: Unpack[_De
 @FILES
 @NAMESPACE
 @click.option("--skip-empty", "may_be_empty", is_flag=True, help="Accept files without resources.")
-def validate(files: tuple[str, ...], namespace: str, *, may_be_empty: bool) -> int:
+@NAME_OUTPUT
+def validate(files: tuple[str, ...], namespace: str, *, may_be_empty: bool, output: str | None) -> int:
     """Check the resources of some files, together, against every rule that needs no datastore."""
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = [one.within(namespace) for one in require_manifests(files, may_be_empty=may_be_empty)]
     if not manifests:
-        click.echo("No resources specified")
+        click.echo("No resources specified", err=output is not None)
         return 0
-    report = ChangeReport(Verb.VALIDATE)
+    report = ChangeReport(Verb.VALIDATE, output=output)
     earlier = PrefixIndex[IPPool]()
     for manifest in manifests:
         with report.collect_errors(kind_of(manifest.resource).name, manifest):

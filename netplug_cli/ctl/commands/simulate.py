@@ -8,11 +8,12 @@ from typing import TypedDict, Unpack
 import click
 from attrs import Factory, define, field, frozen
 
-from netplug_cli.ctl.documents import read_manifests, render_json
+from netplug_cli.ctl.documents import read_manifests
 from netplug_cli.ctl.editor import write_open_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.simulation_report import make_plot, render_svg, report_lines, result_to_csv, result_to_mapping
+from netplug_cli.ctl.simulation_report import make_plot, render_svg, simulation_report
+from netplug_cli.ctl.tables import TABLE_OUTPUT, print_report
 from netplug_cli.formatting import format_count, format_duration, parse_duration, print_error
 from netplug_cli.progress import Progress, show_progress
 from netplug_core.addressing import Family, Prefix
@@ -308,7 +309,7 @@ class _SimulateOptions(TypedDict):
     "--duration", "duration_s", type=parse_duration, metavar="TIME", help="The simulated time, in place of --steps."
 )
 @click.option("--seed", type=int, default=1, metavar="N", show_default=True, help="The seed of all random choices.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@TABLE_OUTPUT
 @click.option(
     "--plot", type=click.Path(dir_okay=False), metavar="FILE.svg", help="Draw fill and borrowing into a file, too."
 )  # fmt: skip
@@ -324,7 +325,7 @@ def simulate(context: click.Context, **options: Unpack[_SimulateOptions]) -> int
     began_s = session.clock.monotonic()
     result = _run(scenario, session)
     took_s = session.clock.monotonic() - began_s
-    _print(scenario, result, options["output"])
+    print_report(simulation_report(scenario, result), options["output"])
     if options["plot"] is not None:
         _write_plot(scenario, result, options["plot"])
     print_error(f"simulated {format_duration(scenario.duration_s)} in {took_s:.1f} s")
@@ -409,16 +410,6 @@ def _observer(progress: Progress) -> Callable[[SimulatedCall | StepSample], None
         progress.update(steps, f" steps, {format_count(calls)} calls")
 
     return observe
-
-
-def _print(scenario: Scenario, result: SimulationResult, output: str) -> None:
-    if output == "json":
-        click.echo(render_json(result_to_mapping(scenario, result)), nl=False)
-    elif output == "csv":
-        click.echo(result_to_csv(result), nl=False)
-    else:
-        for line in report_lines(scenario, result):
-            click.echo(line)
 
 
 def _write_plot(scenario: Scenario, result: SimulationResult, path: str) -> None:

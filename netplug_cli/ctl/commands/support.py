@@ -22,7 +22,16 @@ from netplug_cli.ctl.documents import STDIN, parse_text, read_configuration, ren
 from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.tables import check_lines, usage_lines
+from netplug_cli.ctl.tables import (
+    REPORT_OUTPUT,
+    Cell,
+    Column,
+    Report,
+    check_lines,
+    print_report,
+    text_cell,
+    usage_lines,
+)
 from netplug_cli.formatting import print_error
 from netplug_cli.node_status import encode_status
 from netplug_core import __version__
@@ -358,6 +367,7 @@ def _lines(path: str, lines: Iterable[str]) -> TextPart:
 _CONFIGURATIONS = "/etc/cni/net.d"
 _DEFAULT_TIMEOUT_S = 60
 _INCOMPLETE = 3
+_PART_COLUMNS = tuple(Column("", name) for name in ("path", "state", "size", "reason"))
 
 
 @click.group()
@@ -379,8 +389,11 @@ def support() -> None:
     "--timeout", "timeout_s", type=click.IntRange(1, 3600), metavar="SECONDS", default=_DEFAULT_TIMEOUT_S,
     show_default=True, help="How long to read. What is not read by then is left out.",
 )  # fmt: skip
+@REPORT_OUTPUT
 @click.pass_context
-def bundle(context: click.Context, *, file: str | None, is_replacing: bool, configurations: str, timeout_s: int) -> int:
+def bundle(
+    context: click.Context, *, file: str | None, is_replacing: bool, configurations: str, timeout_s: int, output: str
+) -> int:
     """Write one .tar.gz with what those who help need to see, without passwords, tokens, keys and certificates.
 
     It has versions, the configuration, all resources, how full pools are, what ipam check finds, the network
@@ -409,7 +422,13 @@ def bundle(context: click.Context, *, file: str | None, is_replacing: bool, conf
     content = pack(made, folder, now_ns // SECOND_NS)
     write_private_file(path, (content,), is_replacing=is_replacing)
     _print_failures(made)
-    click.echo(f"wrote {path}: {len(made.files)} files, {len(content)} bytes")
+    shown = (f"wrote {path}: {len(made.files)} files, {len(content)} bytes",)
+    rows = tuple(
+        (text_cell(entry.path), text_cell(entry.state.value), Cell(entry.size, ""), text_cell(entry.reason))
+        for entry in made.entries
+    )
+    facts = {"file": path, "bytes": len(content)}
+    print_report(Report(_PART_COLUMNS, rows, name="parts", facts=facts, shown=shown), output)
     print_error("names, addresses, labels and annotations are in it as they are stored; look at it before you send it")
     return _INCOMPLETE if made.failed else 0
 

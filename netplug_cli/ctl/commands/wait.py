@@ -8,9 +8,10 @@ from typing import TypedDict, Unpack
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.arguments import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, selected_of
+from netplug_cli.ctl.arguments import ALL, NAMESPACE, RESOURCES, SELECTOR, Named, find_keys, format_key, selected_of
 from netplug_cli.ctl.outputs import PathError, format_value, parse_path
 from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.tables import STEP_OUTPUT, report_steps
 from netplug_cli.formatting import format_duration, parse_duration, print_error
 from netplug_cli.progress import show_progress
 from netplug_core.clock import Deadline
@@ -86,6 +87,7 @@ class _WaitOptions(TypedDict):
     is_all: bool
     goal: _Goal
     timeout_s: int
+    output: str
 
 
 @click.command()
@@ -98,6 +100,7 @@ class _WaitOptions(TypedDict):
     "--timeout", "timeout_s", type=parse_duration, default="30s", show_default=True, metavar="DURATION",
     help="How long.",
 )  # fmt: skip
+@STEP_OUTPUT
 @click.pass_context
 def wait(context: click.Context, words: tuple[str, ...], **options: Unpack[_WaitOptions]) -> int:
     """Wait until resources exist, are gone, or have a condition or a value; exit status 1 if they do not in time.
@@ -108,7 +111,11 @@ def wait(context: click.Context, words: tuple[str, ...], **options: Unpack[_Wait
     named = Named.of(words, "wait", options["namespace"], selected, is_all=options["is_all"])
     session = session_of(context)
     deadline = Deadline.after(session.clock, options["timeout_s"])
-    with session.open_datastore() as store, show_progress(goal.text, 0, session.clock, deadline) as progress:
+    with (
+        session.open_datastore() as store,
+        report_steps(options["output"]) as steps,
+        show_progress(goal.text, 0, session.clock, deadline) as progress,
+    ):
         waiting = find_keys(store, named, selected, deadline=session.deadline())
         total = len(waiting)
         while True:
@@ -117,7 +124,7 @@ def wait(context: click.Context, words: tuple[str, ...], **options: Unpack[_Wait
             for key, record in zip(waiting, found, strict=True):
                 if goal.is_met(None if record is None else to_mapping(record.value)):
                     progress.erase()
-                    click.echo(f"{key} {'deleted' if record is None else 'condition met'}")
+                    steps.add(f"{key} {'deleted' if record is None else 'condition met'}", format_key(key))
                 else:
                     left.append(key)
             waiting = tuple(left)

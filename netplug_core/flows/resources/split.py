@@ -29,6 +29,7 @@ from netplug_core.records import (
     Decision,
     Delete,
     Get,
+    Key,
     Record,
     Require,
     RequireUnchanged,
@@ -116,8 +117,12 @@ def plan_split(store: Datastore, wanted: WantedSplit, *, deadline: Deadline) -> 
     return SplitPlan(name=old.key.name, old=old, parts=parts, created=created)
 
 
-def split(store: Datastore, plan: SplitPlan, *, pace: Callable[[], Pace], new_uid: Callable[[], str]) -> Iterator[str]:
-    """Split a pool; yields what was done as texts. Every write requires that the datastore is locked.
+def split(
+    store: Datastore, plan: SplitPlan, *, pace: Callable[[], Pace], new_uid: Callable[[], str]
+) -> Iterator[tuple[Key[IPPool], str]]:
+    """Split a pool; yields each pool that was written, and what was done with it.
+
+    Every write requires that the datastore is locked.
 
     Raises:
         InvalidResource, ResourceExists, SplitRefused: another change came between; plan again.
@@ -127,15 +132,15 @@ def split(store: Datastore, plan: SplitPlan, *, pace: Callable[[], Pace], new_ui
         return
     old, count = plan.old, len(plan.parts)
     if _run(store, pace(), partial(_decide_disabling, old.value, count)):
-        yield f"{old.key} disabled"
+        yield old.key, "disabled"
     for part in plan.parts:
         moment = pace()
         uid = new_uid()
         metadata = evolve(part.metadata, uid=uid, attempt=uid, creation_time_ns=moment.clock.now_ns())
         if _run(store, moment, partial(_decide_creation, old.value, evolve(part, metadata=metadata))):
-            yield f"{part.key} created: {part.spec.prefix}"
+            yield part.key, f"created: {part.spec.prefix}"
     if _run(store, pace(), partial(_decide_deletion, old.value, plan.parts)):
-        yield f"{old.key} deleted; its blocks are as they were"
+        yield old.key, "deleted; its blocks are as they were"
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------

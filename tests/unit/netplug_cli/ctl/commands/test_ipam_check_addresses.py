@@ -1,9 +1,12 @@
 """``ipam check --show-all-ips`` and ``--show-problem-ips``: the lines, the object for programs, and the exit status."""
 
+import csv
 import json
 
 import pytest
+import yaml
 
+from netplug_cli.formatting import escape_unprintable
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, Handle, affinity_key, handle_key
 from netplug_core.records import Create
@@ -117,10 +120,34 @@ def test_an_address_that_is_used_and_not_allocated_is_enough_for_a_failure(check
     assert UNALLOCATED in checked.out.splitlines()
 
 
-def test_json_is_for_a_list(checked: ToolHarness) -> None:
-    assert checked.run_command("ipam", "check", "-o", "json") == 1
-    assert "-o takes a file here: with --show-all-ips or --show-problem-ips -o json prints their list" in checked.err
-    assert checked.run_command("ipam", "check", "--show-all-ips", "-o", "yaml") == 1
-    assert "-o takes a file here: -o - prints the report" in checked.err
+def test_without_a_list_the_formats_have_the_problems(checked: ToolHarness) -> None:
+    checked.run_command("ipam", "check", "-o", "json")
+    found = json.loads(checked.out)
+    assert f"Checked {found['blocks']} blocks with {found['addresses']} addresses in use" in checked.err
+    problems = found["problems"]
+    begin = {True: "--fix would", False: "not repairable:"}
+    said = [escape_unprintable(f"{begin[one['repairable']]} {one['problem']}") for one in problems]
+    assert said == [line for line in checked.err.splitlines() if line.startswith(tuple(begin.values()))] != []
+    checked.run_command("ipam", "check", "-o", "yaml")
+    assert yaml.safe_load(checked.out) == found
+    checked.run_command("ipam", "check", "--fix", "-o", "csv")
+    rows = list(csv.DictReader(checked.out.splitlines()))
+    assert [row["problem"] for row in rows] == [escape_unprintable(one["problem"]) for one in problems]
+    assert {row["result"] for row in rows if row["repairable"] == "true"} <= {"done"}
+
+
+def test_every_format_has_the_same_list(checked: ToolHarness) -> None:
+    checked.run_command("ipam", "check", "--show-all-ips", "-o", "json")
+    found = json.loads(checked.out)["addresses"]
+    checked.run_command("ipam", "check", "--show-all-ips", "-o", "yaml")
+    assert yaml.safe_load(checked.out)["addresses"] == found
+    checked.run_command("ipam", "check", "--show-all-ips", "-o", "csv")
+    rows = list(csv.DictReader(checked.out.splitlines()))
+    assert [(row["ip"], row["state"], row["problems"]) for row in rows] == [
+        (one["ip"], one["state"], "; ".join(one["problems"])) for one in found
+    ]
+
+
+def test_a_list_is_no_file(checked: ToolHarness) -> None:
     assert checked.run_command("ipam", "check", "--show-all-ips", "-o", "json", "--overwrite") == 2
     assert "--overwrite is for -o FILE." in checked.err

@@ -82,12 +82,12 @@ def test_a_file_that_exists_is_replaced_only_on_request(leaking: ToolHarness) ->
     assert "10.65.0.2" in Path(file).read_text()
 
 
-@pytest.mark.parametrize("name", ["text", "yaml", "table"])
+@pytest.mark.parametrize("name", ["text", "wide", "table"])
 def test_the_name_of_a_format_is_no_file(leaking: ToolHarness, name: str) -> None:
     assert leaking.run_command("ipam", "check", "-o", name) == 1
     assert leaking.err == (
-        f"netplugctl: -o {name}: -o takes a file here: -o - prints the report in JSON on standard output, and "
-        f"./{name} is a file of that name\n"
+        f"netplugctl: -o {name}: -o takes a file here: json, yaml, csv print what is found, and ./{name} is a file of "
+        "that name\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -219,6 +220,18 @@ def test_a_dry_run_says_every_step(scene: Scene) -> None:
     ]
     assert "warning: HostEndpoint(lost) stays: its node 'gone' is not known to the orchestrator" in scene.harness.err
     assert scene.names() == ["lost", "old-a", "old-b"]
+
+
+def test_the_steps_for_programs(scene: Scene, backup: str) -> None:
+    objects = ["node/a", "node/b", "kubecontrollersconfiguration/default", "hostendpoint/old-a", "hostendpoint/old-b"]
+    assert scene.run("--dry-run", "-o", "name") == 0
+    assert scene.harness.out.split() == objects
+    assert scene.run("--backup", backup, "-o", "json") == 0
+    steps = json.loads(scene.harness.out)["steps"]
+    assert [step["name"] for step in steps if step["name"]] == objects
+    assert steps[-1] == {"name": "hostendpoint/old-b", "text": "HostEndpoint(old-b) deleted"}
+    assert scene.run("--undo", backup, "-o", "name") == 0
+    assert scene.harness.out.split() == [*objects[3:], objects[2]]
 
 
 def test_a_conflict_is_decided_by_an_option(scene: Scene, backup: str) -> None:

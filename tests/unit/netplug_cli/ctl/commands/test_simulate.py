@@ -192,7 +192,7 @@ def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(harn
         (["--steps", "0"], "Invalid value for '--steps': 0 is not in the range"),
         (["--pods-per-second", "0"], "Invalid value for '--pods-per-second': 0.0 is not in the range x>0."),
         (["--placement", "x"], "Invalid value for '--placement': 'x' is not one of 'spread', 'random', 'pack'."),
-        (["-o", "yaml"], "Invalid value for '-o' / '--output': 'yaml' is not one of 'table', 'json', 'csv'."),
+        (["-o", "wide"], "Invalid value for '-o' / '--output': 'wide' is not one of 'table', 'json', 'yaml', 'csv'."),
         ([*SMALL[1:], "--duration", "1h"], "Give --steps or --duration, not both."),
         ([*SMALL[1:-2], "--duration", "9d", "--step", "1s"], "That is 777600 steps; at most 100000"),
         ([*SMALL[1:], "--max-pods-per-node", "19"], "--max-pods-per-node 19 is less than --pods-per-node 20."),

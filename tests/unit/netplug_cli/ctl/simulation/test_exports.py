@@ -4,7 +4,8 @@ import csv
 import io
 import json
 
-from netplug_cli.ctl.simulation_report import result_to_csv, result_to_mapping
+from netplug_cli.ctl.simulation_report import result_to_mapping, simulation_report
+from netplug_cli.ctl.tables import ReportFormat
 from netplug_core.addressing import Family
 from netplug_core.simulation.result import SimulationResult
 from netplug_core.simulation.scenario import PodLoad, Scenario
@@ -101,7 +102,7 @@ def test_every_step_is_in_both_forms_with_the_same_values() -> None:
     seen = result_of(FULL)
     steps = result_to_mapping(FULL, seen)["steps"]
     assert isinstance(steps, list)
-    rows = list(csv.DictReader(io.StringIO(result_to_csv(seen))))
+    rows = list(csv.DictReader(io.StringIO(simulation_report(FULL, seen).render(ReportFormat.CSV))))
     assert len(steps) == len(rows) == 2
     for step, row in zip(steps, rows, strict=True):
         pools, refusals = step.pop("pools"), step.pop("refusals")

@@ -112,7 +112,8 @@ def plan(harness: CollectorHarness, wanted: WantedSplit = BY_NAME, store: Datast
 def run(harness: CollectorHarness, wanted: WantedSplit = BY_NAME, store: Datastore | None = None) -> list[str]:
     store = store or harness.store
     found = plan(harness, wanted, store)
-    return list(split(store, found, pace=lambda: make_pace(harness), new_uid=new_uid))
+    done = split(store, found, pace=lambda: make_pace(harness), new_uid=new_uid)
+    return [f"{key} {text}" for key, text in done]
 
 
 def refusal(harness: CollectorHarness, wanted: WantedSplit) -> str:
