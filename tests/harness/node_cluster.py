@@ -66,10 +66,10 @@ class ClusterNode:
         self.process = start_node_process(self.node, environ=usual | variables)
         return self.process
 
-    def attach(self) -> None:
-        """A new pod."""
-        pod = self.node.make_pod()
-        self.pods[pod] = self.runtime.add(self.conf(), pod, CNI_CONTAINERID=self.container(pod)).addresses
+    def attach(self, **changes: object) -> None:
+        """A new pod, with a configuration that is perhaps another one."""
+        pod, conf = self.node.make_pod(), self.conf(**changes)
+        self.pods[pod] = self.runtime.add(conf, pod, CNI_CONTAINERID=self.container(pod)).addresses
 
     def detach(self, pod: PodNamespace) -> None:
         """Detach a pod."""

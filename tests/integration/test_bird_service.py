@@ -16,7 +16,7 @@ from attrs import evolve
 from netplug_backends.host.services import BIRD_SERVICE, DEFAULT_PROGRAM, render_units
 from netplug_backends.linux.nftables import NftablesRuleset
 from netplug_cli.wiring.node_network import remove_network
-from netplug_core.addressing import Family
+from netplug_core.addressing import Family, Prefix
 from netplug_core.dataplane.bgp import BgpPlan
 from netplug_core.dataplane.ruleset import PacketTable, ReplaceTable
 from netplug_core.errors import Unavailable
@@ -52,9 +52,16 @@ def nodes() -> Iterator[tuple[BirdNode, ...]]:
 def cluster(nodes: tuple[BirdNode, ...]) -> BirdCluster:
     found = BirdCluster(nodes)
     found.put("IPPool", "pool4", cidr="10.91.0.0/16")
+    found.put("IPPool", "pool6", cidr="fd91::/48")
     for node in nodes:
-        node.announce(block_of(node, Family.IPV4))
+        for family in Family:
+            node.announce(block_of(node, family))
     return found
+
+
+def blocks_of(node: BirdNode) -> list[Prefix]:
+    """What a node announces."""
+    return [block_of(node, family) for family in Family]
 
 
 def serve_by_unit(node: BirdNode, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -75,7 +82,7 @@ def test_the_unit_starts_bird_and_starts_it_again_with_its_routes(
     ran = serve_by_unit(node, tmp_path, monkeypatch)
     cluster.apply()
     cluster.await_sessions()
-    cluster.await_learned(other, [block_of(node, Family.IPV4)])
+    cluster.await_learned(other, blocks_of(node))
     (first,) = ran.read_text().splitlines()
     assert not first.endswith("-R")
     with route_events(other) as events:
@@ -102,6 +109,7 @@ FOREIGN = (
     ("link", "add", "other0", "type", "bridge"),
     ("route", "add", "198.51.100.0/24", "dev", "lan0", "proto", "static"),
     ("route", "add", "203.0.113.0/24", "dev", "lan0", "proto", "dhcp"),
+    ("-6", "route", "add", "2001:db8:77::/48", "dev", "lan0", "proto", "static"),
 )
 
 
@@ -113,15 +121,17 @@ def test_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(
     for words in FOREIGN:
         node.node.run("ip", *words)
     node.there(lambda: NftablesRuleset().apply(ReplaceTable(PacketTable(name="other"))))
-    node.withdraw(block_of(node, Family.IPV4))
+    for block in blocks_of(node):
+        node.withdraw(block)
     before = state_of(node)
-    node.announce(block_of(node, Family.IPV4))
+    for block in blocks_of(node):
+        node.announce(block)
     node.node.run("ip", "route", "add", "blackhole", "10.91.9.0/26", "protocol", "78", "metric", "20")
     node.there(lambda: NftablesRuleset().apply(ReplaceTable(PacketTable(name=NET_TABLE))))
     cluster.apply()
     cluster.await_sessions()
-    cluster.await_learned(node, [block_of(other, Family.IPV4)])
-    cluster.await_learned(other, [block_of(node, Family.IPV4)])
+    cluster.await_learned(node, blocks_of(other))
+    cluster.await_learned(other, blocks_of(node))
     if is_killed:
         node.send_signal(signal.SIGKILL)
     said: list[str] = []
@@ -130,10 +140,10 @@ def test_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(
         Path(path).write_text("node-1")
     variables = {"NETPLUG_BGP_DIR": node.folder, "NODENAME_FILE": files[1]}
     node.there(lambda: remove_network(variables, said.append))
-    ended = "routes of a BGP daemon that runs no more are removed count=1" if is_killed else "removed: the BGP daemon"
+    ended = "routes of a BGP daemon that runs no more are removed count=2" if is_killed else "removed: the BGP daemon"
     assert said == [
         ended,
-        "removed: 2 routes, tunnels and neighbours of other nodes",
+        "removed: 3 routes, tunnels and neighbours of other nodes",
         f"removed: the table inet {NET_TABLE} of the packet filter",
         *(f"removed: {path}" for path in files),
     ]

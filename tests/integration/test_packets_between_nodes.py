@@ -141,6 +141,33 @@ def _batch(node: NetnsNode, *options: str, lines: tuple[str, ...]) -> None:
     node.run("ip", *options, "-batch", "-", stdin="\n".join(lines))
 
 
+OF_ONE_FAMILY = {
+    Family.IPV4: {"IP": "autodetect", "IP6": "none"},
+    Family.IPV6: {"IP": "none", "IP6": "autodetect"},
+}
+"""Variables of node processes."""
+
+
+@with_and_without_vxlan
+@pytest.mark.parametrize("family", Family, ids=str)
+def test_pods_of_nodes_of_one_family_reach_each_other(cluster: Cluster, mode: Encapsulation, family: Family) -> None:
+    if mode is Encapsulation.NEVER:
+        find_bird()
+    cluster.put_pool(POOLS[family], mode)
+    for node in cluster.nodes:
+        node.start(**OF_ONE_FAMILY[family])
+    asked = {str(one): str(one is family).lower() for one in Family}
+    ipam = {"type": "netplug-ipam", "assign_ipv4": asked["IPv4"], "assign_ipv6": asked["IPv6"]}
+    for node in cluster.nodes:
+        node.attach(ipam=ipam)
+    wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
+    for node in cluster.nodes:
+        stored = cluster.find_node(node.name)
+        assert stored is not None
+        assert [one for one in Family if stored.find_address(one) is not None] == [family]
+        assert [len(addresses) for addresses in node.pods.values()] == [1]
+
+
 # --- addresses of nobody, and borrowed ones ---------------------------------------------------------------------------
 
 

@@ -232,17 +232,24 @@ def is_named_refused(socket: str, prefix: Prefix) -> bool:
     return any(str(prefix) in one for one in refused)
 
 
-def test_rt40_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(cluster: Cluster) -> None:
+def test_rt19_rt40_an_uninstallation_leaves_nothing_of_ours_and_all_of_others(cluster: Cluster) -> None:
+    """What others have is there all the time: after the start, after a repair, and when the process has ended."""
     first = cluster.nodes[0].node
     for command in FOREIGN:
         first.run("ip", *command.split())
     first.run("nft", "add", "table", "inet", "other")
     before = shown(first)
     start(cluster)
+    assert missing(first, before) == []
+    made = programmed(first)
+    first.run("ip", "link", "set", "vxlan.netplug", "down")
+    wait_until(lambda: programmed(first) == made, "what was lost is there again")
+    assert missing(first, before) == []
     process = cluster.nodes[0].process
     assert process is not None
     process.child.terminate()
     process.wait()
+    assert missing(first, before) == []
     for pod in tuple(cluster.nodes[0].pods):
         cluster.nodes[0].detach(pod)
     said = first.run(*removal_of(first))
@@ -294,6 +301,12 @@ def shown(node: NetnsNode) -> list[str]:
         node.run("bridge", "fdb", "show"),
         node.run("nft", "list", "ruleset"),
     ]
+
+
+def missing(node: NetnsNode, before: list[str]) -> list[str]:
+    """Lines of what was shown that are not shown any more."""
+    now = set("\n".join(shown(node)).splitlines())
+    return [line for line in "\n".join(before).splitlines() if line not in now]
 
 
 def records_of(number: int) -> tuple[tuple[Key[object], object], ...]:
