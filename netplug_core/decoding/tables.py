@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -309,7 +309,9 @@ class _Row:
 class _ObjectReader:
     """Reads objects of one class."""
 
-    __slots__ = ("_decoder", "_keeps_unknown", "_keeps_unreadable", "_known", "_lines", "_table")
+    __slots__ = (
+        "_decoder", "_keeps_unknown", "_keeps_unreadable", "_known", "_lines", "_needed", "_plain", "_table",
+    )  # fmt: skip
 
     def __init__(self, decoder: Decoder, cls: type, converter: BaseConverter) -> None:
         self._decoder, self._table = decoder, decoder.table_of(cls)
@@ -328,10 +330,16 @@ class _ObjectReader:
         self._known.update(self._table.ignored_if_stored if is_stored else self._table.ignored_from_users)
         self._keeps_unknown = _UNKNOWN in attributes and (is_stored or self._table.keeps is Keeps.UNKNOWN)
         self._keeps_unreadable = is_stored and self._table.keeps is Keeps.UNREADABLE
+        self._plain, self._needed = _plain_rows(self._table, [line for _name, line in self._lines])
+        if self._keeps_unreadable or decoder.defaults_if_refused or self._table.finish is not None:
+            self._plain = {}
 
     def structure(self, members: object, _: object) -> object:
         if type(members) is not dict and not isinstance(members, Mapping):
             raise WrongType(JSONType.OBJECT)
+        plain = self._read_plain(members) if self._plain else None
+        if plain is not None:
+            return self._table.cls(**plain)
         unknown = self._find_unknown(members)  # first: a mistyped name is refused by itself, not as what it left out
         values: dict[str, object] = {}
         keys: dict[str, str] = {}
@@ -350,6 +358,28 @@ class _ObjectReader:
         if self._table.finish is not None:
             values = self._finish(self._table.finish, values, keys)
         return self._table.cls(**values)
+
+    def _read_plain(self, members: Mapping[str, object]) -> dict[str, object] | None:
+        """The attributes of an object with plain members only, which is the usual case; None of any other object.
+
+        It looks at the members that there are, of the many that there could be. What is refused is read once more, so
+        that the error is the first one in the order of the table.
+        """
+        values: dict[str, object] = {}
+        for name, value in members.items():
+            if name not in self._plain or value is None:
+                return None
+            row = self._plain[name]
+            if row is None:
+                continue
+            try:
+                decoded = row.decode(value)
+            except ValueError:
+                return None
+            if decoded is None:
+                return None
+            values[row.attribute] = decoded
+        return values if self._needed <= values.keys() else None
 
     def _read(self, row: _Row, members: Mapping[str, object]) -> object:
         if not (self._decoder.defaults_if_refused and row.is_single_value):
@@ -412,6 +442,25 @@ def _name_of_optional(rows: tuple[_Row, ...]) -> str:
     """The name without which none of some rows reads anything; empty if there is no such name."""
     row = rows[0]
     return row.path[0] if len(rows) == 1 and row.path and not row.is_required else ""
+
+
+def _plain_rows(
+    table: Table[object], lines: Sequence[tuple[_Row, ...]]
+) -> tuple[dict[str, _Row | None], frozenset[str]]:
+    """The rows of members whose value is taken as it is decoded, None for a member without a meaning; those required.
+
+    There are none if a line that is required is another one.
+    """
+    rows: dict[str, _Row | None] = dict.fromkeys(table.ignored)
+    needed: set[str] = set()
+    for line in lines:
+        row = line[0]
+        if len(line) == 1 and len(row.path) == 1 and not row.is_unset_if_empty:
+            rows[row.path[0]] = row
+            needed |= {row.attribute} if row.is_required else set()
+        elif not _name_of_optional(line):
+            return {}, frozenset()
+    return rows, frozenset(needed)
 
 
 def attributes_of(cls: type) -> Mapping[str, Attribute[object]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.encoding import ipam
@@ -23,6 +24,7 @@ from netplug_core.resources.kinds import KINDS, resource_of
 __all__ = ["STORED_JSON", "JsonCodec", "KindCodec", "ValueCodec"]
 
 
+_DECODE: Final = json.JSONDecoder().raw_decode
 _TO_TEXT: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -51,17 +53,19 @@ class ValueCodec(Protocol):
         ...
 
 
-@frozen
+@frozen(eq=False)
 class KindCodec:
     """The JSON of some kinds: a value to an object of plain JSON values, and back.
 
     ``from_mapping`` refuses with ``ValueError`` or an error of ours that names the field. ``is_deleted`` says whether
-    an object is marked as deleted; it is not decoded then.
+    an object is marked as deleted; it is not decoded then. ``is_repeated``: many records have the same bytes, as the
+    handles of pods with an address of one block.
     """
 
     to_mapping: Callable[[object], Mapping[str, object]]
     from_mapping: Callable[[Kind[object], Mapping[str, object]], object]
     is_deleted: Callable[[Mapping[str, object]], bool] = lambda _mapping: False
+    is_repeated: bool = False
 
 
 @frozen
@@ -83,7 +87,9 @@ class JsonCodec:
         """The value that was stored under the key; see :class:`ValueCodec`."""
         codec = self._find(key.kind)
         try:
-            mapping = _require_object(json.loads(data))
+            if codec.is_repeated:
+                return _decode_repeated(codec, key.kind, data)
+            mapping = _require_object(_parse(data))
             if codec.is_deleted(mapping):
                 return None
             return _checked(key, mapping, codec.from_mapping(key.kind, mapping))
@@ -101,6 +107,22 @@ class JsonCodec:
         if codec is None:
             raise NotSupported("storing", kind, f"this release stores {', '.join(sorted(self.kinds))}")
         return codec
+
+
+@lru_cache(maxsize=16_384)
+def _decode_repeated(codec: KindCodec, kind: Kind[object], data: bytes) -> object | None:
+    mapping = _require_object(_parse(data))
+    return None if codec.is_deleted(mapping) else codec.from_mapping(kind, mapping)
+
+
+def _parse(data: bytes) -> object:
+    # json.loads looks for other encodings and for blanks too, which takes as long as a handle.
+    if data.startswith(b'{"'):  # no other encoding begins so
+        text = data.decode(errors="surrogatepass")
+        found: tuple[object, int] = _DECODE(text)
+        if found[1] == len(text):
+            return found[0]
+    return json.loads(data)
 
 
 def _require_object(value: object) -> Mapping[str, object]:
@@ -121,9 +143,11 @@ def _resource_from_mapping(kind: Kind[object], mapping: Mapping[str, object]) ->
 
 
 _IPAM_CODEC: Final = KindCodec(ipam.to_mapping, ipam.from_mapping, ipam.is_marked_deleted)
+_REPEATED_IPAM_CODEC: Final = evolve(_IPAM_CODEC, is_repeated=True)
 _RESOURCE_CODEC: Final = KindCodec(lambda value: to_mapping(resource_of(value)), _resource_from_mapping)
 
 STORED_JSON: Final = JsonCodec(
-    {kind.name: _IPAM_CODEC for kind in (AFFINITY, BLOCK, HANDLE)} | {row.name: _RESOURCE_CODEC for row in KINDS}
+    {BLOCK.name: _IPAM_CODEC, AFFINITY.name: _REPEATED_IPAM_CODEC, HANDLE.name: _REPEATED_IPAM_CODEC}
+    | {row.name: _RESOURCE_CODEC for row in KINDS}
 )
 """The codec of every kind of this release, for stores that keep bytes."""

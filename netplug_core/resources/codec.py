@@ -35,7 +35,7 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformationSpec,
 )
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, read_stored_entry
-from netplug_core.resources.kinds import Resource, get_kind, kind_of
+from netplug_core.resources.kinds import Resource, ResourceKind, get_kind, kind_of
 from netplug_core.resources.metadata import Metadata
 
 __all__ = ["from_mapping", "read_resource_version", "readable_part", "to_mapping"]
@@ -68,6 +68,17 @@ def from_mapping(
             was expected.
     """
     decoder = _decoder(origin)
+    if kind is not None and mapping.get("kind") == kind.name and mapping.get("apiVersion") == API_VERSION:
+        row = get_kind(kind.name)  # as every store has it
+    else:
+        row = _require_kind(mapping, decoder, source, kind)
+    return decoder.decode(mapping, row.value_type, source)
+
+
+def _require_kind(
+    mapping: Mapping[str, object], decoder: Decoder, source: str, kind: Kind[object] | None
+) -> ResourceKind:
+    """The kind of a document, by its header."""
     header = decoder.decode(mapping, _Header, source)
     row = get_kind(header.kind, where=path_in_document(source, ".kind"))
     accepted = row.name if kind is None else kind.name
@@ -76,7 +87,7 @@ def from_mapping(
     if header.api_version != API_VERSION:
         where, found = path_in_document(source, ".apiVersion"), header.api_version
         raise MalformedField(where, found or None, repr(API_VERSION), _GROUPS.get(found.partition("/")[0], ""))
-    return decoder.decode(mapping, row.value_type, source)
+    return row
 
 
 def read_resource_version(mapping: Mapping[str, object], *, source: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
@@ -65,6 +66,9 @@ class ResourceScope(enum.Enum):
     NAMESPACED = "namespaced"
 
 
+_import = cache(import_module)  # for each record of a store
+
+
 @frozen(kw_only=True)
 class ResourceKind:
     """One row: the names of a kind, and where it is declared.
@@ -88,13 +92,13 @@ class ResourceKind:
     @property
     def kind(self) -> Kind[Resource]:
         """The stored kind."""
-        found: Kind[Resource] = vars(import_module(f"{__package__}.{self.module}"))[self.constant]
+        found: Kind[Resource] = vars(_import(f"{__package__}.{self.module}"))[self.constant]
         return found
 
     @property
     def value_type(self) -> type[Resource]:
         """The class of its values."""
-        found: type[Resource] = vars(import_module(f"{__package__}.{self.module}"))[self.name]
+        found: type[Resource] = vars(_import(f"{__package__}.{self.module}"))[self.name]
         return found
 
     @property

@@ -16,6 +16,20 @@ __all__ = ["IPNAT", "WORKLOAD_ENDPOINT", "EndpointPort", "WorkloadEndpoint", "Wo
 
 
 def _read_host_prefix(value: object) -> Address:
+    if isinstance(value, str) and value.endswith("/32") and ":" not in value:
+        return _read_ipv4_host(value)
+    return _read_any_host(value)
+
+
+def _read_ipv4_host(value: str) -> Address:
+    """The usual text, without the prefixes in between: they take half of the time."""
+    try:
+        return Address.parse(value[:-3])
+    except ValueError:
+        return _read_any_host(value)
+
+
+def _read_any_host(value: object) -> Address:
     try:
         prefix = Prefix.parse(TEXT.decode(value))
     except ValueError:

@@ -7,7 +7,7 @@
 """
 
 from contextlib import suppress
-from ipaddress import ip_address, ip_network, summarize_address_range
+from ipaddress import IPv4Address, ip_address, ip_network, summarize_address_range
 
 import pytest
 from hypothesis import assume, example, given
@@ -32,6 +32,20 @@ def test_a_prefix_is_what_the_standard_library_says(prefix: Prefix) -> None:
     assert (prefix.size, str(prefix.first)) == (reference.num_addresses, str(reference.network_address))
     assert list(summarize_address_range(reference[0], reference[-1])) == [reference]
     assert str(prefix.last) == str(reference[-1])
+
+
+@given(st.lists(st.text(alphabet="0123456789 +_\u0663", max_size=4) | st.integers(0, 300).map(str), max_size=5))
+@example(["1", "2", "3", "04"])
+@example(["1", "2", "3", "256"])
+def test_of_numbers_and_dots_those_are_addresses_that_the_standard_library_takes(parts: list[str]) -> None:
+    text = ".".join(parts)
+    try:
+        expected = int(IPv4Address(text))
+    except ValueError:
+        with pytest.raises(ValueError, match="is not an IP address"):
+            Address.parse(text)
+    else:
+        assert Address.parse(text) == Address(Family.IPV4, expected)
 
 
 @given(st.text(alphabet="0123456789abcdef:./% ", max_size=24))

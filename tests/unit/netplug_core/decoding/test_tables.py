@@ -6,7 +6,18 @@ from collections.abc import Mapping
 import pytest
 from attrs import Factory, define, field, frozen
 
-from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, STRING, TEXT, Codec, Refused, checked
+from netplug_core.decoding.codecs import (
+    BOOLEAN,
+    INTEGER,
+    NONEMPTY_STRING,
+    STRING,
+    TEXT,
+    Codec,
+    Refused,
+    checked,
+    codec_of,
+    unchanged,
+)
 from netplug_core.decoding.tables import (
     Decoder,
     DocumentOrigin,
@@ -117,6 +128,24 @@ def test_members_become_attributes() -> None:
 
 def test_null_is_absence_and_an_absent_member_has_the_default() -> None:
     assert read(doors=None, front=None, key=None, isOld=None, address=None) == House(name="h")
+
+
+@frozen(kw_only=True)
+class Lamp:
+    watts: int = field(default=40, metadata=member("watts", codec_of(lambda value: value or None, unchanged)))
+    colour: str = field(default="", metadata=member("colour", TEXT))
+
+
+def test_a_value_that_means_nothing_has_the_default_and_keeps_what_is_beside_it() -> None:
+    assert CNI.decode({"watts": 0, "colour": "red"}, Lamp, "here") == Lamp(watts=40, colour="red")
+    assert CNI.decode({"watts": 60, "colour": "red"}, Lamp, "here") == Lamp(watts=60, colour="red")
+
+
+def test_the_first_error_is_that_of_the_table_and_not_of_the_document() -> None:
+    with pytest.raises(DecodeError, match="colour"):
+        CNI.decode({"numberOfLocks": 77, "colour": 5}, Door, "here")
+    with pytest.raises(ConfigurationError, match="numberOfLocks"):
+        CNI.decode({"numberOfLocks": 77, "colour": "red"}, Door, "here")
 
 
 def test_a_member_may_stand_in_an_inner_object_or_in_the_place_of_old() -> None:

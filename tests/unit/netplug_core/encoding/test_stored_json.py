@@ -104,6 +104,7 @@ def test_a_damaged_record_of_a_cluster_still_locks_it() -> None:
         (POOL_KEY, b"{", "Expecting property name"),
         (POOL_KEY, b"\xff", "can't decode byte"),
         (POOL_KEY, b"[1]", "not a JSON object but list"),
+        (AFFINITY_KEY, b'{"state": "confirmed"} x', "Extra data"),
         (POOL_KEY, b"[" * 100_000, "maximum recursion depth"),
         (POOL_KEY, b'{"kind": "Node"}', "kind"),
         (AFFINITY_KEY, b'{"state": "sideways"}', "sideways"),
@@ -119,6 +120,22 @@ def test_bytes_that_stand_for_no_value_are_malformed_and_named(key: Key[object],
     with pytest.raises(Malformed, match=problem) as caught:
         STORED_JSON.decode(key, data)
     assert str(caught.value).startswith(f"the stored record {key} is malformed: ")
+
+
+def test_blanks_and_another_encoding_are_read_too() -> None:
+    affinity = Affinity(state=AffinityState.CONFIRMED)
+    text = '{"state": "confirmed"}'
+    for data in (f"{text}\n".encode(), f"\n{text}".encode(), text.encode("utf-16")):
+        assert STORED_JSON.decode(AFFINITY_KEY, data) == affinity
+
+
+def test_records_with_the_same_bytes_have_equal_values_and_damaged_ones_their_own_names() -> None:
+    data = b'{"block": {"10.1.0.0/26": 1}}'
+    assert STORED_JSON.decode(handle_key("a"), data) == STORED_JSON.decode(handle_key("b"), data)
+    for name in ("a", "b"):
+        with pytest.raises(Malformed, match=f"IPAMHandle\\({name}\\)"):
+            STORED_JSON.decode(handle_key(name), b'{"block": 5}')
+    assert STORED_JSON.decode(AFFINITY_KEY, b'{"state": "confirmed", "deleted": true}') is None
 
 
 def test_a_kind_without_a_codec_is_not_supported_and_the_known_ones_are_listed() -> None:

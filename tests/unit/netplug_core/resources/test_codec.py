@@ -483,7 +483,7 @@ def test_a_workload_endpoint_survives() -> None:
     assert to_mapping(value) == mapping
 
 
-@pytest.mark.parametrize("network", ["10.0.0.0/31", "10.0.0.1/24", "host", 5])
+@pytest.mark.parametrize("network", ["10.0.0.0/31", "10.0.0.1/24", "10.0.0/32", "host", 5])
 def test_a_workload_endpoint_has_single_addresses(network: object) -> None:
     spec = {"orchestrator": "cni", "node": "a", "endpoint": "eth0", "ipNetworks": [network]}
     with pytest.raises(MalformedField, match=r"^expected one address, as a /32 or a /128 @ \$\.spec\.ipNetworks\[0\]"):
