@@ -62,6 +62,8 @@ CHECK_EVERY_S = 10.0
 SECRETS_EVERY_S = 30.0
 """A password is read again after so long."""
 
+_FAILURE = "BGP sessions are not as they should be; those that there are go on"
+
 ReadPassword: TypeAlias = Callable[[SecretName, Deadline], str | None]
 """Reads the member of a Secret; None: there is none."""
 
@@ -108,8 +110,8 @@ class NodeBgp:
     """What is announced of pools with IPIP, with the next hops; while the daemon restarts, what was before."""
     peering: Peering = field(default=Peering(outcome=None), init=False)
     problems: tuple[Problem, ...] = field(default=(), init=False)
-    foreign: Problem | None = field(default=None, init=False)
-    """That another daemon is in the way; None: none is."""
+    refused: Problem | None = field(default=None, init=False)
+    """Why the daemon has not done what was planned, as that another one is in its way; None: it has."""
     _facts: PeerFacts | None = field(default=None, init=False)
     _given: BgpPlan | None = field(default=None, init=False)
     _history: SessionHistory = field(default=SessionHistory(), init=False)
@@ -123,7 +125,7 @@ class NodeBgp:
             observe=self._observe,
             plan=_plan_action,
             act=self._act,
-            failure="BGP sessions are not as they should be; those that there are go on",
+            failure=_FAILURE,
             recovered="all BGP sessions are as they should be",
             inputs=frozenset((*BGP_KINDS, NODE_REGISTERED)),
             timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0), jitter=0.0),
@@ -211,16 +213,19 @@ class NodeBgp:
         self._given = None  # unless it is known to have it
         if isinstance(action, NoBgp):
             self.daemon.stop(deadline=deadline)
-            self.foreign = None
+            self.refused = None
             return
         try:
             self.daemon.apply(action, deadline=deadline)
         except ForeignBgpDaemon as error:
-            self.foreign = Problem(
+            self.refused = Problem(
                 message="BGP is not started", cause=f"{error.found}; {error.advice}", event="OtherBGPDaemon"
             )
             raise
-        self._given, self.foreign = action, None
+        except NetplugError as error:
+            self.refused = Problem(message=_FAILURE, cause=str(error))
+            raise
+        self._given, self.refused = action, None
 
 
 def _peer_status(session: BgpSession, found: SessionStatus | None) -> PeerStatus:

@@ -99,7 +99,7 @@ class NodeNetwork:
         found, bgp = self.routes.status(), self.bgp
         if found is None or bgp is None:
             return found
-        texts = (f"{one.message}: {one.cause}" for one in bgp.problems)
+        texts = (f"{one.message}: {one.cause}" for one in self.find_problems())
         obstacle = found.obstacle or bgp.find_pending() or ""
         return evolve(found, obstacle=obstacle, peers=bgp.find_peers(), problems=(*found.problems, *texts))
 
@@ -107,7 +107,7 @@ class NodeNetwork:
         """What is wrong with the BGP of the node, as problems."""
         if self.bgp is None:
             return ()
-        return (*self.bgp.problems, *(() if self.bgp.foreign is None else (self.bgp.foreign,)))
+        return (*self.bgp.problems, *(() if self.bgp.refused is None else (self.bgp.refused,)))
 
     def wake(self, tasks: Runtime) -> None:
         """Let changes of the datastore and of the kernel wake those that they concern."""

@@ -224,6 +224,45 @@ def test_rt21_rt24_processes_that_are_killed_change_nothing(cluster: Cluster) ->
     assert learned(second) == routes
 
 
+OTHER_BIRD = """
+router id 10.240.0.1;
+protocol device { }
+protocol static foreign4 { ipv4; route 203.0.113.0/24 blackhole; }
+protocol static foreign6 { ipv6; route 2001:db8:113::/48 blackhole; }
+protocol kernel { persist; ipv4 { export all; }; }
+protocol kernel { persist; ipv6 { export all; }; }
+protocol bgp site { local 10.240.0.1 as 65001; neighbor 10.240.0.99 as 65001; passive; ipv4 { import all; }; }
+"""
+
+
+def test_rt32_another_bird_on_the_host_is_left_alone_and_named_until_it_is_gone(cluster: Cluster) -> None:
+    first = cluster.nodes[0]
+    file = first.node.write_file("other.conf", OTHER_BIRD)
+    other = first.node.start_process(find_bird(), "-f", "-c", file, "-s", "/run/other.ctl")
+    wait_until(lambda: len(learned(first)) == 2, "the other BIRD has made its routes")
+    routes = learned(first)
+    for prefix in (V4, V6):
+        cluster.put_pool(prefix)
+    process, *_ = [node.start() for node in cluster.nodes]
+    for node in cluster.nodes:
+        node.attach()
+    wait_until(lambda: is_named(process.socket, "another program listens on port 179"), "the other BIRD is named")
+    assert learned(first) == routes
+    other.kill()
+    other.wait()
+    wait_until(lambda: is_named(process.socket, "the main table has 2 routes of the protocol bird"), "its routes are")
+    assert learned(first) == routes
+    for family in ("-4", "-6"):
+        first.node.run("ip", family, "route", "flush", "proto", "bird")  # as is advised
+    wait_until(lambda: cluster.unreached() == [], "all pods reach each other")
+
+
+def is_named(socket: str, text: str) -> bool:
+    """Whether the status names a problem."""
+    network = ask_node(socket).network
+    return network is not None and any(text in one for one in network.problems)
+
+
 def test_in_mode_node_the_node_processes_make_the_routes(cluster: Cluster) -> None:
     put(cluster, "BGPConfiguration", "default", clusterRoutingMode="Node")
     start(cluster)

@@ -56,7 +56,11 @@ def wait_for(node: NetnsNode, name: str, *expected: str) -> None:
     wait_until(lambda: elements(node, name) == set(expected), f"{name} has {expected}")
 
 
-def test_nat_and_guards_follow_the_cluster_and_come_back(cluster: Cluster) -> None:
+def table(node: NetnsNode) -> str:
+    return node.run_unchecked("nft", "list", "table", "inet", "netplug_net").stdout
+
+
+def test_rt20_nat_and_guards_follow_the_cluster_and_come_back(cluster: Cluster) -> None:
     first, second = cluster.nodes
     for node in cluster.nodes:
         wait_for(node.node, "nat_pools4", V4)
@@ -64,8 +68,9 @@ def test_nat_and_guards_follow_the_cluster_and_come_back(cluster: Cluster) -> No
         wait_for(node.node, "nodes4", first.port.ipv4, second.port.ipv4)
         wait_for(node.node, "nodes6", first.port.ipv6, second.port.ipv6)
     wait_until(lambda: cluster.unreached() == [], "pods reach each other")
+    before = table(first.node)
     first.node.run("nft", "flush", "ruleset")
-    wait_for(first.node, "nat_pools4", V4)
+    wait_until(lambda: table(first.node) == before, "the whole table is there again")
     wait_until(lambda: cluster.unreached() == [], "pods reach each other again")
     put_pool(cluster, V6, nat=False)
     wait_for(first.node, "nat_pools6")

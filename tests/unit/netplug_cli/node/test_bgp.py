@@ -210,7 +210,7 @@ def test_another_daemon_on_the_host_is_a_conflict_until_it_is_gone(scene: Scene)
     scene.node.put_pool(PLAIN)
     scene.daemon.foreign = "another BIRD runs here"
     scene.node.pass_time(1)
-    assert scene.node.bgp.foreign == Problem(
+    assert scene.node.bgp.refused == Problem(
         message="BGP is not started",
         cause="another BIRD runs here; stop it",
         event="OtherBGPDaemon",
@@ -218,7 +218,7 @@ def test_another_daemon_on_the_host_is_a_conflict_until_it_is_gone(scene: Scene)
     scene.daemon.foreign = ""
     scene.node.pass_time(100)
     assert scene.is_running()
-    assert scene.node.bgp.foreign is None
+    assert scene.node.bgp.refused is None
 
 
 def test_a_daemon_that_recovers_is_waited_for(scene: Scene) -> None:
@@ -316,6 +316,18 @@ def test_what_the_daemon_does_not_do_is_said_and_tried_again(
     repair(scene.daemon)
     scene.node.pass_time(100)
     assert scene.is_running()
+
+
+def test_rt31_what_the_daemon_says_of_a_configuration_is_known_until_it_takes_one(scene: Scene) -> None:
+    scene.daemon.refusal = "bird.conf:3:1 syntax error"
+    scene.node.put_pool(PLAIN)
+    scene.node.pass_time(5)
+    message = "BGP sessions are not as they should be; those that there are go on"
+    cause = "the BGP daemon refuses its configuration: bird.conf:3:1 syntax error"
+    assert scene.node.bgp.refused == Problem(message=message, cause=cause)
+    scene.daemon.refusal = ""
+    scene.node.pass_time(100)
+    assert scene.node.bgp.refused is None
 
 
 def test_a_filter_that_is_deleted_while_a_peer_names_it_closes_the_session(scene: Scene) -> None:
