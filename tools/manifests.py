@@ -22,6 +22,7 @@ from netplug_backends.kubernetes.installing.manifests import (
     admission_objects,
     controllers_role,
     definitions,
+    lease_object,
     node_role,
     operator_definitions,
     plugin_role,
@@ -42,6 +43,7 @@ from netplug_core import __version__
 from netplug_core.installation.static import Method
 from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema
 from netplug_core.operator.deployment import default_image, render_operator
+from netplug_core.operator.state import LEASE
 from tools.charts.files import chart_files
 from tools.monitoring import monitoring_files
 
@@ -66,7 +68,8 @@ def render_manifests() -> Iterator[tuple[str, str]]:
         yield CRD_BUNDLES[mode.name.lower()], render_documents(*every)
     for method in Method:
         yield f"{STATIC_FOLDER}/{method.value}.yaml", render_documents(*static_manifest(method, version=__version__))
-    yield OPERATOR_MANIFEST, render_documents(*render_operator(shipped_objects(), image=default_image(__version__)))
+    operator = render_operator(shipped_objects(), image=default_image(__version__))
+    yield OPERATOR_MANIFEST, render_documents(*operator, lease_object(LEASE))
     for name, content in chart_files(__version__):
         yield f"charts/{name}", TEMPLATE_HEAD + content if isinstance(content, str) else _render_part(name, content)
     yield ADMISSION_MANIFEST, render_documents(*admission_objects())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
@@ -14,9 +14,8 @@ from netplug_cli.http_server import METRICS_TYPE, Page, Pages, PageServer
 from netplug_cli.loopback import CannotListen, listen_to_this_machine, port_argument
 from netplug_cli.runtime.controllers import Runtime
 from netplug_core.errors import Unavailable
-from netplug_core.installation.controllers import CONTROLLERS_NAME, CONTROLLERS_PORT, LEASE_NAMESPACE
+from netplug_core.installation.controllers import CONTROLLERS_PORT
 from netplug_core.log import Log
-from netplug_core.operator.state import ObjectRef
 from netplug_core.reconcile.controller import Controller, Plan
 from netplug_core.reconcile.kubecontrollers import RunningControllers
 from netplug_core.resources.fields import Switch
@@ -24,12 +23,7 @@ from netplug_core.resources.fields import Switch
 if TYPE_CHECKING:
     from netplug_cli.controllers.metrics import ControllersMetrics, Election
 
-__all__ = [
-    "CONTROLLERS_LEASE", "ControllersArguments", "MetricsPort", "controllers_pages", "parse_arguments",
-]  # fmt: skip
-
-CONTROLLERS_LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", CONTROLLERS_NAME, LEASE_NAMESPACE)
-"""Whose holder acts, one for the whole cluster."""
+__all__ = ["ControllersArguments", "MetricsPort", "controllers_pages", "parse_arguments"]
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from netplug_core.installation.static import STATIC_NAMESPACE
 from netplug_core.operator.report import controllers_rollout_of, rollout_of
 from netplug_core.operator.state import (
     AWS_NODE,
+    CONTROLLERS_LEASE_REF,
     CONTROLLERS_REF,
     DAEMONSET_REF,
     KUBEADM_CONFIG,
@@ -157,7 +158,7 @@ class Observer:
         return tuple(map(ref_of, self.shipped.all_definitions(mode)))
 
     def _installed(self) -> tuple[ObjectRef, ...]:
-        return (*installed_refs(self.shipped), STATIC_DAEMONSET_REF)
+        return (*installed_refs(self.shipped), STATIC_DAEMONSET_REF, CONTROLLERS_LEASE_REF)
 
     def _objects(self, refs: Iterable[ObjectRef], deadline: Deadline) -> dict[ObjectRef, Json]:
         found = ((ref, self.cluster.find(ref, deadline=deadline)) for ref in refs)

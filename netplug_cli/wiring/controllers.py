@@ -29,12 +29,7 @@ from netplug_cli.controllers.nodes import (
     GoneNodes,
     HostEndpoints,
 )
-from netplug_cli.controllers.process import (
-    CONTROLLERS_LEASE,
-    MetricsPort,
-    controllers_pages,
-    parse_arguments,
-)
+from netplug_cli.controllers.process import MetricsPort, controllers_pages, parse_arguments
 from netplug_cli.http_server import PageServer
 from netplug_cli.logs import Logger
 from netplug_cli.loopback import CannotListen, listen_to_this_machine
@@ -50,6 +45,7 @@ from netplug_core.datastore.view import View
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.flows.ipam.cluster_facts import find_addresses, of_addresses
 from netplug_core.log import Level, Log
+from netplug_core.operator.state import CONTROLLERS_LEASE_REF
 from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, PodFacts
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
@@ -241,7 +237,7 @@ def _election(
     return LeaderElection(
         role="process of the controllers",
         store=leases,
-        lease=CONTROLLERS_LEASE,
+        lease=CONTROLLERS_LEASE_REF,
         identity=_identity(environ),
         clock=SystemClock(),
         log=log,

@@ -15,6 +15,7 @@ from netplug_core.installation.daemonset import endpoint_override, field_variabl
 from netplug_core.installation.settings import DEFAULT_IMAGE_PATH, DEFAULT_REGISTRY, NODE_IMAGE
 from netplug_core.operator.report import COMPONENT_REFS
 from netplug_core.operator.state import (
+    CONTROLLERS_LEASE_REF,
     LEASE,
     STATIC_BUDGET_REF,
     Json,
@@ -82,9 +83,13 @@ def given_rules(shipped: Shipped) -> Iterator[Json]:
 
 
 def lease_rules() -> list[Json]:
-    """The rules for the namespace of the Lease."""
+    """The rules for the namespace of the Leases: its own, and that of the controllers, which it takes away."""
     group, resource = _group_of(LEASE), LEASE.plural
-    return [_rule([group], [resource], ["create"]), _rule([group], [resource], ["get", "update"], [LEASE.name])]
+    return [
+        _rule([group], [resource], ["create"]),
+        _rule([group], [resource], ["get", "update"], [LEASE.name]),
+        _rule([group], [resource], ["delete", "get"], [CONTROLLERS_LEASE_REF.name]),
+    ]
 
 
 def _object_rules(refs: Iterable[ObjectRef]) -> Iterator[Json]:

@@ -28,6 +28,7 @@ from netplug_core.installation.settings import ClusterFacts, ResolvedInstallatio
 from netplug_core.operator.report import Reason, Report, controllers_rollout_of, rollout_of, with_pending
 from netplug_core.operator.state import (
     CONFIG_MAP_REF,
+    CONTROLLERS_LEASE_REF,
     CONTROLLERS_REF,
     DAEMONSET_REF,
     FINALIZER,
@@ -48,6 +49,7 @@ from netplug_core.operator.state import (
     Shipped,
     decide_mode,
     is_being_deleted,
+    is_ignored,
     may_delete,
     needs_apply,
     recorded_cni,
@@ -81,10 +83,13 @@ def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[Action, .
     Objects without the operator's label belong to others, and stay, as do those that are to be ignored. The namespace
     goes last, unless one of these is in it, with everything else that others have put into it; its end is not awaited.
     If nodes are being moved from a static manifest, it gets them back after the pods of the Installation have ended.
-    Rights of the plugin and of the controllers outside the namespace stay while a static manifest uses them too.
+    Rights of the plugin and of the controllers outside the namespace stay while a static manifest uses them too, and so
+    does the Lease of the controllers.
     """
     for stage in _stages(state, shipped):
-        present = {ref: found for ref in stage if (found := state.objects.get(ref)) is not None and may_delete(found)}
+        present = {
+            ref: found for ref in stage if (found := state.objects.get(ref)) is not None and _is_removable(ref, found)
+        }
         standing = {ref: found for ref, found in present.items() if not is_being_deleted(found)}
         if standing:
             deletions = [DeleteObject(ref, find_text(found, "metadata", "uid")) for ref, found in standing.items()]
@@ -98,6 +103,11 @@ def plan_removal(state: ClusterState, shipped: Shipped) -> tuple[tuple[Action, .
     return (), ""
 
 
+def _is_removable(ref: ObjectRef, found: Json) -> bool:
+    """The Lease has no label of the operator's: the controllers make it."""
+    return may_delete(found) or (ref == CONTROLLERS_LEASE_REF and not is_ignored(found))
+
+
 def _stages(state: ClusterState, shipped: Shipped) -> Iterator[tuple[ObjectRef, ...]]:
     has_static_pods = STATIC_DAEMONSET_REF in state.objects
     shared = [*map(ref_of, (*shipped.plugin_accounts, *shipped.controllers_accounts))]
@@ -105,6 +115,8 @@ def _stages(state: ClusterState, shipped: Shipped) -> Iterator[tuple[ObjectRef, 
     yield (DAEMONSET_REF,)
     yield (CONFIG_MAP_REF, *reversed(tuple(map(ref_of, shipped.node_accounts))))
     yield tuple(ref for ref in reversed(shared) if ref.namespace == NAMESPACE_REF.name or not has_static_pods)
+    if not has_static_pods:
+        yield (CONTROLLERS_LEASE_REF,)  # without its rights, a pod that is still ending makes no other one
     staying = (ref for ref, found in state.objects.items() if ref.namespace and not may_delete(found))
     if NAMESPACE_REF.name not in {ref.namespace for ref in staying}:
         yield (NAMESPACE_REF,)

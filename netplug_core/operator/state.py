@@ -17,7 +17,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.decoding.members import contains
 from netplug_core.decoding.tables import find_member, find_object, find_text
 from netplug_core.errors import ConfigurationError
-from netplug_core.installation.controllers import CONTROLLERS_NAME, controllers_of
+from netplug_core.installation.controllers import CONTROLLERS_NAME, LEASE_NAMESPACE, controllers_of
 from netplug_core.installation.daemonset import CONFIG_MAP, NODE_ACCOUNT, SYSTEM_NAMESPACE, RenderedInstallation
 from netplug_core.installation.document import CNIType
 from netplug_core.installation.pools import PoolStep
@@ -27,13 +27,14 @@ from netplug_core.names import API_VERSION, MANAGED_BY
 from netplug_core.resources.installation import OPERATOR_GROUP, KubernetesProvider
 
 __all__ = [
-    "APPLIED_HASH", "AWS_NODE", "CONFIG_MAP_REF", "CONTROLLERS_REF", "DAEMONSET_REF", "FINALIZER", "IGNORE",
-    "KUBEADM_CONFIG", "NAMESPACE_REF", "STATIC_BUDGET_REF", "STATIC_CONTROLLERS_REF", "STATIC_DAEMONSET_REF",
-    "Action", "ApplyObject", "ChangePool", "ClusterMode", "ClusterState", "CompleteInstallation", "DeleteObject",
-    "Json", "LockDatastore", "ModeEvidence", "ModeRefused", "ObjectRef", "OperatorSettings", "SetFinalizer",
-    "Shipped", "decide_mode", "describe", "detect_provider", "installed_refs", "is_being_deleted", "is_ignored",
-    "is_ours", "marked", "may_delete", "needs_apply", "platform_prefixes", "recorded_cni", "recorded_mode",
-    "recorded_provider", "ref_of", "service_prefixes", "wanted_definitions", "wanted_objects",
+    "APPLIED_HASH", "AWS_NODE", "CONFIG_MAP_REF", "CONTROLLERS_LEASE_REF", "CONTROLLERS_REF", "DAEMONSET_REF",
+    "FINALIZER", "IGNORE", "KUBEADM_CONFIG", "NAMESPACE_REF", "STATIC_BUDGET_REF", "STATIC_CONTROLLERS_REF",
+    "STATIC_DAEMONSET_REF", "Action", "ApplyObject", "ChangePool", "ClusterMode", "ClusterState",
+    "CompleteInstallation", "DeleteObject", "Json", "LockDatastore", "ModeEvidence", "ModeRefused", "ObjectRef",
+    "OperatorSettings", "SetFinalizer", "Shipped", "decide_mode", "describe", "detect_provider", "installed_refs",
+    "is_being_deleted", "is_ignored", "is_ours", "marked", "may_delete", "needs_apply", "platform_prefixes",
+    "recorded_cni", "recorded_mode", "recorded_provider", "ref_of", "service_prefixes", "wanted_definitions",
+    "wanted_objects",
 ]  # fmt: skip
 
 
@@ -429,8 +430,11 @@ def recorded_cni(installation: Json | None) -> CNIType | None:
 
 NAMESPACE_REF: Final = ObjectRef("v1", "Namespace", SYSTEM_NAMESPACE)
 CONFIG_MAP_REF: Final = ObjectRef("v1", "ConfigMap", CONFIG_MAP, SYSTEM_NAMESPACE)
-LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", "kube-system")
+LEASE: Final = ObjectRef("coordination.k8s.io/v1", "Lease", "netplug-operator", LEASE_NAMESPACE)
 """Which operator acts: one for the whole cluster, in a namespace that every cluster has."""
+
+CONTROLLERS_LEASE_REF: Final = ObjectRef(LEASE.api_version, LEASE.kind, CONTROLLERS_NAME, LEASE_NAMESPACE)
+"""Which process of the controllers acts. They make it themselves, with an Installation or without."""
 
 DAEMONSET_REF: Final = ObjectRef("apps/v1", "DaemonSet", NODE_ACCOUNT, SYSTEM_NAMESPACE)
 CONTROLLERS_REF: Final = ObjectRef("apps/v1", "Deployment", CONTROLLERS_NAME, SYSTEM_NAMESPACE)

@@ -10,10 +10,11 @@ from attrs import evolve
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.installing.manifests import controllers_role
+from netplug_backends.kubernetes.installing.manifests import controllers_role, static_manifest
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.flows.resources.overview import read_controllers
 from netplug_core.installation.controllers import CONTROLLERS_NAME
+from netplug_core.installation.static import Method
 from netplug_core.reconcile.kubecontrollers import LabelCopier, find_label_copier
 from netplug_core.records import Create, Delete, Get, Key, List, Revision, Update, WatchExpired
 from netplug_core.resources.fields import Switch
@@ -38,6 +39,7 @@ from tests.harness.operator_process import text_at
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import (
+    account_token,
     apply_object,
     delete_custom_objects,
     install_definitions,
@@ -161,6 +163,29 @@ def test_the_release_of_the_cluster_follows_the_last_node_and_what_people_set_st
     assert cluster_spec(server) == {**made, "clusterType": "mine,kdd", "netplugVersion": "v3.33.0"}
 
 
+def test_host_endpoints_have_the_addresses_of_their_nodes_until_they_are_switched_off(
+    server: ApiServer, controllers: ControllersProcesses
+) -> None:
+    """Checks 99, 100 and 102: an external address is none of them, and one that is named twice is there once."""
+    make_node(server, "worker-1", annotations={"projectnetplug.org/IPv4Address": "10.1.0.1/24"})
+    addresses = [{"type": "InternalIP", "address": text} for text in ("10.1.0.1", "fd00::1")]
+    outside = {"type": "ExternalIP", "address": "203.0.113.7"}
+    merge(server, "/api/v1/nodes/worker-1/status", {"status": {"addresses": [outside, *addresses]}})
+    kind = {"apiVersion": "crd.projectnetplug.org/v1", "kind": "HostEndpoint"}
+    own = {"metadata": {"name": "own"}, "spec": {"node": "worker-1", "interfaceName": "*"}}
+    labels = {"projectnetplug.org/created-by": "netplug-kube-controllers"}
+    left = {"metadata": {"name": "gone-auto-hep", "labels": labels}, "spec": {"node": "gone", "interfaceName": "*"}}
+    for each in (own, left):
+        server.create(ENDPOINTS, {**kind, **each})
+    server.create(SETTINGS, {**SHORT_GRACE, **ENABLED, "metadata": {"name": "default"}})
+    controllers.start()
+    wait_until(lambda: names(server, ENDPOINTS) == ["own", "worker-1-auto-hep"], "what is left of a node goes")
+    assert text_at(server.get(f"{ENDPOINTS}/worker-1-auto-hep"), "spec", "expectedIPs") == "['10.1.0.1', 'fd00::1']"
+    switched_off = {"spec": {"controllers": {"node": {"hostEndpoint": {"autoCreate": "Disabled"}}}}}
+    merge(server, f"{SETTINGS}/default", switched_off)
+    wait_until(lambda: names(server, ENDPOINTS) == ["own"], "those that netplug has made go, and no other one")
+
+
 @pytest.mark.night
 def test_one_of_two_acts_and_the_other_takes_over(server: ApiServer, controllers: ControllersProcesses) -> None:
     first = controllers.start()
@@ -236,6 +261,52 @@ def test_nodes_of_an_etcd_go_with_their_machines(server: ApiServer, etcd: EtcdCl
         expected = ["bare-auto-hep", "worker-1-auto-hep"]
         wait_until(lambda: stored(List(HOST_ENDPOINT)) == expected, "every Node has its endpoint")
     store.close()
+
+
+# --- the manifest -----------------------------------------------------------------------------------------------------
+
+
+MANIFESTS = {"etcdv3": Method.ETCD, "kubernetes": Method.KDD}
+PATHS = {
+    "Lease": CONTROLLERS_LEASE_PATH,
+    "ServiceAccount": f"/api/v1/namespaces/kube-system/serviceaccounts/{CONTROLLERS_NAME}",
+    "ClusterRole": f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{CONTROLLERS_NAME}",
+    "ClusterRoleBinding": f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{CONTROLLERS_NAME}",
+    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/{CONTROLLERS_NAME}",
+    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/{CONTROLLERS_NAME}",
+    "Deployment": f"/apis/apps/v1/namespaces/kube-system/deployments/{CONTROLLERS_NAME}",
+    "PodDisruptionBudget": f"/apis/policy/v1/namespaces/kube-system/poddisruptionbudgets/{CONTROLLERS_NAME}",
+}
+"""Where the objects of the controllers are, of a static manifest."""
+
+
+@pytest.mark.parametrize("datastore", [pytest.param("etcdv3", marks=pytest.mark.etcd), "kubernetes"])
+def test_a_manifest_that_is_deleted_takes_the_lease_with_it(
+    server: ApiServer, tmp_path: Path, datastore: str, request: pytest.FixtureRequest
+) -> None:
+    """Each object in the order of the file, as kubectl does, while a process runs, whose pod ends only later."""
+    of_controllers = [
+        one
+        for one in static_manifest(MANIFESTS[datastore], version="1.2.3")
+        if text_at(one, "metadata", "name") == CONTROLLERS_NAME
+    ]
+    assert [text_at(one, "kind") for one in of_controllers][-1] == "Lease"
+    for one in of_controllers:
+        apply_object(server, one)
+    token = account_token(server, "kube-system", CONTROLLERS_NAME)
+    environ = {"DATASTORE_TYPE": datastore, "KUBECONFIG": server.write_kubeconfig(token, name="of-manifest")}
+    if datastore == "etcdv3":
+        etcd: EtcdCluster = request.getfixturevalue("etcd")
+        environ["ETCD_ENDPOINTS"] = ",".join(etcd.endpoints)
+    with open_controllers(tmp_path, environ, server) as controllers:
+        process = controllers.start()
+        wait_until(lambda: leader(server) != "", "it has taken the Lease of the manifest")
+        for one in of_controllers:
+            server.request("DELETE", PATHS[text_at(one, "kind")])
+        wait_until(lambda: "leases" in process.ask("/readyz")[1], "it may not renew the Lease any more")
+        assert process.stop() == 0
+        with pytest.raises(RequestRefused, match="not found"):
+            server.get(CONTROLLERS_LEASE_PATH)
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ STAYING = (
 )  # fmt: skip
 CLUSTER_ROLES = ("clusterrolebinding,clusterrole", "netplug-cni-plugin", "netplug-node", CONTROLLERS_NAME)
 OF_CONTROLLERS = ("-n", LEASE_NAMESPACE, "delete", "rolebinding,role,lease", CONTROLLERS_NAME)
-LEASES = ("-n", LEASE_NAMESPACE, "delete", "lease", "netplug-operator", CONTROLLERS_NAME)
+LEASE_OF_OPERATOR = ("-n", LEASE_NAMESPACE, "delete", "lease", "netplug-operator")
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +135,10 @@ def use(empty: EmptyCluster, tool: ToolUser, addresses: str = OWN_POOL, routes: 
     empty.stop_pods()
 
 
-def delete_lease_of_controllers(empty: EmptyCluster) -> None:
-    """What the page says of a static manifest: a process that still runs would make it again."""
-    kubectl, label = empty.cluster.run_kubectl, f"k8s-app={CONTROLLERS_NAME}"
-    kubectl("-n", LEASE_NAMESPACE, "wait", "--for=delete", "pod", "-l", label, "--timeout=290s")
-    kubectl("-n", LEASE_NAMESPACE, "delete", "lease", CONTROLLERS_NAME)
+def wait_for_end_of_controllers(empty: EmptyCluster) -> None:
+    """Their pod ends later than their Deployment."""
+    pods = ("pod", "-l", f"k8s-app={CONTROLLERS_NAME}")
+    empty.cluster.run_kubectl("-n", LEASE_NAMESPACE, "wait", "--for=delete", *pods, "--timeout=290s")
 
 
 def take_off_nodes(empty: EmptyCluster) -> None:
@@ -174,7 +173,6 @@ def test_the_operator(nothing: EmptyCluster, tool: ToolUser) -> None:
 
     nothing.cluster.run_kubectl("delete", "installation", "default", "--timeout=290s")
     nothing.cluster.run_kubectl("delete", "-f", OPERATOR, "--timeout=290s")
-    nothing.cluster.run_kubectl(*LEASES)
     nothing.delete_definitions()
     take_off_nodes(nothing)
 
@@ -195,7 +193,7 @@ def test_the_charts(nothing: EmptyCluster, tool: ToolUser, tmp_path: Path, mode:
 
     helm.run("uninstall", "netplug", "--namespace", namespace)
     kubectl("delete", "namespace", namespace, "--timeout=290s")
-    kubectl(*LEASES)
+    kubectl(*LEASE_OF_OPERATOR)
     nothing.allow_deletion(definitions)
     kubectl("delete", "-f", "-", stdin=definitions)
     take_off_nodes(nothing)
@@ -215,7 +213,7 @@ def test_a_published_manifest(nothing: EmptyCluster, tool: ToolUser, method: Met
         use(nothing, tool, POD_CIDR, Routes.BY_HAND)
 
     nothing.cluster.run_kubectl("delete", "-f", manifest, "--timeout=290s")
-    delete_lease_of_controllers(nothing)
+    wait_for_end_of_controllers(nothing)
     take_off_nodes(nothing)
 
 
@@ -247,7 +245,7 @@ def test_host_local_is_replaced_by_pools_while_pods_run(nothing: EmptyCluster, t
         f"{pod.address} is not assigned\n" for pod in pods
     }
     kubectl("delete", "-f", str(STATIC / f"{Method.KDD.value}.yaml"), "--timeout=290s")
-    delete_lease_of_controllers(nothing)
+    wait_for_end_of_controllers(nothing)
     take_off_nodes(nothing)
 
 
@@ -275,7 +273,7 @@ def test_a_manifest_for_etcd(
     store = StoreInspector(lambda: closing(EtcdDatastore(make_client(reachable_etcd, clock=SystemClock()))))
     assert store.is_empty
     nothing.cluster.run_kubectl("delete", "-f", "-", "--timeout=290s", stdin=rendered.out)
-    delete_lease_of_controllers(nothing)
+    wait_for_end_of_controllers(nothing)
     if method.has_flannel:
         remove_flannel_plugin(nothing.nodes.values(), BIN)
     take_off_nodes(nothing)

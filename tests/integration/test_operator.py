@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from netplug_backends.kubernetes.installing.manifests import lease_object
 from netplug_cli.operator.process import RESYNC_S
+from netplug_core.operator.state import CONTROLLERS_LEASE_REF
+from tests.harness.controllers_process import CONTROLLERS_LEASE_PATH
 from tests.harness.installations import network
 from tests.harness.operator_process import (
     DAEMONSET,
@@ -28,7 +31,7 @@ from tests.harness.operator_process import (
 )
 from tests.harness.servers.hiding_proxy import open_hiding_proxy
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
-from tests.harness.servers.kube_objects import delete_definition, make_namespace, make_pod
+from tests.harness.servers.kube_objects import apply_object, delete_definition, make_namespace, make_pod
 from tests.harness.tool_user import ToolUser
 from tests.harness.waiting import is_eventually, wait_until
 
@@ -167,9 +170,11 @@ def test_a_deleted_installation_leaves_definitions_and_data(ready: OperatorClust
     block = {"apiVersion": "crd.projectnetplug.org/v1", "kind": "IPAMBlock", "metadata": {"name": "10-244-0-0-26"}}
     spec = {"cidr": "10.244.0.0/26", "allocations": [], "unallocated": [], "attributes": [], "strictAffinity": False}
     ready.server.create(BLOCKS, {**block, "spec": spec})
+    apply_object(ready.server, lease_object(CONTROLLERS_LEASE_REF))
     ready.request("DELETE", f"{INSTALLATIONS}/default")
     others = [path for name, path in OPERATOR_PATHS.items() if name != "namespace"]
     wait_until(lambda: not any(map(ready.find, others)), "everything of ours goes")
+    wait_until(lambda: not ready.find(CONTROLLERS_LEASE_PATH), "so does the Lease of the controllers")
     wait_until(lambda: not ready.installation(), "the Installation goes")
     assert text_at(ready.find(OPERATOR_PATHS["namespace"]), "metadata", "deletionTimestamp")
     assert ready.names(POOLS) == ["default-ipv4-ippool"]

@@ -13,13 +13,15 @@ from typing import TypeAlias, cast
 
 import pytest
 
-from netplug_backends.kubernetes.installing.manifests import shipped_objects
+from netplug_backends.kubernetes.installing.manifests import lease_object, shipped_objects
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.model import Affinity, AffinityState, Attribute, Block, affinity_key, block_key, host_owner
 from netplug_core.operator.deployment import given_rules, lease_rules, own_rules, render_operator
 from netplug_core.operator.report import COMPONENT_REFS
+from netplug_core.operator.state import CONTROLLERS_LEASE_REF
 from netplug_core.records import Create
+from tests.harness.controllers_process import CONTROLLERS_LEASE_PATH
 from tests.harness.installations import network
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.operator_process import (
@@ -134,7 +136,8 @@ def steps_of_a_life(cluster: OperatorCluster) -> Iterator[Step]:
         return all(map(cluster.find, OPERATOR_PATHS.values()))
 
     def is_empty() -> bool:
-        left = [path for name, path in OPERATOR_PATHS.items() if name != "namespace" and cluster.find(path)]
+        paths = [path for name, path in OPERATOR_PATHS.items() if name != "namespace"]
+        left = [path for path in (*paths, CONTROLLERS_LEASE_PATH) if cluster.find(path)]
         return not left and not cluster.installation()
 
     yield (lambda: None), (lambda: cluster.find(INSTALLATIONS)), "the definitions are made"
@@ -147,6 +150,8 @@ def steps_of_a_life(cluster: OperatorCluster) -> Iterator[Step]:
     yield (lambda: change(FIRST, changed)), (lambda: does_masquerade(cluster)), "the pool changes"
     yield (lambda: change(FIRST)), (lambda: "second" not in cluster.names(POOLS)), "the pool goes"
     yield (lambda: None), (lambda: is_ready_again(cluster)), "it is ready again"
+    lease = lease_object(CONTROLLERS_LEASE_REF)
+    yield (lambda: apply_object(cluster.server, lease)), (lambda: True), "the controllers have a Lease"
     yield (lambda: cluster.request("DELETE", installation)), is_empty, "everything goes"
     nodes = StaticNodes(cluster.server, NODES)
     yield (

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from netplug_cli.operator.observing import INSTALLATION
 from netplug_core.decoding.tables import find_text
-from netplug_core.operator.state import DAEMONSET_REF, STATIC_DAEMONSET_REF
+from netplug_core.operator.state import CONTROLLERS_LEASE_REF, DAEMONSET_REF, STATIC_DAEMONSET_REF
 from netplug_core.operator.takeover import MIGRATION_LABEL, static_refs
 from tests.harness.example_counts import CONVERSION_EXAMPLES
 from tests.harness.installations import network
@@ -120,6 +120,7 @@ def test_one_end(happenings: list[Step]) -> None:
     assert set(static.credentials.values()) == {"netplug-system"}
     assert static.served() == static.nodes
     assert not {STATIC_DAEMONSET_REF, *static_refs(SHIPPED)} & static.cluster.objects.keys()
+    del static.cluster.objects[CONTROLLERS_LEASE_REF]  # those of the Installation go on with it
     fresh = StaticCluster()
     for node in static.nodes:
         fresh.add_node(node)

@@ -15,7 +15,7 @@ from netplug_core.installation.controllers import CONTROLLERS_NAME, LEASE_NAMESP
 from netplug_core.installation.daemonset import NODE_ACCOUNT, SYSTEM_NAMESPACE
 from netplug_core.installation.static import STATIC_NAMESPACE, Method, render_static
 from netplug_core.operator.report import CONDITIONS
-from netplug_core.operator.state import ClusterMode, Shipped
+from netplug_core.operator.state import CONTROLLERS_LEASE_REF, ClusterMode, ObjectRef, Shipped
 from netplug_core.operator.status import STATUS_CONDITIONS, STATUS_KIND, component_status_schema
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND, OPERATOR_GROUP
@@ -23,8 +23,8 @@ from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, En
 
 __all__ = [
     "ADMISSION_GROUP", "ALLOW_DELETION", "MUTATING_KIND", "MUTATING_VERSIONS", "admission_objects", "controllers_role",
-    "definitions", "etcd_plugin_role", "flannel_role", "node_role", "operator_definitions", "plugin_role",
-    "protection_objects", "shipped_objects", "static_manifest",
+    "definitions", "etcd_plugin_role", "flannel_role", "lease_object", "node_role", "operator_definitions",
+    "plugin_role", "protection_objects", "shipped_objects", "static_manifest",
 ]  # fmt: skip
 
 
@@ -143,6 +143,16 @@ def static_manifest(method: Method, *, version: str) -> Iterator[Json]:
     if method is Method.KDD_FLANNEL:
         yield from flannel_role(STATIC_NAMESPACE)
     yield from render_static(method, version=version)
+    yield lease_object(CONTROLLERS_LEASE_REF)
+
+
+def lease_object(ref: ObjectRef) -> Json:
+    """A Lease without a holder, so that it goes with its manifest.
+
+    It is the last object: as those before it go first, no process may then make it again.
+    """
+    metadata = {"name": ref.name, "namespace": ref.namespace}
+    return {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": metadata}
 
 
 def plugin_role(namespace: str = SYSTEM_NAMESPACE) -> tuple[Json, ...]:

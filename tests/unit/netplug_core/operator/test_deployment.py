@@ -125,11 +125,13 @@ def test_definitions_are_never_deleted_and_without_managing_them_not_touched() -
     assert verbs(manages_definitions=False) == set()
 
 
-def test_of_leases_it_writes_one() -> None:
-    created, named = rules("netplug-operator-lease")
+def test_of_leases_it_writes_one_and_takes_another_away() -> None:
+    created, named, taken = rules("netplug-operator-lease")
     assert rights(created) == {("coordination.k8s.io", "leases", "create")}
     assert named["resourceNames"] == ["netplug-operator"]
     assert rights(named) == {("coordination.k8s.io", "leases", verb) for verb in ("get", "update")}
+    assert taken["resourceNames"] == ["netplug-kube-controllers"]
+    assert rights(taken) == {("coordination.k8s.io", "leases", verb) for verb in ("delete", "get")}
 
 
 def test_the_installation_is_patched_by_its_name_alone() -> None:

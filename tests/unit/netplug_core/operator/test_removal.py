@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from netplug_cli.operator.observing import INSTALLATION
-from netplug_core.operator.state import CONFIG_MAP_REF, DAEMONSET_REF, IGNORE, NAMESPACE_REF, ObjectRef
+from netplug_core.operator.state import (
+    CONFIG_MAP_REF,
+    CONTROLLERS_LEASE_REF,
+    DAEMONSET_REF,
+    IGNORE,
+    NAMESPACE_REF,
+    STATIC_DAEMONSET_REF,
+    ObjectRef,
+)
 from tests.harness.installations import network
 from tests.harness.operator_cluster import DEFINITION_KINDS
 from tests.harness.operator_scene import Scene
@@ -48,3 +56,32 @@ def test_pods_of_a_daemonset_of_ours_are_awaited(scene: Scene) -> None:
     assert DAEMONSET_REF not in scene.cluster.objects
     assert CONFIG_MAP_REF in scene.cluster.objects
     assert scene.condition("Progressing")[2] == "1 pods of netplug-node are ending"
+
+
+def add_lease(scene: Scene) -> None:
+    metadata = {"name": CONTROLLERS_LEASE_REF.name, "uid": "l", "annotations": {}}
+    scene.cluster.objects[CONTROLLERS_LEASE_REF] = {"metadata": metadata, "spec": {}}
+
+
+def test_the_lease_of_the_controllers_goes_when_no_process_may_make_it_again(scene: Scene) -> None:
+    add_lease(scene)
+    scene.cluster.remove(INSTALLATION)
+    deletions = [write for write in scene.settle() if write.startswith("delete ")]
+    assert deletions[-2:] == [f"delete {CONTROLLERS_LEASE_REF}", f"delete {NAMESPACE_REF}"]
+    assert deletions.index(f"delete {ROLE}") < len(deletions) - 2
+    assert CONTROLLERS_LEASE_REF not in scene.cluster.objects
+
+
+def keep_static_pods(scene: Scene) -> None:
+    scene.cluster.objects[STATIC_DAEMONSET_REF] = {"metadata": {"name": "netplug-node", "uid": "static"}}
+
+
+@pytest.mark.parametrize("keep", [keep_static_pods, lambda scene: ignore(scene, CONTROLLERS_LEASE_REF)])
+def test_the_lease_of_the_controllers_stays_where_others_use_it(scene: Scene, keep: object) -> None:
+    add_lease(scene)
+    keep(scene)  # type: ignore[operator]
+    scene.cluster.remove(INSTALLATION)
+    scene.settle()
+    scene.cluster.end_namespace()
+    assert CONTROLLERS_LEASE_REF in scene.cluster.objects
+    assert INSTALLATION not in scene.cluster.objects
