@@ -10,7 +10,7 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from netplug_cli.controllers.nodes import CONFIGURATION_CHANGED, LEADER_CHANGED, Acting
+from netplug_cli.controllers.nodes import CONFIGURATION_CHANGED, LEADER_CHANGED, WRITE_S, Acting
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
@@ -58,7 +58,7 @@ class Copying:
             failure=f"what is copied from Kubernetes is not up to date: {self.rules.source}",
             recovered=f"what is copied from Kubernetes is up to date again: {self.rules.source}",
             inputs=frozenset((self.rules.source, self.rules.target, CONFIGURATION_CHANGED, LEADER_CHANGED)),
-            timing=Timing(backoff=Backoff(first_s=0.5, longest_s=60.0)),
+            timing=Timing(backoff=Backoff(first_s=0.5, longest_s=60.0), step_s=WRITE_S),
         )
 
     def _observe(self, _deadline: Deadline) -> tuple[CopyChange, ...] | None:

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.cluster import ensure_initialized
@@ -54,8 +54,8 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE, Node
 
 __all__ = [
-    "CONFIGURATION_CHANGED", "CONTROLLER_KINDS", "LEADER_CHANGED", "Acting", "ClusterIdentity", "Configuration",
-    "GoneNodes", "HostEndpoints",
+    "CONFIGURATION_CHANGED", "CONTROLLER_KINDS", "LEADER_CHANGED", "WRITE_S", "Acting", "ClusterIdentity",
+    "Configuration", "GoneNodes", "HostEndpoints",
 ]  # fmt: skip
 
 CONTROLLER_KINDS: Final[tuple[Kind[object], ...]] = (
@@ -71,6 +71,11 @@ CONFIGURATION_CHANGED: Final = Source("configuration of the controllers")
 
 LEADER_CHANGED: Final = Source("leader of the controllers")
 """This process acts from now on, or acts no more."""
+
+WRITE_S: Final = CALL_TIMEOUT_S
+"""How long one write may take, with the look before it. A server that has died in silence answers none that was sent to
+it, and others wait behind this one; the next pass looks at what has become of it, and may reach another server.
+"""
 
 _RESYNC_S: Final = 300.0
 """How long after a pass the next one comes, if nothing is noticed."""
@@ -200,6 +205,7 @@ class Configuration:
             act=self._act,
             failure="the configuration of the controllers cannot be read or shown; the settings of before count",
             inputs=frozenset((KUBE_CONTROLLERS_CONFIGURATION, LEADER_CHANGED)),
+            timing=Timing(step_s=WRITE_S),
         )
 
     def _observe(self, _deadline: Deadline) -> _Stored | None:
@@ -276,7 +282,7 @@ class HostEndpoints:
             act=self._act,
             failure="the host endpoints of nodes are not as the configuration says",
             inputs=frozenset((NODE, HOST_ENDPOINT, CONFIGURATION_CHANGED, LEADER_CHANGED)),
-            timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0)),
+            timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0), step_s=WRITE_S),
         )
 
     def _observe(self, _deadline: Deadline) -> _HostEndpointLook | None:
@@ -333,7 +339,7 @@ class GoneNodes:
             act=self._act,
             failure="Nodes whose machines are gone are not deleted",
             inputs=frozenset((NODE, KUBERNETES_NODE, CONFIGURATION_CHANGED, LEADER_CHANGED)),
-            timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0)),
+            timing=Timing(backoff=Backoff(first_s=1.0, longest_s=60.0), step_s=WRITE_S),
         )
 
     def _observe(self, _deadline: Deadline) -> _GoneLook | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from attrs import evolve
+from collections.abc import Sequence
 
+import pytest
+from attrs import define, evolve, field
+
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import CALL_TIMEOUT_S
 from netplug_core.errors import narrow
 from netplug_core.orchestrator.model import (
     NAMESPACE,
@@ -17,7 +21,7 @@ from netplug_core.orchestrator.model import (
 from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, KubernetesNetworkPolicy
 from netplug_core.reconcile.kubecontrollers import CopySource
 from netplug_core.reconcile.nodes import COPIED_LABELS
-from netplug_core.records import Key, List
+from netplug_core.records import Key, List, Revision, Write
 from netplug_core.resources.fields import Switch
 from netplug_core.resources.kubecontrollersconfiguration import (
     Controllers,
@@ -32,6 +36,7 @@ from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.faults import FaultyDatastore, LostReply
 from tests.harness.controllers_scene import ControllersScene, machine_node
+from tests.harness.stores import StoreWrapper
 
 OWN_PROFILE = PROFILE.key("own")
 OWN_POLICY = NETWORK_POLICY.key("x", "allow")
@@ -100,6 +105,31 @@ def test_an_endpoint_follows_its_pod(scene: ControllersScene) -> None:
     scene.delete(POD.key("default", "web"), scene.cluster)
     scene.settle()
     assert scene.find(key) == after
+
+
+@define
+class TimedStore(StoreWrapper):
+    """A store that records how long each write may take."""
+
+    times_s: list[float] = field(factory=list)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Record the time, then apply the writes."""
+        self.times_s.append(deadline.remaining_s)
+        return self.inner.commit(writes, deadline=deadline)
+
+
+def test_a_write_that_is_not_answered_holds_up_no_other_one_for_long(scene: ControllersScene) -> None:
+    """A server that has died in silence answers none: the next pass looks at what has become of it."""
+    scene.environ["AUTO_HOST_ENDPOINTS"] = "enabled"
+    scene.put_node(machine_node("worker-1", "gone"))
+    scene.put_node(machine_node("bare"))
+    scene.faulty = store = TimedStore(scene.store)
+    scene.settle()
+    assert "kns.x" in stored(scene)
+    assert scene.host_endpoints() == ["bare-auto-hep"]
+    assert scene.nodes() == ["bare"]
+    assert set(store.times_s) == {CALL_TIMEOUT_S}
 
 
 def test_a_controller_that_is_off_copies_nothing_and_takes_nothing_away(scene: ControllersScene) -> None:
