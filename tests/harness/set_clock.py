@@ -1,7 +1,8 @@
 """A clock of a real process that a test sets while it runs: the time of day; what deadlines go by is not changed.
 
-``python -m tests.harness.set_clock FILE MODULE ARGUMENT...`` runs a module with the clock whose file that is. Only
-Python's own clock is another one: certificates are still checked by the time of the machine.
+``python -m tests.harness.set_clock FILE MODULE ARGUMENT...`` runs a module with the clock whose file that is. Another
+one is only ``time.time_ns``, which netplug asks. Libraries in C have the time of the machine, as TLS for certificates,
+and gRPC's Python part has to agree with its other part when a call ends: so ``time.time`` stays.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class SetClock:
 def _run(path: str, module: str, *arguments: str) -> None:
     with Path(path).open("rb") as file:
         shared = mmap.mmap(file.fileno(), _OFFSET.size, access=mmap.ACCESS_READ)
-    real_ns = time.time_ns
+    machine_ns = time.time_ns
 
     def now_ns() -> int:
-        return real_ns() + int(_OFFSET.unpack(shared)[0])
+        return machine_ns() + int(_OFFSET.unpack(shared)[0])
 
-    time.time_ns, time.time = now_ns, lambda: now_ns() / 1e9
+    time.time_ns = now_ns
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__")
 
