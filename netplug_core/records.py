@@ -19,7 +19,8 @@ __all__ = [
     "ABSENT", "MAX_COMMIT_WRITES", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create",
     "Decision", "Delete", "Get", "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported",
     "OutcomeUnknown", "Query", "ReadResult", "Record", "Require", "RequireUnchanged", "Revision", "Snapshot",
-    "TraceEntry", "Update", "ValueCondition", "WatchEvent", "WatchExpired", "Write", "WriteGate", "Written",
+    "TraceEntry", "Unreadable", "Update", "ValueCondition", "WatchEvent", "WatchExpired", "Write", "WriteGate",
+    "Written",
 ]  # fmt: skip
 
 MAX_COMMIT_WRITES = 128
@@ -289,6 +290,12 @@ class Malformed(DatastoreError, error_code=ErrorCode.MALFORMED_RECORD):
 
     def __str__(self) -> str:
         return f"the stored record {self.key} is malformed: {self.problem}"
+
+
+class Unreadable(enum.Enum):
+    """What stands for the value of a record that is stored and cannot be read, if none was known before."""
+
+    UNREADABLE = "unreadable"
 
 
 @frozen

@@ -21,7 +21,8 @@ class Damage(enum.Enum):
     """What becomes of a kind of which a record cannot be decoded.
 
     - ``LEFT_OUT``: the kind is not known: calls read it
-    - ``PASSED_OVER``: the other records are known, and what was known of that one before; for controllers
+    - ``PASSED_OVER``: the other records are known, and what was known of that one before, or that there is one that
+      cannot be read; for controllers
     """
 
     LEFT_OUT = "left out"
@@ -118,14 +119,17 @@ def _pass_over(view: View, listed: Snapshot, *, now_s: float) -> None:
     for query, result in listed.results.items():
         if not result.malformed:
             continue
-        kept = dict[tuple[str, ...], Record[object]]()
-        for error in result.malformed if view.has_listed((query.kind,)) else ():
-            record = None if error.subject is None else view.find(error.subject)
-            if record is not None:
-                kept[record.key.path] = record
+        has_listed, kept, unreadable = view.has_listed((query.kind,)), dict[tuple[str, ...], Record[object]](), []
+        for subject in (error.subject for error in result.malformed if error.subject is not None):
+            record = view.find(subject) if has_listed else None
+            if record is None:
+                unreadable.append(subject)
+            else:
+                kept[subject.path] = record
         records = {**kept, **{record.key.path: record for record in result.records}}
         whole = ReadResult(tuple(sorted(records.values(), key=lambda record: record.key.path)))
-        view.follow_lists(Snapshot({query: whole}, {query.kind: listed.revision(query.kind)}), now_s=now_s)
+        read = Snapshot({query: whole}, {query.kind: listed.revision(query.kind)})
+        view.follow_lists(read, now_s=now_s, unreadable=unreadable)
         view.lose({query.kind})
 
 

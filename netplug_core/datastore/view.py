@@ -47,6 +47,7 @@ from netplug_core.records import (
     RequireUnchanged,
     Revision,
     Snapshot,
+    Unreadable,
     Update,
     WatchEvent,
     Write,
@@ -89,9 +90,11 @@ class Known:
 class Changes:
     """What has changed of the followed kinds, all as of one moment, which ``mark`` is a mark of.
 
-    A record whose value is the same as before has not changed, whatever its revision is.
-    ``values`` has the value of each changed key, None where the record is deleted. ``is_whole``: they are all values
-    that there are, and what has none among them does not exist.
+    for path in before.records.keys() | records.keys():
+        self._note(Key(kind, path), before.records.get(path), records.get(path))
+    for path in before.unreadable ^ damaged:
+        self._log.add(Key(kind, path))
+        self._changed.add(kind)
     """
 
     mark: Mark
@@ -124,12 +127,14 @@ class _FollowedKind:
     ``confirmed_s`` is the time (monotonic seconds) at which that was last known to be true: of its list, or of what its
     watch has reported. ``is_kept_true`` is false after its watch has failed, until the kind is listed again.
     ``listed`` has the records in the order of their paths, from the first question for them until the next event.
+    ``unreadable`` are the paths of those that the list has and that cannot be read, of which nothing was known before.
     """
 
     records: dict[tuple[str, ...], Record[object]]
     confirmed_s: float
     is_kept_true: bool = True
     listed: ReadResult | None = None
+    unreadable: frozenset[tuple[str, ...]] = frozenset()
 
     def find_all(self) -> ReadResult:
         """All records in the order of their paths."""
@@ -152,6 +157,13 @@ class _FollowedKind:
         while last < len(records) and query.covers(records[last].key):
             last += 1
         return ReadResult(records[first:last])
+
+    def value_of(self, path: tuple[str, ...]) -> object | None:
+        """The value of a record; None if there is none."""
+        record = self.records.get(path)
+        if record is not None:
+            return record.value
+        return Unreadable.UNREADABLE if path in self.unreadable else None
 
     def put(self, key: Key[object], record: Record[object] | None) -> None:
         """Take a record in place of the one with this key; None: it is deleted."""
@@ -340,11 +352,14 @@ class View:
         with self.guard:
             now, keys = Mark(self._log.last), self._log.since(mark)
             if keys is None:
-                found = (record for each in self._followed.values() for record in each.records.values())
-                return Changes(mark=now, values={record.key: record.value for record in found}, is_whole=True)
-            records = {key: self._get_followed(key.kind).records.get(key.path) for key in keys}
-        values = {key: None if record is None else record.value for key, record in records.items()}
-        return Changes(mark=now, values=values)
+                return Changes(mark=now, values=self._all_values(), is_whole=True)
+            return Changes(mark=now, values={key: self._get_followed(key.kind).value_of(key.path) for key in keys})
+
+    def _all_values(self) -> dict[Key[object], object]:
+        values = {one.key: one.value for each in self._followed.values() for one in each.records.values()}
+        for kind, followed in self._followed.items():
+            values.update(dict.fromkeys((Key(kind, path) for path in followed.unreadable), Unreadable.UNREADABLE))
+        return values
 
     def _get_followed(self, kind: Kind[object]) -> _FollowedKind:
         found = self._followed.get(kind)
@@ -658,10 +673,13 @@ class View:
                 self._keep(Get(event.key), ReadResult((Record(event.key, event.value, event.revision),)))
             self._limit()
 
-    def follow_lists(self, read: Snapshot, *, now_s: float) -> None:
-        """Take whole lists of kinds, which a watch keeps true from here on."""
+    def follow_lists(self, read: Snapshot, *, now_s: float, unreadable: Iterable[Key[object]] = ()) -> None:
+        """Take whole lists of kinds, which a watch keeps true from here on.
+
+        ``unreadable`` are records that the lists lack because they cannot be read, and that were not known before.
+        """
         with self.guard:
-            self._take_lists(read, now_s)
+            self._take_lists(read, now_s, frozenset(unreadable))
         self._notify()
 
     def lose(self, kinds: AbstractSet[Kind[object]]) -> None:
@@ -735,20 +753,24 @@ class View:
             else:
                 self._take_lists(Snapshot({query: result}, {kind: read.revisions[kind]}), at_s)
 
-    def _take_lists(self, read: Snapshot, now_s: float) -> None:
+    def _take_lists(self, read: Snapshot, now_s: float, unreadable: frozenset[Key[object]] = frozenset()) -> None:
         """Take whole lists; what differs from the last records that were known has changed."""
         self._lose({query.kind for query in read.results})
         for query, result in read.results.items():
             kind, before = query.kind, self._followed.get(query.kind)
             listed = result if self.keep is keep_whole else None
             records = {record.key.path: record if listed else self._kept(record) for record in result.records}
-            self._followed[kind] = _FollowedKind(records, now_s, listed=listed)
+            damaged = frozenset(key.path for key in unreadable if key.kind == kind)
+            self._followed[kind] = _FollowedKind(records, now_s, listed=listed, unreadable=damaged)
             if before is None:
                 self._log.cut()
                 self._changed.add(kind)
                 continue
             for path in before.records.keys() | records.keys():
                 self._note(Key(kind, path), before.records.get(path), records.get(path))
+            for path in before.unreadable ^ damaged:
+                self._log.add(Key(kind, path))
+                self._changed.add(kind)
         self._revisions = {**self._revisions, **read.revisions}
 
     def _kept(self, record: Record[object]) -> Record[object]:

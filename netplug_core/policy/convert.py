@@ -83,7 +83,7 @@ from netplug_core.selectors import (
 
 __all__ = [
     "NAMESPACE_LABEL", "NamedPortSet", "PolicyDefinition", "ProfileDefinition", "SelectorSet", "SetDefinition",
-    "copied_spec", "define_missing_profile", "define_policy", "define_profile",
+    "copied_spec", "define_missing_profile", "define_policy", "define_profile", "define_unreadable_policy",
 ]  # fmt: skip
 
 NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
@@ -156,6 +156,25 @@ class ProfileDefinition:
 def define_policy(policy: NetworkPolicy | GlobalNetworkPolicy | KubernetesNetworkPolicy) -> PolicyDefinition:
     """The definition of a policy."""
     return _define_kubernetes(policy) if isinstance(policy, KubernetesNetworkPolicy) else _define_own(policy)
+
+
+def define_unreadable_policy(identity: PolicyId) -> PolicyDefinition:
+    """What stands for a policy that is stored and cannot be read: it closes the endpoints that it may be for.
+
+    What it denies is not known, so it comes before all others and lets nothing pass. Policies of Kubernetes have no
+    rules that deny: such a one lets nothing pass by itself, and other policies still do.
+    """
+    problem = PolicyProblem(str(identity), "cannot be read: the endpoints that it may be for are closed")
+    is_kubernetes = identity.kind is PolicyKind.KUBERNETES_NETWORK_POLICY
+    rules = () if is_kubernetes else (Rule(name=f"{identity} #0", action=Action.DENY, matches=(Match(),)),)
+    return PolicyDefinition(
+        rank=_rank(identity, _KUBERNETES_ORDER if is_kubernetes else -math.inf),
+        selector=_equals(NAMESPACE_LABEL, identity.namespace) if identity.namespace else Everything.ALL,
+        directions=frozenset(Direction),
+        policy=ActivePolicy(id=identity, ingress=rules, egress=rules),
+        sets=(),
+        problems=(problem,),
+    )
 
 
 def define_profile(profile: Profile) -> ProfileDefinition:

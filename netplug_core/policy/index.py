@@ -7,17 +7,20 @@ objects as they are, not on how they became so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from attrs import define, field
 
-from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY
+from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, KubernetesNetworkPolicy
 from netplug_core.policy.convert import (
     PolicyDefinition,
     ProfileDefinition,
     define_missing_profile,
     define_policy,
     define_profile,
+    define_unreadable_policy,
 )
 from netplug_core.policy.labelindex import LabelIndex
 from netplug_core.policy.model import (
@@ -28,19 +31,22 @@ from netplug_core.policy.model import (
     LocalEndpoint,
     PolicyDelta,
     PolicyId,
-    PolicyKind,
     PolicyProblem,
     PolicySettings,
 )
 from netplug_core.policy.resolve import (
     Interfaces,
     LocalObject,
+    PolicyObject,
     StoredPolicy,
     choose_host_endpoints,
     choose_workload,
     host_value,
+    is_interface_name,
     local_problems,
+    policy_id_of,
     settings_of,
+    unreadable_problems,
     used_policy,
     used_profile,
     workload_value,
@@ -56,8 +62,19 @@ from netplug_core.policy.sets import (
 )
 from netplug_core.records import Key, Kind
 from netplug_core.resources.hostendpoint import HOST_ENDPOINT, HostEndpoint
-from netplug_core.resources.networkpolicy import GLOBAL_NETWORK_POLICY, NETWORK_POLICY
-from netplug_core.resources.networkset import GLOBAL_NETWORK_SET, NETWORK_SET, SetOfNetworks
+from netplug_core.resources.networkpolicy import (
+    GLOBAL_NETWORK_POLICY,
+    NETWORK_POLICY,
+    GlobalNetworkPolicy,
+    NetworkPolicy,
+)
+from netplug_core.resources.networkset import (
+    GLOBAL_NETWORK_SET,
+    NETWORK_SET,
+    GlobalNetworkSet,
+    NetworkSet,
+    SetOfNetworks,
+)
 from netplug_core.resources.nodeconfiguration import NODE_CONFIGURATION, NodeConfiguration
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
@@ -80,14 +97,17 @@ POLICY_KINDS: Final[tuple[Kind[object], ...]] = (
 _User: TypeAlias = PolicyId | str
 """A policy, or a profile by its name."""
 
-_POLICY_KINDS: Final = {
-    NETWORK_POLICY.name: PolicyKind.NETWORK_POLICY,
-    GLOBAL_NETWORK_POLICY.name: PolicyKind.GLOBAL_NETWORK_POLICY,
-    KUBERNETES_NETWORK_POLICY.name: PolicyKind.KUBERNETES_NETWORK_POLICY,
+_CLASSES: Final[Mapping[str, type[PolicyObject]]] = {
+    NODE_CONFIGURATION.name: NodeConfiguration,
+    PROFILE.name: Profile,
+    NETWORK_POLICY.name: NetworkPolicy,
+    GLOBAL_NETWORK_POLICY.name: GlobalNetworkPolicy,
+    KUBERNETES_NETWORK_POLICY.name: KubernetesNetworkPolicy,
+    NETWORK_SET.name: NetworkSet,
+    GLOBAL_NETWORK_SET.name: GlobalNetworkSet,
+    HOST_ENDPOINT.name: HostEndpoint,
+    WORKLOAD_ENDPOINT.name: WorkloadEndpoint,
 }
-_PEER_KINDS: Final = frozenset(
-    kind.name for kind in (NETWORK_SET, GLOBAL_NETWORK_SET, HOST_ENDPOINT, WORKLOAD_ENDPOINT)
-)
 
 K = TypeVar("K", PolicyId, EndpointId, str)
 V = TypeVar("V")
@@ -140,6 +160,7 @@ class PolicyIndex:
     _workloads_by_interface: dict[str, dict[PeerId, None]] = field(factory=dict, init=False)
     _hosts: dict[PeerId, HostEndpoint] = field(factory=dict, init=False)
     _set_problems: dict[PeerId, tuple[PolicyProblem, ...]] = field(factory=dict, init=False)  # of all network sets
+    _unreadable: dict[Key[object], None] = field(factory=dict, init=False)  # of all kinds
     _attached: dict[str, str] = field(factory=dict, init=False)
     _interfaces: Interfaces = field(default=(), init=False)
 
@@ -171,16 +192,25 @@ class PolicyIndex:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def apply(self, key: Key[object], value: object | None) -> None:
-        """An object is new, has changed, or does not exist (None). It may be as it was, or never have existed."""
+        """An object is new, has changed, or does not exist (None). It may be as it was, or never have existed.
+
+        A value that is none of its kind stands for one that cannot be read: what it may deny is denied.
+        """
         name, path = key.kind.name, key.path
-        if name in _PEER_KINDS:
-            self._apply_peer((name, *path), value if isinstance(value, PeerObject) else None)
-        elif name in _POLICY_KINDS:
-            self._apply_policy(_POLICY_KINDS[name], path, value if isinstance(value, StoredPolicy) else None)
-        elif name == PROFILE.name and key != DEFAULT_ALLOW_PROFILE.key:
-            self._apply_profile(path, value if isinstance(value, Profile) else None)
+        if name not in _CLASSES or key == DEFAULT_ALLOW_PROFILE.key:
+            return
+        is_unreadable = value is not None and not isinstance(value, _CLASSES[name])
+        self._note_unreadable(key, is_unreadable=is_unreadable)
+        identity, known = policy_id_of(key), None if is_unreadable else value
+        if identity is not None:
+            definition = define_policy(known) if isinstance(known, StoredPolicy) else None
+            self._apply_policy(identity, define_unreadable_policy(identity) if is_unreadable else definition)
+        elif name == PROFILE.name:
+            self._apply_profile(path, known if isinstance(known, Profile) else None)
         elif name == NODE_CONFIGURATION.name:
-            self._apply_configuration(path, value if isinstance(value, NodeConfiguration) else None)
+            self._apply_configuration(path, known if isinstance(known, NodeConfiguration) else None)
+        else:
+            self._apply_peer((name, *path), known if isinstance(known, PeerObject) else None)
 
     def set_attached(self, interface: str, container_id: str | None) -> None:
         """The process has attached an interface for a container; None: it has detached it."""
@@ -195,9 +225,17 @@ class PolicyIndex:
         self._interfaces = interfaces
         self._have_hosts_changed = True
 
-    def _apply_policy(self, kind: PolicyKind, path: tuple[str, ...], value: StoredPolicy | None) -> None:
-        identity = PolicyId(kind, "".join(path[:-1]), path[-1])
-        former, definition = self._policies.get(identity), None if value is None else define_policy(value)
+    def _note_unreadable(self, key: Key[object], *, is_unreadable: bool) -> None:
+        if is_unreadable is (key in self._unreadable):
+            return
+        if is_unreadable:
+            self._unreadable[key] = None
+        else:
+            del self._unreadable[key]
+        self._may_have_problems_changed = True
+
+    def _apply_policy(self, identity: PolicyId, definition: PolicyDefinition | None) -> None:
+        former = self._policies.get(identity)
         if former == definition:
             return
         if former is not None and self._local.has_selector(identity):
@@ -263,7 +301,9 @@ class PolicyIndex:
         former = self._hosts.pop(identity, None)
         if value is not None and value.spec.node == self.node:
             self._hosts[identity] = value
-        self._have_hosts_changed |= former is not self._hosts.get(identity)
+        has_changed = former is not self._hosts.get(identity)
+        self._have_hosts_changed |= has_changed
+        self._may_have_problems_changed |= has_changed
 
     # --- what follows from them ---------------------------------------------------------------------------------------
 
@@ -306,7 +346,8 @@ class PolicyIndex:
         if not self._have_settings_changed:
             return None
         self._have_settings_changed = False
-        settings = settings_of(self._configurations.values(), self.node, self.usual)
+        unreadable = [each.name for each in self._unreadable if each.kind == NODE_CONFIGURATION]
+        settings = settings_of(self._configurations.values(), self.node, self.usual, unreadable=unreadable)
         if settings == self._settings:
             return None
         self._settings = settings
@@ -321,7 +362,7 @@ class PolicyIndex:
         chosen: dict[PeerId, WorkloadEndpoint] = {}
         for interface in self._changed_interfaces:
             candidates = self._workloads_by_interface.get(interface)
-            if candidates and interface:
+            if candidates and is_interface_name(interface):
                 found = (self._workloads[each] for each in candidates)
                 endpoint = choose_workload(found, self._attached.get(interface))
                 chosen.update(() if endpoint is None else ((peer_id(endpoint), endpoint),))
@@ -428,7 +469,9 @@ class PolicyIndex:
         self._may_have_problems_changed = self._sets.has_shared_changed = False
         found = {problem for each in self._used.values() for problem in each.problems}
         found.update(problem for each in self._policies.values() if not each.directions for problem in each.problems)
-        found.update(problem for each in self._workloads.values() for problem in local_problems(each, self._settings))
+        local = chain[LocalObject](self._workloads.values(), self._hosts.values())
+        found.update(problem for each in local for problem in local_problems(each, self._settings))
+        found.update(problem for each in self._unreadable for problem in unreadable_problems(each))
         found.update(problem for each in self._set_problems.values() for problem in each)
         found.update(shared_address_problems(self._sets.shared_addresses()))
         problems = tuple(sorted(found))

@@ -7,23 +7,27 @@ here; a property test holds that both give the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Prefix, disjoint_prefixes
-from netplug_core.orchestrator.networkpolicy import KubernetesNetworkPolicy
+from netplug_core.keys import Key
+from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, KubernetesNetworkPolicy
 from netplug_core.policy.convert import (
     PolicyDefinition,
     ProfileDefinition,
     define_missing_profile,
     define_policy,
     define_profile,
+    define_unreadable_policy,
 )
 from netplug_core.policy.labelindex import effective_labels
 from netplug_core.policy.model import (
+    ALL_INTERFACES,
     PORT_PROTOCOLS,
     ActiveHostEndpoint,
     ActivePolicy,
@@ -35,6 +39,7 @@ from netplug_core.policy.model import (
     Match,
     PeerMatch,
     PolicyId,
+    PolicyKind,
     PolicyProblem,
     PolicySettings,
     PolicyState,
@@ -53,22 +58,44 @@ from netplug_core.policy.sets import (
 )
 from netplug_core.resources.hostendpoint import HostEndpoint
 from netplug_core.resources.metadata import Labels
-from netplug_core.resources.networkpolicy import GlobalNetworkPolicy, NetworkPolicy
+from netplug_core.resources.networkpolicy import (
+    GLOBAL_NETWORK_POLICY,
+    NETWORK_POLICY,
+    GlobalNetworkPolicy,
+    NetworkPolicy,
+)
 from netplug_core.resources.networkset import SetOfNetworks
 from netplug_core.resources.nodeconfiguration import (
+    NODE_CONFIGURATION,
+    EndpointToHostAction,
     FailsafePort,
     NodeConfiguration,
     SourceSpoofing,
+    configuration_names,
     effective_settings,
 )
-from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, Profile
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from netplug_core.selectors import Selector, matches
 
 __all__ = [
-    "Interfaces", "LocalObject", "PolicyObject", "PolicySnapshot", "StoredPolicy", "choose_host_endpoints",
-    "choose_workload", "host_value", "local_problems", "resolve", "settings_of", "used_policy",
-    "used_profile", "workload_value",
+    "Interfaces",
+    "LocalObject",
+    "PolicyObject",
+    "PolicySnapshot",
+    "StoredPolicy",
+    "choose_host_endpoints",
+    "choose_workload",
+    "host_value",
+    "is_interface_name",
+    "local_problems",
+    "policy_id_of",
+    "resolve",
+    "settings_of",
+    "unreadable_problems",
+    "used_policy",
+    "used_profile",
+    "workload_value",
 ]  # fmt: skip
 
 StoredPolicy: TypeAlias = NetworkPolicy | GlobalNetworkPolicy | KubernetesNetworkPolicy
@@ -88,12 +115,13 @@ Interfaces: TypeAlias = tuple[tuple[str, tuple[Address, ...]], ...]
 class PolicySnapshot:
     """All objects, in any order, and what only the node itself knows.
 
-    ``attached``: the interfaces of workloads with the container that each was attached for last, as far as the process
-    attached it.
+    ``unreadable`` are the keys of objects that are stored and cannot be read. ``attached``: the interfaces of workloads
+    with the container that each was attached for last, as far as the process attached it.
     """
 
     node: str
     objects: tuple[PolicyObject, ...] = ()
+    unreadable: tuple[Key[object], ...] = ()
     attached: tuple[tuple[str, str], ...] = ()
     interfaces: Interfaces = ()
 
@@ -120,7 +148,9 @@ def resolve(snapshot: PolicySnapshot) -> PolicyState:
     problems = [problem for each in (*users, *cluster.not_enforced) for problem in each.problems]
     networks = (each for each in snapshot.objects if isinstance(each, SetOfNetworks))
     problems += [problem for each in networks for problem in network_set_problems(each)]
-    problems += [problem for each in cluster.local_workloads for problem in local_problems(each, cluster.settings)]
+    local: tuple[LocalObject, ...] = (*cluster.local_workloads, *cluster.local_hosts)
+    problems += [problem for each in local for problem in local_problems(each, cluster.settings)]
+    problems += [problem for each in snapshot.unreadable for problem in unreadable_problems(each)]
     return PolicyState(
         settings=cluster.settings,
         policies=tuple(sorted((used_policy(each, names) for each in policies), key=lambda each: each.id)),
@@ -148,11 +178,16 @@ class _Cluster:
     def of(cls, snapshot: PolicySnapshot) -> _Cluster:
         objects = snapshot.objects
         policies = [define_policy(each) for each in objects if isinstance(each, StoredPolicy)]
+        policies += [define_unreadable_policy(each) for each in map(policy_id_of, snapshot.unreadable) if each]
         profiles = (*(each for each in objects if isinstance(each, Profile)), DEFAULT_ALLOW_PROFILE.value)
         workloads = (each for each in objects if isinstance(each, WorkloadEndpoint))
         hosts = (each for each in objects if isinstance(each, HostEndpoint))
         return cls(
-            settings=settings_of((each for each in objects if isinstance(each, NodeConfiguration)), snapshot.node),
+            settings=settings_of(
+                (each for each in objects if isinstance(each, NodeConfiguration)),
+                snapshot.node,
+                unreadable=[each.name for each in snapshot.unreadable if each.kind == NODE_CONFIGURATION],
+            ),
             policies=tuple(sorted((each for each in policies if each.directions), key=lambda each: each.rank)),
             not_enforced=tuple(each for each in policies if not each.directions),
             profiles={each.metadata.name: each for each in profiles},
@@ -172,8 +207,8 @@ class _Cluster:
         by_interface: dict[str, list[WorkloadEndpoint]] = {}
         for each in self.local_workloads:
             by_interface.setdefault(each.spec.interface_name, []).append(each)
-        by_interface.pop("", None)
-        chosen = (choose_workload(each, attached.get(interface)) for interface, each in by_interface.items())
+        usable = ((interface, each) for interface, each in by_interface.items() if is_interface_name(interface))
+        chosen = (choose_workload(each, attached.get(interface)) for interface, each in usable)
         return (each for each in chosen if each is not None)
 
     def profile(self, name: str) -> ProfileDefinition:
@@ -191,6 +226,33 @@ class _Cluster:
         return effective_labels(labels, profiles, applied)
 
 
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+_POLICY_KINDS: Final = {
+    NETWORK_POLICY.name: PolicyKind.NETWORK_POLICY,
+    GLOBAL_NETWORK_POLICY.name: PolicyKind.GLOBAL_NETWORK_POLICY,
+    KUBERNETES_NETWORK_POLICY.name: PolicyKind.KUBERNETES_NETWORK_POLICY,
+}
+_UNREADABLE_TEXTS: Final = {
+    PROFILE.name: "cannot be read: endpoints that name it are closed",
+    NODE_CONFIGURATION.name: "cannot be read: what it may close is closed",
+    WORKLOAD_ENDPOINT.name: "cannot be read: it is not programmed",
+}
+
+
+def policy_id_of(key: Key[object]) -> PolicyId | None:
+    """Which policy is stored under a key; None for an object of another kind."""
+    kind = _POLICY_KINDS.get(key.kind.name)
+    return None if kind is None else PolicyId(kind, "".join(key.path[:-1]), key.path[-1])
+
+
+def unreadable_problems(key: Key[object]) -> Iterator[PolicyProblem]:
+    """What is said of an object that cannot be read; of policies, their definitions say it."""
+    if key.kind.name not in _POLICY_KINDS:
+        text = _UNREADABLE_TEXTS.get(key.kind.name, "cannot be read: it does not count")
+        yield PolicyProblem(f"{key.kind} {'/'.join(key.path)}", text)
+
+
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
@@ -198,10 +260,30 @@ _DEFAULTS: Final = PolicySettings()
 
 
 def settings_of(
-    configurations: Iterable[NodeConfiguration], node: str, usual: PolicySettings = _DEFAULTS
+    configurations: Iterable[NodeConfiguration],
+    node: str,
+    usual: PolicySettings = _DEFAULTS,
+    *,
+    unreadable: Collection[str] = (),
 ) -> PolicySettings:
-    """The settings of a node; what no configuration says is as in ``usual``."""
+    """The settings of a node; what no configuration says is as in ``usual``.
+
+    ``unreadable`` are the names of configurations that cannot be read. What they may close is closed, but for the ports
+    that let a node be repaired.
+    """
     spec = effective_settings(configurations, node)
+    own, default = configuration_names(node)
+    if own in unreadable:
+        spec = evolve(
+            spec,
+            endpoint_to_host_action=EndpointToHostAction.DROP,
+            is_invalid_evaluated=None,
+            allows_vxlan=None,
+            allows_ipip=None,
+            source_spoofing=None,
+        )
+    elif default in unreadable:
+        spec = evolve(spec, endpoint_to_host_action=spec.endpoint_to_host_action or EndpointToHostAction.DROP)
     return PolicySettings(
         interface_prefix=spec.interface_prefix or usual.interface_prefix,
         endpoint_to_host=spec.endpoint_to_host_action or usual.endpoint_to_host,
@@ -228,6 +310,17 @@ def _failsafes(ports: tuple[FailsafePort, ...] | None, usual: tuple[Failsafe, ..
 # --- endpoints --------------------------------------------------------------------------------------------------------
 
 
+_INTERFACE_NAME: Final = re.compile(r"[!#-)+-.0-9;-?A-\[\]-~]{1,15}")
+"""Source: the kernel's ``dev_valid_name``; and without what the packet filter takes for a pattern, a set or a quote."""
+
+_NO_INTERFACE: Final = "no interface has the name {!r}: it is not programmed"
+
+
+def is_interface_name(text: str) -> bool:
+    """Whether an interface may have this name. The packet filter refuses the whole table for one that is none."""
+    return _INTERFACE_NAME.fullmatch(text) is not None
+
+
 def choose_workload(endpoints: Iterable[WorkloadEndpoint], container_id: str | None) -> WorkloadEndpoint | None:
     """Which of the endpoints with one interface counts: that of the container attached last, else the lowest name.
 
@@ -248,7 +341,7 @@ def choose_host_endpoints(
     found: dict[str, HostEndpoint] = {}
     for endpoint in sorted(endpoints, key=lambda each: each.metadata.name):
         interface = endpoint.spec.interface_name or _find_interface(endpoint, interfaces)
-        if interface:
+        if interface == ALL_INTERFACES or is_interface_name(interface):
             found.setdefault(interface, endpoint)
     return iter(found.items())
 
@@ -301,11 +394,18 @@ def _source_prefixes(endpoint: WorkloadEndpoint) -> tuple[Prefix, ...]:
     return disjoint_prefixes(found)
 
 
-def local_problems(endpoint: WorkloadEndpoint, settings: PolicySettings) -> Iterator[PolicyProblem]:
-    """What is not done for a workload endpoint of the node."""
+def local_problems(endpoint: LocalObject, settings: PolicySettings) -> Iterator[PolicyProblem]:
+    """What is not done for an endpoint of the node."""
+    name = endpoint.spec.interface_name
+    if isinstance(endpoint, HostEndpoint):
+        if name not in ("", ALL_INTERFACES) and not is_interface_name(name):
+            yield PolicyProblem(f"HostEndpoint {endpoint.metadata.name}", _NO_INTERFACE.format(name))
+        return
     subject = f"WorkloadEndpoint {endpoint.metadata.namespace}/{endpoint.metadata.name}"
-    if not endpoint.spec.interface_name:
+    if not name:
         yield PolicyProblem(subject, "has no interface: it is not programmed")
+    elif not is_interface_name(name):
+        yield PolicyProblem(subject, _NO_INTERFACE.format(name))
     if endpoint.spec.allowed_source_prefixes and not settings.allows_source_prefixes:
         text = "has allowed source prefixes, which count only if workloadSourceSpoofing is Any"
         yield PolicyProblem(subject, text)

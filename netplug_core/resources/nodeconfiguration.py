@@ -219,11 +219,15 @@ _DEFAULT: Final = "default"
 _OF_NODE: Final = "node."
 
 
+def configuration_names(node: str) -> tuple[str, str]:
+    """The names of the configurations that count for a node: its own, and that of all nodes."""
+    return f"{_OF_NODE}{node}", _DEFAULT
+
+
 def effective_settings(configurations: Iterable[NodeConfiguration], node: str) -> NodeConfigurationSpec:
     """The settings of a node: those of ``node.<name>``, and what that leaves open as ``default`` has it."""
     by_name = {each.metadata.name: each.spec for each in configurations}
-    default = by_name.get(_DEFAULT, NodeConfigurationSpec())
-    own = by_name.get(f"{_OF_NODE}{node}", NodeConfigurationSpec())
+    own, default = (by_name.get(name, NodeConfigurationSpec()) for name in configuration_names(node))
     usual = NodeConfigurationSpec()
     given = {
         each.name: value

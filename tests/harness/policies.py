@@ -13,7 +13,7 @@ from netplug_core.orchestrator.networkpolicy import KUBERNETES_NETWORK_POLICY, K
 from netplug_core.policy.index import PolicyIndex
 from netplug_core.policy.model import PolicyDelta, PolicyState
 from netplug_core.policy.resolve import Interfaces, PolicyObject, PolicySnapshot, resolve
-from netplug_core.records import Key
+from netplug_core.records import Key, Unreadable
 from netplug_core.resources import kinds
 from netplug_core.resources.hostendpoint import HostEndpoint, HostEndpointSpec
 from netplug_core.resources.metadata import Metadata
@@ -34,7 +34,7 @@ __all__ = [
     "make_network_set", "make_pod", "make_policy", "make_profile", "prefixes_of",
 ]  # fmt: skip
 
-Change = tuple[Key[object], PolicyObject | None]
+Change = tuple[Key[object], PolicyObject | Unreadable | None]
 
 
 def key_of(value: PolicyObject) -> Key[object]:
@@ -157,6 +157,7 @@ class FollowedNode:
     index: PolicyIndex = field(factory=lambda: PolicyIndex("here"))
     state: PolicyState = field(factory=PolicyState)
     objects: dict[Key[object], PolicyObject] = field(factory=dict)
+    unreadable: dict[Key[object], None] = field(factory=dict)
     attached: dict[str, str] = field(factory=dict)
     interfaces: Interfaces = ()
 
@@ -164,14 +165,24 @@ class FollowedNode:
         """Objects are new or changed. The delta is compared with what follows from scratch."""
         for value in values:
             self.objects[key_of(value)] = value
+            self.unreadable.pop(key_of(value), None)
             self.index.apply(key_of(value), value)
         return self.take()
 
     def remove(self, *values: PolicyObject) -> PolicyDelta:
         """Objects do not exist any more."""
         for value in values:
-            del self.objects[key_of(value)]
+            self.objects.pop(key_of(value), None)
+            self.unreadable.pop(key_of(value), None)
             self.index.apply(key_of(value), None)
+        return self.take()
+
+    def damage(self, *values: PolicyObject) -> PolicyDelta:
+        """What is stored of objects cannot be read."""
+        for value in values:
+            self.objects.pop(key_of(value), None)
+            self.unreadable[key_of(value)] = None
+            self.index.apply(key_of(value), Unreadable.UNREADABLE)
         return self.take()
 
     def attach(self, interface: str, container_id: str | None) -> PolicyDelta:
@@ -202,6 +213,7 @@ class FollowedNode:
         return PolicySnapshot(
             node="here",
             objects=tuple(self.objects.values()),
+            unreadable=tuple(self.unreadable),
             attached=tuple(self.attached.items()),
             interfaces=self.interfaces,
         )

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from netplug_core.addressing import Address, Prefix
+from tests.harness.damaged_records import store_raw
 from tests.harness.metrics import value_of
 from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
 from tests.harness.node_process import NodeProcessRuntime, start_node_process
@@ -29,20 +30,12 @@ DAMAGE = (
 )
 
 
-def store(node: NetnsNode, kind: str, path: tuple[str, ...], value: object) -> None:
-    """Put something in the place of a record, as a person with a SQL client does; watches see it."""
-    with closing(sqlite3.connect(node.database, timeout=30)) as connection, connection:
-        (newest,) = connection.execute("SELECT max(revision) FROM change").fetchone()
-        connection.execute("REPLACE INTO record VALUES (?, ?, ?, ?)", (kind, "\x1f".join(path), newest + 1, value))
-        connection.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (newest + 1, kind, "\x1f".join(path), value))
-
-
 def damage_all(node: NetnsNode) -> None:
     """Records of every kind that an ADD or a DEL reads, and a pool that cannot be judged."""
     node.store.add_pool("mistyped", "10.77.0.0/24", node_selector="zone = 'a'")
     node.store.add_pool("zonal", "10.78.0.0/24", node_selector="zone == 'a'")
     for kind, path, value in DAMAGE:
-        store(node, kind, path, value)
+        store_raw(node.database, kind, path, value)
 
 
 def repair_block(node: NetnsNode) -> None:
@@ -86,7 +79,7 @@ def test_where_nothing_serves_the_refusal_names_what_was_passed_over(
     node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
 ) -> None:
     damage_all(node)
-    store(node, "IPPool", ("v4",), '{"kind": "IPPool"}')
+    store_raw(node.database, "IPPool", ("v4",), '{"kind": "IPPool"}')
     refused = runtime.call("ADD", runtime.make_netconf(), pod)
     assert refused.code == 104
     for words in ("its selector cannot be read (spec.nodeSelector:", "IPPool zonal", "IPPool(unreadable)"):
@@ -113,5 +106,5 @@ def test_a_node_process_names_each_damage_once_and_counts_it(node: NetnsNode, bi
             return value_of(opened.read(), series) == 3
 
     wait_until(is_counted, "the pools that cannot be read or judged are counted")
-    store(node, "IPPool", ("unreadable",), '{"kind": "Node", "apiVersion": "projectnetplug.org/v3"}')
+    store_raw(node.database, "IPPool", ("unreadable",), '{"kind": "Node", "apiVersion": "projectnetplug.org/v3"}')
     wait_until(lambda: "found 'Node'" in runtime.add(conf, node.make_pod()).stderr, "the change is named")

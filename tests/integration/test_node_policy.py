@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from attrs import evolve
@@ -17,6 +19,7 @@ from netplug_core.policy.model import UDP
 from netplug_core.resources.fields import PortRange
 from netplug_core.resources.networkpolicy import Direction
 from netplug_core.resources.policyrule import EntityRule, PolicyRule, Protocol, RuleAction
+from tests.harness.damaged_records import store_raw
 from tests.harness.nat_scene import ADDRESSES
 from tests.harness.node import NetnsNode
 from tests.harness.policies import allow, deny, make_global_policy, make_policy
@@ -269,6 +272,38 @@ def test_a_rule_that_cannot_be_enforced_leaves_the_others_in_force(enforcing: Po
     enforcing.put(make_policy("isolate", broken, FROM_CLIENT, selector=WEB))
     enforcing.wait_for(outside_web=False)
     enforcing.wait_for_line("a part of a policy is not enforced as it stands")
+
+
+@pytest.mark.night
+def test_a_policy_whose_record_cannot_be_read_opens_nothing(enforcing: PolicyNode) -> None:
+    """What was known of it stays in force; where nothing was, its namespace is closed. Other policies go on."""
+    from_nobody, at = make_policy("isolate", selector=WEB), enforcing.scene.nat.addresses
+    far = stored_pod("client", namespace="y")
+    enforcing.remove(stored_pod("client"))
+    enforcing.put(from_nobody, namespace_profile("y"), far)
+    enforcing.wait_for(**ISOLATED)
+    store_raw(enforcing.node.database, "NetworkPolicy", ("x", "isolate"), "{")
+    enforcing.wait_for_line("a stored record cannot be read; what was known of it before counts")
+    enforcing.put(make_policy("other", namespace="y"))
+    enforcing.wait_for(**ISOLATED, web_client=False)
+    enforcing.remove(make_policy("other", namespace="y"))
+    enforcing.wait_for(**ISOLATED)
+    enforcing.kill()
+    enforcing.start()
+    enforcing.wait_for_line(PROGRAMMED, 2)
+    enforcing.wait_for(**ISOLATED, web_client=False, web_outside=False, web_node=False)
+    assert enforcing.scene.passes(enforcing.scene.nat.client.name, at.outside, OUTSIDE), "it is another namespace's"
+    enforcing.wait_for_line("NetworkPolicy x/isolate: cannot be read: the endpoints that it may be for are closed")
+    with closing(sqlite3.connect(enforcing.node.database, timeout=30)) as connection, connection:
+        connection.execute("DELETE FROM record WHERE path = 'x\x1fisolate'")
+    enforcing.wait_for()
+
+
+def test_an_endpoint_on_what_is_no_interface_leaves_the_others_as_they_are(enforcing: PolicyNode) -> None:
+    """The kernel would refuse the table with it."""
+    enforcing.put(stored_pod("odd", texts=(), interface_name="netp-of-a-long-name"), make_policy("p", selector=WEB))
+    enforcing.wait_for(**ISOLATED)
+    enforcing.wait_for_line("no interface has the name 'netp-of-a-long-name': it is not programmed")
 
 
 def test_status_files_say_for_which_container_policy_is_programmed(enforcing: PolicyNode) -> None:

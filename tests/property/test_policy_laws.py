@@ -7,6 +7,7 @@
 - Policies of Kubernetes allow together what one of them allows, in whatever order they come.
 - A member that this release does not know, in any rules, lets no packet pass that did not pass without it.
 - The copy of a policy of Kubernetes says the same as the policy, also after it was stored.
+- A policy that cannot be read lets nothing pass that it would not let pass.
 - A profile that does not exist lets nothing pass where no policy applies.
 """
 
@@ -43,7 +44,8 @@ from netplug_core.policy.model import (
     PeerMatch,
     PolicyState,
 )
-from netplug_core.policy.resolve import PolicyObject, PolicySnapshot, resolve
+from netplug_core.policy.resolve import PolicyObject, PolicySnapshot, StoredPolicy, resolve
+from netplug_core.records import Unreadable
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.fields import PortRange
 from netplug_core.resources.metadata import Metadata
@@ -62,13 +64,20 @@ _EMPTY: list[Change] = []
 
 @st.composite
 def _changes(draw: st.DrawFn) -> list[Change]:
-    """Objects that appear, change and go; some go that never were."""
-    found = draw(st.lists(st.tuples(policy_objects(), st.integers(0, 4)), max_size=24))
-    return [(key_of(value), value if kept else None) for value, kept in found]
+    """Objects that appear, change, cannot be read and go; some go that never were."""
+    found = draw(st.lists(st.tuples(policy_objects(), st.integers(0, 5)), max_size=24))
+    return [(key_of(value), (None, Unreadable.UNREADABLE)[kept] if kept < 2 else value) for value, kept in found]
 
 
-def _last(changes: list[Change]) -> tuple[PolicyObject, ...]:
-    return tuple(value for value in dict(changes).values() if value is not None)
+def _last(changes: list[Change]) -> PolicySnapshot:
+    last = dict(changes)
+    values = (value for value in last.values() if value is not None and not isinstance(value, Unreadable))
+    unreadable = tuple(key for key, value in last.items() if isinstance(value, Unreadable))
+    return evolve(_snapshot(*values), unreadable=unreadable)
+
+
+def _snapshot(*objects: PolicyObject) -> PolicySnapshot:
+    return PolicySnapshot(node="here", objects=objects, attached=(("netp1", "c2"),), interfaces=_INTERFACES)
 
 
 def _index() -> PolicyIndex:
@@ -78,19 +87,14 @@ def _index() -> PolicyIndex:
     return index
 
 
-def _resolve(objects: tuple[PolicyObject, ...]) -> PolicyState:
-    attached = (("netp1", "c2"),)
-    return resolve(PolicySnapshot(node="here", objects=objects, attached=attached, interfaces=_INTERFACES))
-
-
 @given(_changes(), st.lists(st.integers(0, 24), max_size=6))
 def test_the_deltas_together_are_the_state_from_scratch(changes: list[Change], cuts: list[int]) -> None:
     bounds = [0, *sorted(cuts), len(changes)]
     steps = [changes[first:last] for first, last in itertools.pairwise(bounds)]
     index = _index()
     state = fold(PolicyState(), index, steps)
-    assert state == _resolve(_last(changes))
-    assert fold(state, index, [changes[::-1]]) == _resolve(_last(changes[::-1]))
+    assert state == resolve(_last(changes))
+    assert fold(state, index, [changes[::-1]]) == resolve(_last(changes[::-1]))
 
 
 @POLICY_EXAMPLES
@@ -99,7 +103,7 @@ def test_every_prefix_of_the_changes_gives_its_own_state(changes: list[Change]) 
     index, state = _index(), PolicyState()
     for number, change in enumerate(changes):
         state = fold(state, index, [[change]])
-        assert state == _resolve(_last(changes[: number + 1]))
+        assert state == resolve(_last(changes[: number + 1]))
 
 
 @POLICY_EXAMPLES
@@ -108,16 +112,16 @@ def test_empty_states_between_and_spurious_changes_leave_nothing_behind(one: lis
     index = _index()
     emptied = [(key, None) for key, _ in (*one, *other)]
     state = fold(PolicyState(), index, [one, emptied])
-    assert state == _resolve(())
+    assert state == resolve(_last([]))
     state = fold(state, index, [other, other, _EMPTY])
-    assert state == _resolve(_last(other))
+    assert state == resolve(_last(other))
     assert index.take_delta().is_empty
-    assert fold(state, index, [emptied, one]) == _resolve(_last(one))
+    assert fold(state, index, [emptied, one]) == resolve(_last(one))
 
 
 @given(st.lists(policy_objects(), max_size=24))
 def test_a_state_has_exactly_what_it_names(objects: list[PolicyObject]) -> None:
-    state = _resolve(_last([(key_of(each), each) for each in objects]))
+    state = resolve(_last([(key_of(each), each) for each in objects]))
     enforced: tuple[LocalEndpoint | ActiveHostEndpoint, ...] = (*state.endpoints, *state.host_endpoints)
     assert {each.id for each in state.policies} == {name for each in enforced for name in (*each.ingress, *each.egress)}
     assert {each.name for each in state.profiles} == {name for each in enforced for name in each.profiles}
@@ -255,7 +259,7 @@ def test_policies_of_kubernetes_allow_what_one_of_them_allows(
     ]
     if packet.protocol in (UDP, 4):
         packet = evolve(packet, protocol=UDP, destination_port=53)  # tunnel packets are never allowed
-    found = evaluate(_between(pair, packet), _resolve((*policies, *pair, *namespaces))).decision
+    found = evaluate(_between(pair, packet), resolve(_snapshot(*policies, *pair, *namespaces))).decision
     expected = all(_kubernetes_allows(policies, each, pair, packet, team_of) for each in Direction)
     assert (found is Decision.ALLOW) is expected
 
@@ -277,15 +281,27 @@ def _of_newer_release(value: PolicyObject) -> PolicyObject:
 @given(st.lists(policy_objects(), max_size=24), packets())
 def test_what_is_not_known_lets_nothing_pass(objects: list[PolicyObject], packet: Packet) -> None:
     known = _last([(key_of(each), each) for each in objects])
-    newer = tuple(map(_of_newer_release, known))
-    if evaluate(packet, _resolve(newer)).decision is Decision.ALLOW:
-        assert evaluate(packet, _resolve(known)).decision is Decision.ALLOW
+    newer = evolve(known, objects=tuple(map(_of_newer_release, known.objects)))
+    if evaluate(packet, resolve(newer)).decision is Decision.ALLOW:
+        assert evaluate(packet, resolve(known)).decision is Decision.ALLOW
+
+
+@given(st.lists(policy_objects(), max_size=24), st.integers(0, 7), packets())
+def test_a_policy_that_cannot_be_read_lets_nothing_pass(
+    objects: list[PolicyObject], damaged: int, packet: Packet
+) -> None:
+    known = _last([(key_of(each), each) for each in objects])
+    lost = [each for each in known.objects if isinstance(each, StoredPolicy)][: damaged + 1]
+    left = tuple(each for each in known.objects if each not in lost)
+    found = evolve(known, objects=left, unreadable=tuple(map(key_of, lost)))
+    if evaluate(packet, resolve(found)).decision is Decision.ALLOW:
+        assert evaluate(packet, resolve(known)).decision is Decision.ALLOW
 
 
 @given(policy_endpoints(), policy_endpoints(), packets())
 def test_a_missing_profile_lets_nothing_pass(one: WorkloadEndpoint, other: WorkloadEndpoint, packet: Packet) -> None:
     pair = _placed(one, "a", _ONE), _placed(other, "b", _OTHER)
-    verdict = evaluate(_between(pair, packet), _resolve(pair))
+    verdict = evaluate(_between(pair, packet), resolve(_snapshot(*pair)))
     assert verdict.decision is not Decision.ALLOW
 
 

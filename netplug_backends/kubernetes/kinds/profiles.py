@@ -315,7 +315,8 @@ def _network_policy(found: Json) -> KubernetesNetworkPolicy:
     try:
         return read_network_policy(found, source=source)
     except ConfigurationError as error:
-        raise Malformed(source, str(error)) from error
+        subject = KUBERNETES_NETWORK_POLICY.key(str(metadata.get("namespace")), str(metadata.get("name")))
+        raise Malformed(source, str(error), subject=subject) from error
 
 
 FACT_KINDS: Final[Mapping[str, _FactKind]] = {

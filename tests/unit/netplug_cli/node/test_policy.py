@@ -34,7 +34,8 @@ from netplug_core.dataplane.packetfilter import (
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.dataplane.routing import HostAddress, HostInterface
 from netplug_core.dataplane.ruleset import ChangeTable, DeleteTable, Hook, ObservedTable, TableChange
-from netplug_core.datastore.feed import follow
+from netplug_core.datastore.feed import Damage, follow
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import MAX_CHANGES, View
 from netplug_core.policy.index import POLICY_KINDS
 from netplug_core.policy.model import Packet
@@ -46,6 +47,7 @@ from netplug_core.resources.nodeconfiguration import EndpointToHostAction, NodeC
 from netplug_core.resources.policyrule import EntityRule
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.metrics import value_of
 from tests.harness.node_server import Lines
 from tests.harness.policies import allow, key_of, make_host, make_pod, make_policy, make_profile, prefixes_of
@@ -99,7 +101,7 @@ class PolicyHarness:
     overlay: Overlay | None = NO_OVERLAY
     reported: list[tuple[str, ...]] = field(factory=list)
     report_problems: tuple[Problem, ...] = ()
-    store: MemoryDatastore = field(init=False)
+    store: Datastore = field(init=False)
     view: View = field(init=False)
     policy: NodePolicy = field(init=False)
     controller: Controller[object, object] = field(init=False)
@@ -152,7 +154,8 @@ class PolicyHarness:
 
     def follow(self) -> None:
         """See what is stored by now."""
-        follow(self.store, self.view, POLICY_KINDS, deadline=Deadline.after(self.clock, 0.001))
+        deadline = Deadline.after(self.clock, 0.001)
+        follow(self.store, self.view, POLICY_KINDS, deadline=deadline, damage=Damage.PASSED_OVER)
 
     def reconcile(self) -> Outcome:
         """One pass."""
@@ -697,6 +700,31 @@ def test_a_process_that_is_killed_at_any_step_leaves_nothing_more_open(
     assert meanwhile <= before | open_ways()
 
 
+def test_a_policy_that_cannot_be_read_opens_nothing(enforcing: PolicyHarness) -> None:
+    """What was known of it stays in force; where nothing is known, all is closed that it may close. Others go on."""
+    sound, key = enforcing.store, key_of(ISOLATE_B)
+    enforcing.store = DamagedDatastore(sound, damage={key: b"{"})
+    far, kns = make_pod("f", "10.0.0.9", namespace="y"), make_profile("kns.y", allow())
+    enforcing.interfaces.append(interface("netpf"))
+    enforcing.policy.note_interface_change()
+    enforcing.view.lose({key.kind})
+    enforcing.enforce(far, kns)
+    assert (enforcing.passes(A, B), enforcing.passes(B, A, interfaces=("netpb", "netpa"))) == (False, True)
+    assert enforcing.passes(A, "10.0.0.9", interfaces=("netpa", "netpf"))
+    enforcing.restart()
+    enforcing.enforce()
+    assert (enforcing.passes(A, B), enforcing.passes(B, A, interfaces=("netpb", "netpa"))) == (False, False)
+    assert enforcing.passes(OUTSIDE, "10.0.0.9", interfaces=("eth0", "netpf")), "it is another namespace's"
+    text = "NetworkPolicy x/isolate: cannot be read: the endpoints that it may be for are closed"
+    assert enforcing.texts == [f"a part of a policy is not enforced as it stands: {text}"]
+    enforcing.enforce(make_policy("other", selector="all()", namespace="y"))
+    assert not enforcing.passes(OUTSIDE, "10.0.0.9", interfaces=("eth0", "netpf"))
+    enforcing.store = sound
+    enforcing.enforce()
+    assert (enforcing.passes(A, B), enforcing.passes(B, A, interfaces=("netpb", "netpa"))) == (False, True)
+    assert enforcing.texts == []
+
+
 def test_rules_that_cannot_be_enforced_are_named_and_beyond_a_number_counted(enforcing: PolicyHarness) -> None:
     spoofing = [
         make_pod(f"s{number}", f"10.1.0.{number}", allowed_source_prefixes=("10.7.0.0/24",)) for number in range(1, 31)
@@ -713,7 +741,7 @@ def test_rules_that_cannot_be_enforced_are_named_and_beyond_a_number_counted(enf
 def test_the_profile_of_a_network_is_stored_where_it_is_missing(enforcing: PolicyHarness) -> None:
     missing: list[bool] = []
     enforcing.policy.on_missing = lambda: missing.append(True)
-    store: MemoryDatastore | None = None
+    store: Datastore | None = None
     profiles = NetworkProfiles(policy=enforcing.policy, find_datastore=lambda: store, log=enforcing.log).controller()
     enforcing.enforce(make_pod("c", "10.0.0.3", profiles=("net1",)))
     assert missing == [True]

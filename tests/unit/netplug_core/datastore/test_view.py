@@ -5,8 +5,9 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
-from netplug_core.datastore.feed import follow
+from netplug_core.datastore.feed import Damage, follow
 from netplug_core.datastore.view import MAX_CHANGES, START, Mark, View
+from netplug_core.encoding.stored_json import JsonCodec, KindCodec
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
     Create,
@@ -20,13 +21,16 @@ from netplug_core.records import (
     Record,
     Revision,
     Snapshot,
+    Unreadable,
     WatchEvent,
     Write,
 )
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.damage import DamagedDatastore
 
 FRUIT: Kind[object] = Kind("Fruit", ("shelf", "name"))
 TOOL: Kind[object] = Kind("Tool", ("name",))
+FRUIT_CODEC = JsonCodec({FRUIT.name: KindCodec(lambda _value: {}, lambda _kind, mapping: mapping)})
 APPLE, PEAR, PLUM = FRUIT.key("high", "apple"), FRUIT.key("high", "pear"), FRUIT.key("low", "plum")
 SAW = TOOL.key("saw")
 
@@ -126,6 +130,31 @@ def test_a_reader_gets_the_values_of_what_has_changed_as_of_one_moment(harness: 
     harness.relist(Record(PLUM, "blue", Revision("20")))
     relisted = harness.view.read_changes(later.mark)
     assert (relisted.is_whole, dict(relisted.values)) == (False, {PEAR: None, PLUM: "blue"})
+
+
+def test_a_record_that_cannot_be_read_and_was_not_known_is_among_what_has_changed(harness: ViewHarness) -> None:
+    """What was known before stays; and both end with the next list that can be read, or when the record is deleted."""
+    mark, unreadable = harness.mark, Unreadable.UNREADABLE
+    harness.commit(Create(PEAR, "ripe"), Create(PLUM, "blue"))
+    damaged = DamagedDatastore(harness.store, FRUIT_CODEC, {APPLE: b"{", PEAR: b"{"})
+
+    def follow_again() -> None:
+        harness.view.lose({FRUIT})
+        deadline = Deadline.after(harness.clock, 0.1)
+        follow(damaged, harness.view, (FRUIT,), deadline=deadline, damage=Damage.PASSED_OVER)
+
+    follow_again()
+    changes = harness.view.read_changes(mark)
+    assert (changes.is_whole, dict(changes.values)) == (False, {PEAR: unreadable, PLUM: "blue"})
+    whole = harness.view.read_changes(START)
+    assert (whole.is_whole, dict(whole.values)) == (True, {APPLE: "green", PEAR: unreadable, PLUM: "blue"})
+    assert harness.view.find(PEAR) is None
+    follow_again()
+    assert not harness.view.read_changes(changes.mark).values, "nothing has changed"
+    damaged.damage.clear()
+    follow_again()
+    repaired = harness.view.read_changes(changes.mark)
+    assert (repaired.is_whole, dict(repaired.values)) == (False, {PEAR: "ripe"})
 
 
 def test_what_is_kept_of_values_is_what_a_reader_gets() -> None:

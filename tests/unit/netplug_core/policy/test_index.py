@@ -11,22 +11,32 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.orchestrator.networkpolicy import (
+    IPBlock,
+    KubernetesNetworkPolicy,
+    KubernetesNetworkPolicySpec,
+    PeerEntry,
+    RuleEntry,
+)
+from netplug_core.policy.evaluate import evaluate
 from netplug_core.policy.index import POLICY_KINDS
 from netplug_core.policy.model import (
     TCP,
     UDP,
+    Decision,
     Direction,
     EndpointId,
     Failsafe,
     MemberChange,
     MemberSet,
+    Packet,
     PolicyDelta,
     PolicyProblem,
     PolicySettings,
     PortMember,
     SetType,
 )
-from netplug_core.records import Kind
+from netplug_core.records import Kind, Unreadable
 from netplug_core.resources.fields import PortRange
 from netplug_core.resources.hostendpoint import NamedPort, PortProtocol
 from netplug_core.resources.metadata import Metadata
@@ -45,6 +55,7 @@ from tests.harness.policies import (
     FollowedNode,
     allow,
     deny,
+    key_of,
     make_global_policy,
     make_host,
     make_network_set,
@@ -197,6 +208,99 @@ def test_what_never_existed_can_be_removed(node: FollowedNode) -> None:
     assert node.take().is_empty
 
 
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+def decide(node: FollowedNode, source: str, destination: str, *interfaces: str) -> Decision:
+    packet = Packet(
+        source=Address.parse(source),
+        destination=Address.parse(destination),
+        destination_port=80,
+        input_interface=interfaces[0],
+        output_interface=interfaces[1],
+    )
+    return evaluate(packet, node.state).decision
+
+
+def test_a_policy_that_cannot_be_read_closes_the_endpoints_that_it_may_be_for(node: FollowedNode) -> None:
+    other = make_pod("c", "10.0.0.3", namespace="y")
+    node.put(KNS, make_profile("kns.y", allow()), POD, other, make_policy("open", allow(), order=-5.0))
+    assert decide(node, "192.0.2.1", "10.0.0.1", "eth0", "netpa") is Decision.ALLOW
+    node.damage(make_policy("lost"))
+    assert decide(node, "192.0.2.1", "10.0.0.1", "eth0", "netpa") is Decision.DENY
+    assert decide(node, "10.0.0.1", "192.0.2.1", "netpa", "eth0") is Decision.DENY
+    assert decide(node, "192.0.2.1", "10.0.0.3", "eth0", "netpc") is Decision.ALLOW, "another namespace"
+    assert [str(each) for each in node.state.problems] == [
+        "NetworkPolicy x/lost: cannot be read: the endpoints that it may be for are closed"
+    ]
+    node.damage(make_global_policy("lost"))
+    assert decide(node, "192.0.2.1", "10.0.0.3", "eth0", "netpc") is Decision.DENY
+    node.remove(make_global_policy("lost"), make_policy("lost"))
+    assert decide(node, "192.0.2.1", "10.0.0.1", "eth0", "netpa") is Decision.ALLOW
+    assert node.state.problems == ()
+
+
+def test_a_policy_of_kubernetes_that_cannot_be_read_leaves_what_others_allow(node: FollowedNode) -> None:
+    lost = KubernetesNetworkPolicy(namespace="x", name="lost", spec=KubernetesNetworkPolicySpec())
+    from_net = RuleEntry(sources=(PeerEntry(ip_block=IPBlock(prefix=Prefix.parse("192.0.2.0/24"))),))
+    spec = KubernetesNetworkPolicySpec(types=(Direction.INGRESS,), ingress=(from_net,))
+    node.put(KNS, POD, evolve(lost, name="open", spec=spec))
+    node.damage(lost)
+    assert decide(node, "192.0.2.1", "10.0.0.1", "eth0", "netpa") is Decision.ALLOW
+    assert decide(node, "198.51.100.1", "10.0.0.1", "eth0", "netpa") is Decision.DENY
+    assert decide(node, "10.0.0.1", "192.0.2.1", "netpa", "eth0") is Decision.DENY
+    node.put(lost)
+    assert decide(node, "10.0.0.1", "192.0.2.1", "netpa", "eth0") is Decision.ALLOW
+
+
+def test_a_value_of_another_kind_is_one_that_cannot_be_read(node: FollowedNode) -> None:
+    node.put(KNS, POD)
+    policy = make_policy("p", allow())
+    node.index.apply(key_of(policy), make_global_policy("p", allow()))
+    node.state = node.index.take_delta().apply_to(node.state)
+    assert decide(node, "192.0.2.1", "10.0.0.1", "eth0", "netpa") is Decision.DENY
+    assert len(node.state.problems) == 1
+
+
+def test_profiles_and_endpoints_that_cannot_be_read_are_closed(node: FollowedNode) -> None:
+    node.put(KNS, POD, PEER, FROM_B)
+    assert only_set(node).members == {B}
+    node.damage(KNS)
+    assert decide(node, "10.0.0.1", "192.0.2.1", "netpa", "eth0") is Decision.DENY
+    node.damage(PEER)
+    assert only_set(node).members == frozenset()
+    assert node.damage(POD).removed_endpoints == (EndpointId("x", "a"),)
+    assert [str(each) for each in node.state.problems] == [
+        "Profile kns.x: cannot be read: endpoints that name it are closed",
+        "WorkloadEndpoint x/a: cannot be read: it is not programmed",
+        "WorkloadEndpoint x/b: cannot be read: it is not programmed",
+    ]
+    host = make_host("h")
+    node.put(host)
+    assert node.damage(host).removed_host_endpoints == ("h",)
+    assert "HostEndpoint h: cannot be read: it does not count" in map(str, node.state.problems)
+
+
+def test_settings_that_cannot_be_read_close_what_they_may_close(node: FollowedNode) -> None:
+    default = configured(endpoint_to_host_action=EndpointToHostAction.ACCEPT, allows_vxlan=True)
+    own = configured("node.here", endpoint_to_host_action=EndpointToHostAction.ACCEPT)
+    node.index.usual = PolicySettings(endpoint_to_host=EndpointToHostAction.ACCEPT)
+    for damaged in (default, own):
+        node.index.apply(key_of(damaged), Unreadable.UNREADABLE)
+        node.state = node.index.take_delta().apply_to(node.state)
+        assert node.state.settings.endpoint_to_host is EndpointToHostAction.DROP
+        node.index.apply(key_of(damaged), None)
+    node.index.usual = PolicySettings()
+    node.put(default, own)
+    node.damage(default)
+    assert node.state.settings.endpoint_to_host is EndpointToHostAction.ACCEPT, "the node's own settings say so"
+    node.put(default)
+    assert node.state.settings.allows_vxlan
+    settings = node.damage(own).settings
+    assert settings is not None
+    assert (settings.endpoint_to_host, settings.allows_vxlan) == (EndpointToHostAction.DROP, False)
+
+
 def test_a_policy_for_another_hook_is_reported_and_never_applies(node: FollowedNode) -> None:
     delta = node.put(KNS, POD, make_global_policy("raw", allow(), is_untracked=True))
     assert delta.policies == ()
@@ -216,6 +320,18 @@ def test_an_endpoint_without_an_interface_is_not_programmed(node: FollowedNode) 
         "WorkloadEndpoint x/a: has no interface: it is not programmed"
     ]
     assert [each.interface for each in node.put(POD).endpoints] == ["netpa"]
+
+
+@pytest.mark.parametrize("name", ["netp-of-a-long-name", "netp*", "netp 1", "@netp", 'netp"1', "netp/1"])
+def test_an_endpoint_on_what_is_no_interface_is_not_programmed(node: FollowedNode, name: str) -> None:
+    """The packet filter would refuse all of the table for its sake."""
+    node.put(KNS, POD)
+    delta = node.put(make_pod("b", "10.0.0.2", interface_name=name), make_host("h", name), make_host("any"))
+    assert (delta.endpoints, [each.name for each in delta.host_endpoints]) == ((), ["any"])
+    assert [str(each) for each in node.state.problems] == [
+        f"HostEndpoint h: no interface has the name {name!r}: it is not programmed",
+        f"WorkloadEndpoint x/b: no interface has the name {name!r}: it is not programmed",
+    ]
 
 
 def test_of_two_endpoints_on_one_interface_that_of_the_last_attached_container_counts(node: FollowedNode) -> None:
