@@ -45,6 +45,7 @@ class Addresses:
     web: str
     client: str
     floating: str
+    floatings: str
     tunnel: str
     pods: str
     other_pods: str
@@ -56,13 +57,13 @@ ADDRESSES: Final[Mapping[Family, Addresses]] = {
         node="192.0.2.1", second="192.0.2.77", other_node="192.0.2.3", other_pod="10.66.0.5",
         outside="198.51.100.9", elsewhere="198.51.100.10", web="10.65.0.5", client="10.65.0.6",
         floating="203.0.113.1", tunnel="10.65.255.1", pods="10.65.0.0/16", other_pods="10.66.0.0/16",
-        outsides="198.51.100.0/24",
+        outsides="198.51.100.0/24", floatings="203.0.113.0/24",
     ),
     Family.IPV6: Addresses(
         node="2001:db8::1", second="2001:db8::77", other_node="2001:db8::3", other_pod="fd66::5",
         outside="2001:db8:9::9", elsewhere="2001:db8:9::10", web="fd65::5", client="fd65::6",
         floating="2001:db8:5::1", tunnel="fd65:0:0:1::1", pods="fd65::/48", other_pods="fd66::/48",
-        outsides="2001:db8:9::/64",
+        outsides="2001:db8:9::/64", floatings="2001:db8:5::/64",
     ),
 }  # fmt: skip
 
@@ -137,10 +138,10 @@ class NatScene:
             outcome = self._filter.controller().reconcile(SystemClock(), lambda: True)
         assert (outcome.problems, outcome.is_failed) == ((), False)
 
-    def program_floating(self, internal: str) -> None:
+    def program_floating(self, internal: str, *pools: IPPool) -> None:
         """One pass with the floating address at a workload."""
         settings = NodeConfigurationSpec(floating_ips=Switch.ENABLED)
-        self.program(settings=settings, endpoints=(endpoint(internal, self.addresses.floating),))
+        self.program(*pools, settings=settings, endpoints=(endpoint(internal, self.addresses.floating),))
 
     @contextmanager
     def inside(self, namespace: str = "") -> Iterator[None]:

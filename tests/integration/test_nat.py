@@ -172,9 +172,12 @@ def test_the_nodes_own_packets_into_a_tunnel_have_its_address(scene: NatScene) -
 # --- floating addresses -----------------------------------------------------------------------------------------------
 
 
-def test_a_floating_address_is_answered_wherever_one_asks_from(scene: NatScene) -> None:
+@pytest.mark.parametrize("is_in_a_pool", [False, True])
+def test_rt37_a_floating_address_is_answered_wherever_one_asks_from(scene: NatScene, *, is_in_a_pool: bool) -> None:
+    """Also where packets that leave the pools get another source: none of these leaves them for the workload."""
     own, web = scene.addresses, scene.web.name
-    scene.program_floating(own.web)
+    pools = (pool(own.pods, nat=True), pool(own.floatings)) if is_in_a_pool else ()
+    scene.program_floating(own.web, *pools)
     for sender, source, seen in (
         (WORLD, own.outside, own.outside),
         (WORLD, own.other_node, own.other_node),
@@ -184,7 +187,7 @@ def test_a_floating_address_is_answered_wherever_one_asks_from(scene: NatScene) 
         (web, own.web, own.floating),
     ):
         assert scene.seen_source(sender, own.floating, web, source=source, at=own.web)[0] == seen
-    assert scene.source_of_web(own.outside) == own.web
+    assert scene.source_of_web(own.outside) == (own.node if is_in_a_pool else own.web)
 
 
 def test_a_flow_to_a_floating_address_goes_on_to_the_workload_that_gets_it(scene: NatScene) -> None:
