@@ -18,7 +18,7 @@ from netplug_core.datastore.feed import Damage, follow
 from netplug_core.datastore.protocol import CALL_TIMEOUT_S, Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.view import View
 from netplug_core.ipam.model import AFFINITY, BLOCK, HANDLE
-from netplug_core.reconcile.controller import Controller, Plan, Problem, Timing
+from netplug_core.reconcile.controller import Backoff, Controller, Plan, Problem, Timing
 from netplug_core.records import Kind, WatchExpired
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
 from netplug_core.settings.model import DatastoreSettings
@@ -124,6 +124,7 @@ class StoreFeed:
     ``read_datastore`` says which datastore it is, and is asked again before each watch; None: there is none yet.
     ``what`` names the records in log lines. ``cluster_kinds`` are followed too where the datastore is a cluster's own:
     no other one has them. ``uses_pod_cidrs`` is what its settings say: it then has no records of the allocator.
+    ``backoff`` has the pauses while the datastore is away: the more processes follow it, the longer they have to be.
     """
 
     name: str
@@ -134,6 +135,7 @@ class StoreFeed:
     open_datastore: OpenDatastore
     clock: Clock
     cluster_kinds: tuple[Kind[object], ...] = ()
+    backoff: Backoff = field(factory=Backoff)
     datastore: Datastore | None = field(default=None, init=False)
     followed: tuple[Kind[object], ...] = field(init=False)
     """The kinds that the datastore has, as far as it is known."""
@@ -160,7 +162,12 @@ class StoreFeed:
             act=do_none,
             failure=f"{self.what} cannot be followed; what follows from them stays as it is",
             recovered=f"{self.what} are followed again",
-            timing=Timing(step_s=LIVE_FOLLOW_S + CALL_TIMEOUT_S, stuck_s=2 * LIVE_FOLLOW_S, jitter=0.0),
+            timing=Timing(
+                backoff=self.backoff,
+                step_s=LIVE_FOLLOW_S + CALL_TIMEOUT_S,
+                stuck_s=2 * LIVE_FOLLOW_S,
+                jitter=0.0,
+            ),
             interrupt=self._interrupt,
         )
 

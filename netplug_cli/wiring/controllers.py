@@ -47,6 +47,7 @@ from netplug_core.flows.ipam.cluster_facts import find_addresses, of_addresses
 from netplug_core.log import Level, Log
 from netplug_core.operator.state import CONTROLLERS_LEASE_REF
 from netplug_core.orchestrator.model import KUBERNETES_NODE, POD, PodFacts
+from netplug_core.reconcile.controller import Backoff
 from netplug_core.reconcile.copies import (
     COPIED_KINDS,
     COPY_KINDS,
@@ -79,6 +80,7 @@ __all__ = ["main", "run", "serve"]
 
 _LIBRARIES = ("prometheus_client",)
 _END_S = 25.0
+_FEED_BACKOFF = Backoff(longest_s=10.0)  # a cluster has two or three of these processes, and all of it waits for them
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
@@ -369,6 +371,7 @@ def _feed(name: str, kinds: tuple[Kind[object], ...], settings: DatastoreSetting
         read_datastore=lambda: settings,
         open_datastore=opened.open,
         clock=clock,
+        backoff=_FEED_BACKOFF,
     )
 
 

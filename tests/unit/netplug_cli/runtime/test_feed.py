@@ -1,7 +1,7 @@
 """A datastore is opened once for all controllers of a process, and followed from one watch to the next."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Barrier, Lock, Thread
 
 import pytest
@@ -14,6 +14,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.view import View
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.model import BLOCK
+from netplug_core.reconcile.controller import Backoff
 from netplug_core.records import Kind, NotSupported, Query, Revision, Snapshot, WatchEvent, WatchExpired
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from netplug_core.testing.clock import ManualClock
@@ -130,6 +131,36 @@ def test_an_expired_watch_is_begun_again_at_once_and_a_second_one_in_a_row_is_a_
     DrivenControllers((feed.controller(),), clock=clock, log=log).pass_time(100.0)
     assert sum(text.startswith("WARNING fruit cannot be followed") for text in log.texts) == failures
     assert sum(text.startswith("INFO fruit are followed again") for text in log.texts) == failures
+    assert feed.view.has_listed((FRUIT,))
+
+
+@pytest.mark.parametrize("backoff, is_soon", [(Backoff(longest_s=10.0), True), (Backoff(), False)])
+def test_after_an_outage_the_store_is_followed_as_soon_as_its_processes_allow(
+    backoff: Backoff, *, is_soon: bool
+) -> None:
+    clock, away = ManualClock(), ["away"]
+
+    def open_datastore(_settings: DatastoreSettings) -> AbstractContextManager[Datastore]:
+        if away:
+            raise Unavailable("fruit", "it does not answer")
+        return nullcontext(MemoryDatastore(clock=clock))
+
+    feed = StoreFeed(
+        name="feed",
+        what="fruit",
+        kinds=(FRUIT,),
+        view=View(clock=clock, uncached_kinds=frozenset(), guard=Lock()),
+        read_datastore=lambda: ETCD,
+        open_datastore=open_datastore,
+        clock=clock,
+        backoff=backoff,
+    )
+    driven = DrivenControllers((feed.controller(),), clock=clock, log=Lines())
+    driven.pass_time(580.0)
+    away.clear()
+    driven.pass_time(10.0)
+    assert feed.view.has_listed((FRUIT,)) is is_soon
+    driven.pass_time(60.0)
     assert feed.view.has_listed((FRUIT,))
 
 
