@@ -59,6 +59,7 @@ class Shop:
     process: NodeProcess
     namespace: str
     netconf: Mapping[str, object]
+    node_name: str
     pods: dict[str, tuple[PodNamespace, tuple[str, ...]]] = field(factory=dict)
 
     def attach(self, name: str, namespace: str = "", ports: Mapping[str, int] | None = None, **labels: str) -> None:
@@ -67,18 +68,18 @@ class Shop:
         ``ports`` are named ports of UDP.
         """
         namespace = namespace or self.namespace
-        make_pod(self.server, namespace, name, node=_NODE, ports=ports, labels=labels)
+        make_pod(self.server, namespace, name, node=self.node_name, ports=ports, labels=labels)
         kubeconfig = self.server.write_kubeconfig(install_role(self.server), name="plugin")
-        conf = self.runtime.make_netconf(
-            **self.netconf,
-            sqlite_path=None,
-            kubernetes={"kubeconfig": kubeconfig},
-            nodename=_NODE,
-            policy={"type": "k8s"},
-            policy_setup_timeout_seconds=int(EMERGENCY_STOP_S),
-            endpoint_status_dir=self.runtime.node.file("endpoint-status"),
-            ipam={"type": "netplug-ipam", "assign_ipv6": "true"},
-        )
+        usual: dict[str, object] = {
+            "sqlite_path": None,
+            "kubernetes": {"kubeconfig": kubeconfig},
+            "nodename": self.node_name,
+            "policy": {"type": "k8s"},
+            "policy_setup_timeout_seconds": int(EMERGENCY_STOP_S),
+            "endpoint_status_dir": self.runtime.node.file("endpoint-status"),
+            "ipam": {"type": "netplug-ipam", "assign_ipv6": "true"},
+        }
+        conf = self.runtime.make_netconf(**usual | dict(self.netconf))
         pod = self.runtime.node.make_pod()
         args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}"
         added = self.runtime.add(conf, pod, CNI_ARGS=args)
@@ -138,26 +139,39 @@ def _is_equal(find: Callable[[], list[bool]], expected: list[bool]) -> bool:
 
 
 @contextmanager
-def open_shop(server: ApiServer, runtime: CNIRuntime, folder: Path, etcd: EtcdCluster | None = None) -> Iterator[Shop]:
+def open_shop(
+    server: ApiServer,
+    runtime: CNIRuntime,
+    folder: Path,
+    etcd: EtcdCluster | None = None,
+    *,
+    uses_pod_cidrs: bool = False,
+) -> Iterator[Shop]:
     """With pools of both families. ``etcd``: the records are there, and controllers keep what policy needs.
 
-    The node process has the rights of its account in a manifest, and no other ones.
+    The node process has the rights of its account in a manifest, and no other ones. ``uses_pod_cidrs``: no pools, and
+    pods have addresses of the pod CIDRs of their node, which host-local gives.
     """
-    make_node(server, _NODE)
+    node_name = make_node(server, f"{_NODE}-cidrs" if uses_pod_cidrs else _NODE)
+    if uses_pod_cidrs:
+        spec = {"podCIDR": _POOLS[0][1], "podCIDRs": [prefix for _, prefix in _POOLS]}
+        merge = "application/merge-patch+json"
+        server.request("PATCH", f"/api/v1/nodes/{node_name}", {"spec": spec}, content_type=merge)
     namespace = make_namespace(server, f"shop-{next(_NUMBERS)}")
     node = runtime.node
     with ExitStack() as stack:
         stack.enter_context(forward_port(node, server.port))
         store: Datastore
         if etcd is None:
-            environ, netconf = {"DATASTORE_TYPE": "kubernetes"}, {"datastore_type": "kubernetes"}
+            environ = {"DATASTORE_TYPE": "kubernetes"}
+            netconf: dict[str, object] = {"datastore_type": "kubernetes", "policy_guard": True}
             install_definitions(server, CrdMode.V1)
             delete_custom_objects(server, CrdMode.V1)
             store = stack.enter_context(open_store(server, CrdMode.V1))
         else:
             endpoints = ",".join(etcd.endpoints)
             environ = {"DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": endpoints}
-            netconf = {"datastore_type": "etcdv3", "etcd_endpoints": endpoints}
+            netconf = {"datastore_type": "etcdv3", "etcd_endpoints": endpoints, "policy_guard": True}
             delete_all_entries(etcd)
             stack.callback(delete_all_entries, etcd)
             for member in etcd.members:
@@ -166,7 +180,11 @@ def open_shop(server: ApiServer, runtime: CNIRuntime, folder: Path, etcd: EtcdCl
             stack.callback(client.close)
             store = client
             _start_controllers(stack, server, folder, environ)
-        for name, prefix in _POOLS:
+        if uses_pod_cidrs:
+            ranges = [[{"subnet": "usePodCidr"}], [{"subnet": "usePodCidrIPv6"}]]
+            ipam = {"type": "host-local", "dataDir": node.file("networks"), "ranges": ranges}
+            environ, netconf = environ | {"USE_POD_CIDR": str(etcd is None).lower()}, netconf | {"ipam": ipam}
+        for name, prefix in () if uses_pod_cidrs else _POOLS:
             pool = IPPool.for_prefix(Prefix.parse(prefix), name=name)
             store.commit([Create(pool.key, pool)], deadline=deadline_in())
         token = install_node_role(server, stores_release=etcd is None)
@@ -175,16 +193,17 @@ def open_shop(server: ApiServer, runtime: CNIRuntime, folder: Path, etcd: EtcdCl
             environ={
                 **environ,
                 "KUBECONFIG": server.write_kubeconfig(token, name="node"),
-                "NODENAME": _NODE,
+                "NODENAME": node_name,
                 "NODENAME_FILE": node.file("nodename"),
                 "MTU_FILE": node.file("mtu"),
                 "ENDPOINT_STATUS_DIR": node.file("endpoint-status"),
                 "NETPLUG_NETWORKING_BACKEND": "none",
                 "NETPLUG_POLICY": "Enabled",
+                "NETPLUG_ENDPOINT_TO_HOST_ACTION": "Accept",
             },
         )
         wait_until(lambda: "policy is programmed" in process.lines, f"policy is programmed: {process.lines}")
-        yield Shop(server, runtime, process, namespace, netconf)
+        yield Shop(server, runtime, process, namespace, netconf, node_name)
         server.delete_collection(f"{_POLICIES}/namespaces/{namespace}/networkpolicies")
 
 

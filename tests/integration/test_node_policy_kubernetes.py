@@ -23,6 +23,27 @@ def shop(api_server: ApiServer, runtime: CNIRuntime, tmp_path: Path) -> Iterator
 
 def test_policies_of_the_cluster_are_enforced(shop: Shop) -> None:
     """P-1, P-2, P-3, P-11, P-12."""
+    require_policies(shop)
+
+
+@pytest.mark.night
+@pytest.mark.etcd
+@pytest.mark.parametrize("store", ["kubernetes", "etcd"])
+def test_policies_are_enforced_where_another_program_makes_the_routes(
+    request: pytest.FixtureRequest, api_server: ApiServer, runtime: CNIRuntime, tmp_path: Path, store: str
+) -> None:
+    """As the manifests for flannel and for policy alone have it: addresses of the pod CIDR, and no routing of ours."""
+    etcd = request.getfixturevalue("etcd") if store == "etcd" else None
+    with open_shop(api_server, runtime, tmp_path, etcd, uses_pod_cidrs=True) as shop:
+        require_policies(shop)
+        routes = runtime.node.run("ip", "route", "show", "proto", "78").splitlines()
+        assert all(" dev netp" in each for each in routes), "those of the plugin lead to pods"
+        assert not [name for name in runtime.node.links() if name.endswith(".netplug")]
+        assert "table inet netplug\n" in runtime.node.run("nft", "list", "tables")
+
+
+def require_policies(shop: Shop) -> None:
+    """Policies that are made and changed, and labels that change, close and open ways between pods."""
     other = make_namespace(shop.server, f"{shop.namespace}-other")
     shop.attach("web", app="web")
     shop.attach("db", app="db")
