@@ -34,6 +34,7 @@ from netplug_core.datastore.protocol import (
     CredentialsInUse,
     DatastoreDescription,
     EndpointStorage,
+    ReadReport,
     RefusesWrites,
 )
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
@@ -106,6 +107,10 @@ class KubernetesDatastore:
     def credentials_in_use(self) -> CredentialsInUse | None:
         """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""
         return self._client.credentials_in_use()
+
+    def report_reads(self, report: ReadReport | None) -> None:
+        """Call this from now on for each page; see :class:`~netplug_core.datastore.protocol.ReportsReads`."""
+        self._client.report = report
 
     def find_identity(self, *, deadline: Deadline) -> str:
         """The uid of ``kube-system``; see :class:`~netplug_core.datastore.protocol.HasIdentity`.

@@ -20,7 +20,7 @@ from attrs import define, evolve, field
 
 from netplug_backends.host.atomic_files import PRIVATE_FILE_MODE, NotRegular, make_folder, require_regular
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription, ReadReport
 from netplug_core.datastore.write_set import Condition, KindCondition, Mutation, condition_error, fold_writes
 from netplug_core.decoding.codecs import is_utf8
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
@@ -189,6 +189,7 @@ def _switch_to_wal(connection: sqlite3.Connection, deadline: Deadline) -> None:
 
 _MAX_REVISION_DIGITS = 18  # fewer than sqlite's largest number has
 _WATCH_POLL_S = 0.1
+_ROWS_PER_REPORT = 1000
 _SEPARATOR = "\x1f"
 _AFTER_SEPARATOR = "\x20"
 
@@ -229,6 +230,7 @@ class SqliteDatastore:
     _lock: Lock = field(factory=Lock, init=False)
     # Grows when this store opens the file and when it writes: `data_version` only shows the writes of others.
     _epoch: int = field(default=0, init=False)
+    _report: ReadReport | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.description = DatastoreDescription(name="sqlite", atomicity=Atomicity.ATOMIC, location=self._path)
@@ -238,13 +240,17 @@ class SqliteDatastore:
         with self._lock:
             self._disconnect()
 
+    def report_reads(self, report: ReadReport | None) -> None:
+        """Call this from now on for some rows of each; see :class:`~netplug_core.datastore.protocol.ReportsReads`."""
+        self._report = report
+
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries from one state of the file; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         with self._locked_connection(deadline) as connection:
             connection.execute("BEGIN")
             now = self._revision(_newest(connection))
             # Decoded row by row, so that a long list is not held in both forms.
-            answers = {query: self._result(query, _select(connection, query)) for query in queries}
+            answers = {query: self._result(query, self._rows(connection, query)) for query in queries}
             connection.execute("COMMIT")
         return Snapshot(answers, {query.kind: now for query in queries})
 
@@ -395,6 +401,11 @@ class SqliteDatastore:
         if not holds:
             raise condition_error(write, condition.index, current)
 
+    def _rows(self, connection: sqlite3.Connection, query: Query) -> Iterable[_Row]:
+        if self._report is None or isinstance(query, Get):
+            return _select(connection, query)
+        return _reported(connection, query, self._report)
+
     def _result(self, query: Query, rows: Iterable[_Row]) -> ReadResult:
         """The records in some rows, without those that are marked as deleted."""
         condition = query.keys_only_if if isinstance(query, List) else None
@@ -419,6 +430,17 @@ class SqliteDatastore:
     def _encode(self, effect: Mutation) -> tuple[str, str, bytes | None]:
         value = None if effect.value is None else self._codec.encode(effect.key, effect.value)
         return effect.key.kind.name, _encode_path(effect.key.path), value
+
+
+def _reported(connection: sqlite3.Connection, query: List[object], report: ReadReport) -> Iterator[_Row]:
+    """The rows of a list; the report is called now and then. To decode a row takes much longer than to count it."""
+    count = 0
+    if not query.start:
+        (count,) = connection.execute("SELECT count(*) FROM record WHERE kind = ?", (query.kind.name,)).fetchone()
+    for number, row in enumerate(_select(connection, query), 1):
+        if number % _ROWS_PER_REPORT == 0:
+            report(number, max(0, count - number))
+        yield row
 
 
 def _newest(connection: sqlite3.Connection) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import assert_never
 
 import click
@@ -17,21 +17,17 @@ from netplug_cli.ctl.editor import require_free, write_private_file
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.tables import Cell, Column, Report, text_cell
 from netplug_cli.formatting import escape_unprintable, print_error, print_failure
-from netplug_cli.progress import Progress, show_progress
-from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreCall, ObservedDatastore
 from netplug_core.encoding.allocation_report import decode_report, encode_report
 from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
 from netplug_core.ipam.gc.model import CollectionReport, GCAction
 from netplug_core.ipam.reporting.usage import AddressUse, AllocationReport, LeakList, ListedAddress, UseState
-from netplug_core.records import Kind, List, Query, ReadResult, Snapshot
 from netplug_core.resources.fields import InvalidResource
 from netplug_core.resources.manifest import Manifest
 
 __all__ = [
     "PROGRAM_FORMATS", "ChangeReport", "Shown", "Verb", "address_list_lines", "address_list_report",
-    "collection_report", "count_reads", "error_place", "read_leaks", "report_lines", "require_report_file",
+    "collection_report", "error_place", "read_leaks", "report_lines", "require_report_file",
     "write_report",
 ]  # fmt: skip
 
@@ -347,50 +343,3 @@ def _kept(report: CollectionReport) -> Iterator[tuple[GCAction, str]]:
 
 def _action(action: GCAction, result: str, cause: str = "") -> tuple[Cell, ...]:
     return tuple(map(text_cell, (action.subject, str(action), result, cause)))
-
-
-# --- progress --------------------------------------------------------------------------------------------------------
-
-
-_ALL_RECORDS = "records read"
-
-
-@define
-class _CountedDatastore(ObservedDatastore):
-    """A datastore whose records are counted as they are read."""
-
-    progress: Progress
-    _count: int = 0
-    _of_kind: dict[Kind[object], int] = Factory(dict)
-
-    def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:  # noqa: ARG002 - the interface's
-        """Nothing is done about a call as such."""
-        return nullcontext()
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """The answers, which count."""
-        began_s = self.progress.clock.monotonic()
-        snapshot = self.datastore.read(queries, deadline=deadline)
-        for query, result in snapshot.results.items():
-            self._add(query, result, began_s)
-        return snapshot
-
-    def _add(self, query: Query, result: ReadResult, began_s: float) -> None:
-        """Show how far the list is whose pages are read, where the store says how long it is; otherwise all records."""
-        self._count += len(result.records)
-        is_next = isinstance(query, List) and bool(query.after)
-        of_kind = len(result.records) + (self._of_kind.get(query.kind, 0) if is_next else 0)
-        self._of_kind[query.kind] = of_kind
-        if result.left or (is_next and self.progress.total):
-            self.progress.go_on_with(f"{query.kind} records read", began_s)
-            self.progress.update(of_kind, total=of_kind + result.left)
-        else:
-            self.progress.go_on_with(_ALL_RECORDS, began_s)
-            self.progress.update(self._count, total=0)
-
-
-@contextmanager
-def count_reads(store: Datastore, clock: Clock) -> Iterator[Datastore]:
-    """The datastore; while it is read, a line says how many records were. Nothing else may be printed meanwhile."""
-    with show_progress(_ALL_RECORDS, 0, clock) as progress:
-        yield _CountedDatastore(store, progress)

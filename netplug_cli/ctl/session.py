@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -246,7 +247,8 @@ class Session:
                 traced = self._traced(store)
                 used = _dry_run(traced) if self.is_dry_run else traced
                 try:
-                    yield used
+                    with _shown(used, self.clock) as shown:
+                        yield shown
                 except ResourceMissing as error:
                     raise self.explain(used, error) from error
         except Unavailable as error:
@@ -300,6 +302,15 @@ class Session:
             return store
         print_error(f"datastore {store.description.name}: {store.description.location}")
         return TracedDatastore(store, self.clock) if tracing is TraceLevel.CALLS else store
+
+
+def _shown(store: Datastore, clock: Clock) -> AbstractContextManager[Datastore]:
+    """The datastore; on a terminal with a line about each read that takes long."""
+    if not sys.stderr.isatty():
+        return nullcontext(store)
+    from netplug_cli.ctl.reading import show_reads
+
+    return show_reads(store, clock)
 
 
 def _dry_run(store: Datastore) -> Datastore:

@@ -101,11 +101,20 @@ def make_session() -> Session:
         find_host_problems=_find_host_problems,
         find_missing_plugins=_find_missing_plugins,
         open_host_local_folder=_open_host_local_folder,
-        clock=SystemClock(),
+        clock=_visible(SystemClock()),
         chance=random.random,
         new_uid=HostMachine().new_uid,
         default_config_file=DEFAULT_CONFIG_FILE,
     )
+
+
+def _visible(clock: Clock) -> Clock:
+    """The clock; on a terminal long waits are shown."""
+    if not sys.stderr.isatty():
+        return clock
+    from netplug_cli.ctl.reading import VisibleClock
+
+    return VisibleClock(clock)
 
 
 def _open_memory_datastore(clock: Clock) -> AbstractContextManager[Datastore]:

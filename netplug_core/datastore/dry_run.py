@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import define, evolve, field
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription, RefusesWrites
+from netplug_core.datastore.protocol import (
+    Atomicity,
+    Datastore,
+    DatastoreDescription,
+    ReadReport,
+    RefusesWrites,
+    ReportsReads,
+)
 from netplug_core.datastore.write_set import Condition, KindCondition, Mutation, condition_error, fold_writes
 from netplug_core.records import (
     Get,
@@ -52,6 +59,11 @@ class DryRunDatastore:
     def description(self) -> DatastoreDescription:
         """That of the other store, but for its commits."""
         return evolve(self.inner.description, atomicity=Atomicity.ATOMIC)
+
+    def report_reads(self, report: ReadReport | None) -> None:
+        """Let the other store report, if it is a :class:`~netplug_core.datastore.protocol.ReportsReads`."""
+        if isinstance(self.inner, ReportsReads):
+            self.inner.report_reads(report)
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """The answers of the other store, with what was written here."""

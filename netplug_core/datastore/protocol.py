@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -36,7 +36,7 @@ __all__ = [
     "ALL_EXPIRE", "CALL_TIMEOUT_S", "FRESH_S", "LIST_TIMEOUT_S", "Atomicity", "CachePolicy", "CommitCall",
     "CredentialsInUse", "Datastore", "DatastoreCall", "DatastoreDescription", "EndpointStorage", "HasCredentials",
     "HasIdentity", "HoldsLeases", "InterruptibleWatch", "KeepsHistory", "LiveWatch", "NonExpiring", "ObservedDatastore",
-    "ReadCall", "RefusesWrites", "ShowsLeases", "ShowsNodeEndpoints",
+    "ReadCall", "ReadReport", "RefusesWrites", "ReportsReads", "ShowsLeases", "ShowsNodeEndpoints",
 ]  # fmt: skip
 
 
@@ -115,6 +115,19 @@ class HasCredentials(Protocol):
         Raises:
             ConfigurationError: their file cannot be read.
         """
+        ...
+
+
+ReadReport: TypeAlias = Callable[[int, int], None]
+"""Called while a list is read: with how many of its records are found, and how many follow; 0 if that is not known."""
+
+
+@runtime_checkable
+class ReportsReads(Protocol):
+    """A datastore that answers a long list as a whole, and can say meanwhile how far it is."""
+
+    def report_reads(self, report: ReadReport | None) -> None:
+        """Call this from now on while lists are read; None: nothing any more. One thread reads at a time."""
         ...
 
 
@@ -342,6 +355,11 @@ class ObservedDatastore(ABC):
     def find_identity(self, *, deadline: Deadline) -> str | None:
         """The other store's identity, if it is a :class:`~netplug_core.datastore.protocol.HasIdentity`."""
         return self.datastore.find_identity(deadline=deadline) if isinstance(self.datastore, HasIdentity) else None
+
+    def report_reads(self, report: ReadReport | None) -> None:
+        """Let the other store report, if it is a :class:`~netplug_core.datastore.protocol.ReportsReads`."""
+        if isinstance(self.datastore, ReportsReads):
+            self.datastore.report_reads(report)
 
     def find_refusal(self, write: Write) -> DatastoreError | None:
         """The other store's refusal, if it is a :class:`~netplug_core.datastore.protocol.RefusesWrites`."""

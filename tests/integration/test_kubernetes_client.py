@@ -393,6 +393,17 @@ def test_a_forgotten_page_begins_the_list_anew() -> None:
         ]
 
 
+def test_each_page_says_how_many_objects_are_left() -> None:
+    metadata = {"resourceVersion": "8", "continue": "c", "remainingItemCount": 1}
+    first = SendReply(200, {"metadata": metadata, "items": [handle_object("a"), handle_object("b")]})
+    last = SendReply(200, {"metadata": {"resourceVersion": "8"}, "items": [handle_object("c")]})
+    reports = list[tuple[int, int]]()
+    with store_on(in_turn(first, last)) as (store, _):
+        store.report_reads(lambda found, left: reports.append((found, left)))
+        assert len(store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE))) == 3
+    assert reports == [(2, 1), (3, 0)]
+
+
 def test_a_list_that_cannot_be_had_at_all_says_so() -> None:
     with store_on(lambda _: status(410, "Expired", "gone")) as (store, _), pytest.raises(Unavailable, match="gone"):
         store.read([List(HANDLE)], deadline=soon())

@@ -444,11 +444,16 @@ class _ConnectionPool:
 
 @define(eq=False, repr=False)
 class ApiClient:
-    """The API server that an access leads to. Any number of threads may use it at once."""
+    """The API server that an access leads to. Any number of threads may use it at once.
+
+    ``report``, if there is one, is called for each page of a collection: with how many objects of it are read, and how
+    many follow, 0 if the server does not say.
+    """
 
     _source: AccessSource
     _clock: Clock = field(kw_only=True, alias="clock")
     _rate_limiter: RateLimiter = field(kw_only=True, alias="rate_limiter")
+    report: Callable[[int, int], None] | None = field(default=None, init=False)
     _pool: _ConnectionPool | None = field(default=None, init=False)
 
     @property

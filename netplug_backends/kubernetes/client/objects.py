@@ -132,6 +132,9 @@ def convert_objects(
             raise error_of_reply(client, request, reply)
         items += map(convert, _items(client, request, reply))
         metadata = metadata_of(reply.object)
+        if client.report is not None:
+            left = metadata.get("remainingItemCount")
+            client.report(len(items), left if isinstance(left, int) else 0)
         continue_token = metadata.get("continue")
         if not continue_token:
             return items, str(metadata.get("resourceVersion") or "")

@@ -9,7 +9,7 @@ import click
 
 from netplug_cli.ctl.arguments import format_key
 from netplug_cli.ctl.documents import read_text
-from netplug_cli.ctl.reports import count_reads
+from netplug_cli.ctl.reading import count_reads
 from netplug_cli.ctl.session import session_of
 from netplug_cli.ctl.tables import STEP_OUTPUT, report_steps
 from netplug_cli.formatting import print_error

@@ -16,7 +16,8 @@ from netplug_cli.ctl.commands.ipam_check import ipam_check
 from netplug_cli.ctl.commands.ipam_map import ipam_map
 from netplug_cli.ctl.completion import complete_addresses, complete_blocks, complete_pools
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.reports import collection_report, count_reads, read_leaks
+from netplug_cli.ctl.reading import count_reads
+from netplug_cli.ctl.reports import collection_report, read_leaks
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import (
     REPORT_OUTPUT,
@@ -32,10 +33,9 @@ from netplug_cli.ctl.tables import (
     usage_report,
 )
 from netplug_cli.formatting import escape_unprintable, format_duration, parse_duration, print_error
-from netplug_cli.progress import show_progress
 from netplug_core import __version__
 from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import Clock, Deadline
+from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ContentionExhausted
 from netplug_core.flows.ipam.addresses import EndpointCheck, HeldRelease, ReleaseResult, release_held
@@ -76,7 +76,6 @@ __all__ = [
 # --- ipam collect ----------------------------------------------------------------------------------------------------
 
 
-_POLL_S = 0.5
 _TIMEOUT_S = 600.0
 _MIN_WAIT_S = 120  # longer than an ADD takes on any store
 
@@ -121,17 +120,8 @@ def _collect(session: Session, store: Datastore, wait_s: int | None, mode: TickM
             history, report = _tick(session, store, settings, history, TickMode.LOOK)
             if report.idle is not None:
                 return report
-            _sleep(session.clock, wait_s / 2)
+            session.clock.sleep(wait_s / 2)
     return _tick(session, store, settings, history, mode)[1]
-
-
-def _sleep(clock: Clock, seconds: float) -> None:
-    """Wait, and show on a terminal for how long still."""
-    deadline = Deadline.after(clock, seconds)
-    with show_progress("seconds passed", round(seconds), clock, deadline) as progress:
-        while not deadline.has_passed:
-            progress.update(int(seconds - deadline.remaining_s))
-            clock.sleep(min(_POLL_S, deadline.remaining_s))
 
 
 def _tick(

@@ -10,12 +10,12 @@ import click
 from attrs import frozen
 
 from netplug_cli.ctl.documents import STDIN
+from netplug_cli.ctl.reading import count_reads
 from netplug_cli.ctl.reports import (
     PROGRAM_FORMATS,
     Shown,
     address_list_lines,
     address_list_report,
-    count_reads,
     report_lines,
     require_report_file,
     write_report,

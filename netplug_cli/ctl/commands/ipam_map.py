@@ -17,7 +17,7 @@ from netplug_backends.host.atomic_files import OPEN_FILE_MODE, replace_file
 from netplug_cli.ctl.completion import complete_pools
 from netplug_cli.ctl.documents import STDIN
 from netplug_cli.ctl.errors import InputError
-from netplug_cli.ctl.reports import count_reads
+from netplug_cli.ctl.reading import count_reads
 from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import escape_unprintable, format_count, print_error, truncate
 from netplug_core.addressing import Prefix

@@ -115,6 +115,21 @@ def test_records_outlive_the_store(path: Path, clock: EventfulClock, deadline: D
         assert (record.value, record.revision) == ("a", revision)
 
 
+def test_a_long_list_says_how_far_it_is(store: SqliteDatastore, deadline: Deadline) -> None:
+    writes = [Create(FRUIT.key(colour, f"{number:04}"), "a") for colour in ("green", "red") for number in range(1200)]
+    store.commit(writes, deadline=deadline)
+    reports = list[tuple[int, int]]()
+    store.report_reads(lambda found, left: reports.append((found, left)))
+    assert len(store.read((FRUITS, Get(APPLE)), deadline=deadline).list(FRUITS)) == 2400
+    assert reports == [(1000, 1400), (2000, 400)]
+    reports.clear()
+    store.read((List(FRUIT, ("red",)),), deadline=deadline)
+    assert reports == [(1000, 0)], "how many are red is not known before"
+    store.report_reads(None)
+    store.read((FRUITS,), deadline=deadline)
+    assert len(reports) == 1
+
+
 def test_a_closed_store_opens_again_at_the_next_call(store: SqliteDatastore, deadline: Deadline) -> None:
     store.commit((Create(APPLE, "a"),), deadline=deadline)
     store.close()

@@ -8,11 +8,11 @@ import pytest
 from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_cli.ctl.reports import count_reads
+from netplug_cli.ctl.reading import VisibleClock, count_reads, show_reads
 from netplug_cli.progress import Progress, show_progress
 from netplug_core.addressing import Prefix
-from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import DatastoreCall, ObservedDatastore
+from netplug_core.clock import SECOND_NS, Deadline
+from netplug_core.datastore.protocol import DatastoreCall, ObservedDatastore, ReadReport
 from netplug_core.records import Create, Get, List, Query, Snapshot
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
@@ -138,6 +138,58 @@ def test_a_list_whose_length_is_known_shows_the_time_left(monkeypatch: pytest.Mo
         counted.read([Get(pools[0].key)], deadline=Deadline.after(clock, 9.0))
     lines = ["IPPool records read: 1 of 2, about 3s left", "IPPool records read: 2 of 2", "records read: 3", ""]
     assert screen.getvalue() == "".join(f"{ERASE}{line}" for line in lines)
+
+
+@define
+class WholeStore(ObservedDatastore):
+    """A store that answers a list as a whole, and says meanwhile how far it is, as sqlite and Kubernetes do."""
+
+    clock: ManualClock
+    report: ReadReport | None = None
+
+    def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def report_reads(self, report: ReadReport | None) -> None:
+        self.report = report
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        for found, left in ((1000, 3000), (2000, 0)):
+            self.clock.sleep(3)
+            if self.report is not None:
+                self.report(found, left)
+        return self.datastore.read(queries, deadline=deadline)
+
+
+def test_a_list_that_is_answered_as_a_whole_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, screen = ManualClock(), Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    store = WholeStore(MemoryDatastore(clock=clock), clock)
+    with show_reads(store, clock) as shown:
+        queries: tuple[Query, ...] = (List(IPPOOL), Get(IPPOOL.key("a")))
+        for count in (1, 2):
+            shown.read(queries[:count], deadline=Deadline.after(clock, 99.0))
+            assert screen.getvalue().endswith(ERASE), "what the command prints next begins a line"
+        with count_reads(shown, clock) as counted:
+            counted.read([List(IPPOOL)], deadline=Deadline.after(clock, 99.0))
+        shown.read([List(IPPOOL)], deadline=Deadline.after(clock, 99.0))
+    assert store.report is None
+    lines = ["IPPool records read: 1000 of 4000, about 9s left", "IPPool records read: 2000", ""]
+    assert screen.getvalue() == "".join(f"{ERASE}{line}" for line in lines) * 4
+
+
+def test_a_long_wait_is_shown_and_a_short_one_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, screen = ManualClock(), Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    visible = VisibleClock(clock)
+    visible.sleep(2.0)
+    assert screen.getvalue() == ""
+    before_ns, before_s = visible.now_ns(), visible.monotonic()
+    visible.sleep(90.0)
+    assert (visible.now_ns() - before_ns, visible.monotonic() - before_s) == (90 * SECOND_NS, 90.0)
+    shown = screen.getvalue().split(ERASE)
+    assert shown[:2] == ["", "seconds passed: 2 of 90, at most 1m28s left"]
+    assert shown[-2:] == ["seconds passed: 89 of 90, at most 0s left", ""]
 
 
 POOLS = (("a", "10.0.0.0/16"), ("b", "10.1.0.0/16"))

@@ -1,5 +1,6 @@
 """The console script, where the packages of the tool are missing and where they are not."""
 
+import io
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -9,10 +10,20 @@ import pytest
 
 import netplug_cli
 from netplug_backends.host.executables import EXECUTABLES
+from netplug_backends.host.machine import SystemClock
+from netplug_cli.ctl.reading import VisibleClock
 from netplug_cli.wiring import ctl
 from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import ObservedDatastore
 from netplug_core.errors import Unavailable
 from netplug_core.testing.clock import ManualClock
+
+
+class Terminal(io.StringIO):
+    """A text stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def test_it_is_what_the_installed_script_calls() -> None:
@@ -38,6 +49,21 @@ def test_a_part_of_the_extra_does_not_do(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_where_all_are_there_it_is_the_tool(capsys: pytest.CaptureFixture[str]) -> None:
     assert ctl.run_command(["version", "--client"]) == 0
     assert capsys.readouterr().out.startswith("Client Version: v")
+
+
+def test_on_a_terminal_reads_and_waits_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environ = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(tmp_path / "netplug.db")}
+    monkeypatch.setattr("sys.stderr", Terminal())
+    session = ctl.make_session().with_environment(environ)
+    assert isinstance(session.clock, VisibleClock)
+    with session.open_datastore() as store:
+        assert isinstance(store, ObservedDatastore)
+        assert store.description.name == "sqlite"
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    session = ctl.make_session().with_environment(environ)
+    assert isinstance(session.clock, SystemClock)
+    with session.open_datastore() as store:
+        assert not isinstance(store, ObservedDatastore)
 
 
 def test_a_simulation_gets_an_empty_store_of_its_own_in_its_own_time() -> None:

@@ -8,7 +8,8 @@ from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
+from netplug_core.datastore.dry_run import DryRunDatastore
+from netplug_core.datastore.protocol import CommitCall, DatastoreCall, ObservedDatastore, ReadCall, ReadReport
 from netplug_core.errors import DatastoreError
 from netplug_core.records import AlreadyExists, Create, Get, Kind, NotSupported, Revision, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock
@@ -75,3 +76,25 @@ def test_the_identity_of_the_store_behind_is_its_own() -> None:
     memory = MemoryDatastore(clock=ManualClock())
     assert Noted(memory).find_identity(deadline=soon) == memory.find_identity(deadline=soon)
     assert Noted(FaultyDatastore(memory, {})).find_identity(deadline=soon) is None
+
+
+def test_the_store_behind_may_say_how_far_a_list_is() -> None:
+    @define
+    class Reporting(StoreWrapper):
+        reports: list[ReadReport | None] = field(factory=list)
+
+        def report_reads(self, report: ReadReport | None) -> None:
+            self.reports.append(report)
+
+    def show(_found: int, _left: int) -> None:
+        """Nothing."""
+
+    memory = MemoryDatastore(clock=ManualClock())
+    reporting = Reporting(memory)
+    for store in (Noted(reporting), DryRunDatastore(reporting)):
+        store.report_reads(show)
+        store.report_reads(None)
+    assert reporting.reports == [show, None, show, None]
+    for store in (Noted(memory), DryRunDatastore(memory)):
+        store.report_reads(show)
+        assert store.read([Get(APPLE)], deadline=Deadline.after(ManualClock(), 1)).find(APPLE) is None
