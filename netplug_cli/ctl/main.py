@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import errno
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -60,7 +59,9 @@ def find_help(argv: Sequence[str]) -> str | None:
     *words, last = argv or ("",)
     if last not in _OPTIONS or not all(word.replace("-", "").isalpha() for word in words):
         return None
-    if shutil.get_terminal_size().columns < HELP_WIDTH:
+    from shutil import get_terminal_size  # with lzma and bz2 a fiftieth of a get, which needs none of them
+
+    if get_terminal_size().columns < HELP_WIDTH:
         return None
     try:
         return read_file(os.path.join(FOLDER, file_name(words))).decode()

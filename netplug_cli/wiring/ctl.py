@@ -81,8 +81,6 @@ def _make_session_for_words() -> Session:
 
 def make_session() -> Session:
     """A run of the tool on this machine."""
-    import random
-
     from netplug_backends.host.machine import HostMachine, SystemClock
     from netplug_cli.ctl.session import DEFAULT_CONFIG_FILE, Session
     from netplug_cli.wiring.backends import open_datastore
@@ -102,10 +100,16 @@ def make_session() -> Session:
         find_missing_plugins=_find_missing_plugins,
         open_host_local_folder=_open_host_local_folder,
         clock=_visible(SystemClock()),
-        chance=random.random,
+        chance=_chance,
         new_uid=HostMachine().new_uid,
         default_config_file=DEFAULT_CONFIG_FILE,
     )
+
+
+def _chance() -> float:
+    import random  # only who waits for another writer draws
+
+    return random.random()  # noqa: S311  # it spreads retries
 
 
 def _visible(clock: Clock) -> Clock:
