@@ -90,11 +90,10 @@ class Known:
 class Changes:
     """What has changed of the followed kinds, all as of one moment, which ``mark`` is a mark of.
 
-    for path in before.records.keys() | records.keys():
-        self._note(Key(kind, path), before.records.get(path), records.get(path))
-    for path in before.unreadable ^ damaged:
-        self._log.add(Key(kind, path))
-        self._changed.add(kind)
+    A record whose value is the same as before has not changed, whatever its revision is.
+    ``values`` has the value of each changed key, None where the record is deleted, and ``UNREADABLE`` where one is
+    stored that cannot be read. ``is_whole``: they are all values that there are, and what has none among them does not
+    exist.
     """
 
     mark: Mark
@@ -108,13 +107,6 @@ def _is_change(write: Write) -> TypeGuard[_Change]:
 
 def _path(record: Record[object]) -> tuple[str, ...]:
     return record.key.path
-
-
-def _differ(before: Record[object] | None, after: Record[object] | None) -> bool:
-    """Whether a reader has to look again: it gets values, and a write with an old revision fails and is tried again."""
-    if before is None or after is None:
-        return before is not after
-    return before.value != after.value
 
 
 # --- what is known ----------------------------------------------------------------------------------------------------
@@ -168,6 +160,7 @@ class _FollowedKind:
     def put(self, key: Key[object], record: Record[object] | None) -> None:
         """Take a record in place of the one with this key; None: it is deleted."""
         self.listed = None
+        self.unreadable -= {key.path}
         if record is None:
             self.records.pop(key.path, None)
         else:
@@ -309,6 +302,11 @@ class View:
         with self.guard:
             found = self._get_followed(key.kind).records.get(key.path)
         return cast("Record[V] | None", found)  # it is of the kind by which it is followed
+
+    def is_unreadable(self, key: Key[object]) -> bool:
+        """Whether a record of a followed kind is stored and cannot be read, and nothing was known of it before."""
+        with self.guard:
+            return key.path in self._get_followed(key.kind).unreadable
 
     def get(self, key: Key[V]) -> Record[V]:
         """The last known record of a followed kind.
@@ -701,13 +699,16 @@ class View:
     # The caller of what follows has the guard.
 
     def _put(self, followed: _FollowedKind, key: Key[object], record: Record[object] | None) -> None:
-        before = followed.records.get(key.path)
+        before = followed.value_of(key.path)
         followed.put(key, record)
-        self._note(key, before, record)
+        self._note(key, before, followed.value_of(key.path))
 
-    def _note(self, key: Key[object], before: Record[object] | None, after: Record[object] | None) -> None:
-        """Let readers see a record in place of another one; None: there is none."""
-        if _differ(before, after):
+    def _note(self, key: Key[object], before: object | None, after: object | None) -> None:
+        """Let readers see a value in place of another one; None: there is none.
+
+        An equal one is no change: readers get values, and a write with an old revision fails and is tried again.
+        """
+        if before != after:
             self._log.add(key)
             self._changed.add(key.kind)
 
@@ -761,16 +762,13 @@ class View:
             listed = result if self.keep is keep_whole else None
             records = {record.key.path: record if listed else self._kept(record) for record in result.records}
             damaged = frozenset(key.path for key in unreadable if key.kind == kind)
-            self._followed[kind] = _FollowedKind(records, now_s, listed=listed, unreadable=damaged)
+            followed = self._followed[kind] = _FollowedKind(records, now_s, listed=listed, unreadable=damaged)
             if before is None:
                 self._log.cut()
                 self._changed.add(kind)
                 continue
-            for path in before.records.keys() | records.keys():
-                self._note(Key(kind, path), before.records.get(path), records.get(path))
-            for path in before.unreadable ^ damaged:
-                self._log.add(Key(kind, path))
-                self._changed.add(kind)
+            for path in before.records.keys() | records.keys() | before.unreadable | damaged:
+                self._note(Key(kind, path), before.value_of(path), followed.value_of(path))
         self._revisions = {**self._revisions, **read.revisions}
 
     def _kept(self, record: Record[object]) -> Record[object]:

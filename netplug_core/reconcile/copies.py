@@ -544,6 +544,11 @@ class CopyWork:
             self._problems.pop(key, None)
             if origin is None:
                 continue
+            if sources.is_unreadable(origin):
+                # Without its copy, what a policy isolates would be open.
+                cause = "it cannot be read; its copy stays as it is until it can"
+                self._problems[key] = (Problem(message=f"{origin} is not copied", cause=cause),)
+                continue
             change = self.rules.find_change(key, sources.find(origin), stored)
             if change.problems:
                 self._problems[key] = change.problems

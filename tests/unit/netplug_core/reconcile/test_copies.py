@@ -44,7 +44,7 @@ from netplug_core.reconcile.copies import (
     policy_copies,
 )
 from netplug_core.reconcile.nodes import COPIED_LABELS
-from netplug_core.records import Create, Delete, Get, Key, Record, Revision, Update
+from netplug_core.records import Create, Delete, Get, Key, List, ReadResult, Record, Revision, Snapshot, Update
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.networkpolicy import NETWORK_POLICY, Direction, NetworkPolicy
 from netplug_core.resources.node import NODE, Node, NodeSpec, OrchestratorReference
@@ -314,6 +314,23 @@ def test_what_cannot_be_copied_is_named_until_it_can() -> None:
     assert len(list(sight.work.problems)) == 1
     sight.delete(sight.cluster, KUBERNETES_NETWORK_POLICY.key("x", "bad"))
     assert sight.settle() == []
+    assert not sight.work.problems
+
+
+def test_the_copy_of_what_cannot_be_read_stays_until_it_can() -> None:
+    sight, kind = Sight(policy_copies()), KUBERNETES_NETWORK_POLICY
+    web = policy("web")
+    sight.put(web)
+    assert sight.settle() == ["Create NetworkPolicy(x/knp.default.web)"]
+    sight.sources, sight.work = View(clock=sight.clock, uncached_kinds=frozenset()), CopyWork(policy_copies())
+    sight.sources.follow_lists(
+        Snapshot({List(kind): ReadResult(())}, {kind: Revision("1")}), now_s=0.0, unreadable=[web.key]
+    )
+    assert sight.make(sight.look()) == []
+    (problem,) = sight.work.problems
+    assert problem.message == "KubernetesNetworkPolicy(x/web) is not copied"
+    sight.delete(sight.cluster, web.key)
+    assert sight.settle() == ["Delete NetworkPolicy(x/knp.default.web)"]
     assert not sight.work.problems
 
 
