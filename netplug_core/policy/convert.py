@@ -166,7 +166,7 @@ def define_unreadable_policy(identity: PolicyId) -> PolicyDefinition:
     """
     problem = PolicyProblem(str(identity), "cannot be read: the endpoints that it may be for are closed")
     is_kubernetes = identity.kind is PolicyKind.KUBERNETES_NETWORK_POLICY
-    rules = () if is_kubernetes else (Rule(name=f"{identity} #0", action=Action.DENY, matches=(Match(),)),)
+    rules = () if is_kubernetes else _closing_rules(identity)
     return PolicyDefinition(
         rank=_rank(identity, _KUBERNETES_ORDER if is_kubernetes else -math.inf),
         selector=_equals(NAMESPACE_LABEL, identity.namespace) if identity.namespace else Everything.ALL,
@@ -175,6 +175,10 @@ def define_unreadable_policy(identity: PolicyId) -> PolicyDefinition:
         sets=(),
         problems=(problem,),
     )
+
+
+def _closing_rules(identity: PolicyId) -> tuple[Rule, ...]:
+    return (Rule(name=f"{identity} #0", action=Action.DENY, matches=(Match(),)),)
 
 
 def define_profile(profile: Profile) -> ProfileDefinition:
@@ -241,6 +245,7 @@ def _rank(
 
 
 def _define_own(policy: NetworkPolicy | GlobalNetworkPolicy) -> PolicyDefinition:
+    """Its definition. One that is undecided comes before all others, and closes all that it may be for."""
     spec, metadata = policy.spec, policy.metadata
     is_global = isinstance(policy, GlobalNetworkPolicy)
     kind = PolicyKind.GLOBAL_NETWORK_POLICY if is_global else PolicyKind.NETWORK_POLICY
@@ -248,8 +253,11 @@ def _define_own(policy: NetworkPolicy | GlobalNetworkPolicy) -> PolicyDefinition
     scope = _Scope(str(identity), identity.namespace)
     directions = frozenset(spec.directions if spec.is_enforced else ())
     ingress, egress = (
-        scope.own_rules(spec.rules(direction), direction) if direction in directions else () for direction in Direction
-    )
+        () if direction not in directions
+        else _closing_rules(identity) if spec.is_undecided
+        else scope.own_rules(spec.rules(direction), direction)
+        for direction in Direction
+    )  # fmt: skip
     for path in spec.not_supported:
         scope.report(f"spec.{path}", _NOT_SUPPORTED)
     selectors = [
@@ -259,7 +267,11 @@ def _define_own(policy: NetworkPolicy | GlobalNetworkPolicy) -> PolicyDefinition
         _accounts(spec.service_account_selector),
     ]
     return PolicyDefinition(
-        rank=_rank(identity, spec.order, is_of_known_tier=spec.tier == DEFAULT_TIER),
+        rank=_rank(
+            identity,
+            -math.inf if spec.is_undecided else spec.order,
+            is_of_known_tier=spec.is_undecided or spec.tier == DEFAULT_TIER,
+        ),
         selector=_all_of(selectors) or Everything.ALL,
         directions=directions,
         policy=ActivePolicy(id=identity, ingress=ingress, egress=egress),

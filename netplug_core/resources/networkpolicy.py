@@ -131,8 +131,13 @@ class NetworkPolicySpec:
 
     @property
     def is_enforced(self) -> bool:
-        """Whether the policy counts at all: not if its endpoints cannot be read, or it is for another hook."""
-        return not (find_unknown(self) & _SELECTORS)
+        """Whether the policy counts at all: a global one does not, if it is for another hook alone."""
+        return True
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it cannot be read which endpoints the policy is for, or which policies are tried before it."""
+        return bool(find_unknown(self) & _DECISIVE)
 
     @property
     def not_supported(self) -> tuple[str, ...]:
@@ -157,7 +162,7 @@ class NetworkPolicySpec:
         return enforced_rules(rules, is_readable=direction.member not in find_unknown(self))
 
 
-_SELECTORS: Final = frozenset({"selector", "namespaceSelector", "serviceAccountSelector"})
+_DECISIVE: Final = frozenset({"selector", "namespaceSelector", "serviceAccountSelector", "order"})
 _OTHER_HOOKS: Final = frozenset({"doNotTrack", "preDNAT"})
 
 
@@ -197,8 +202,8 @@ class GlobalNetworkPolicySpec(NetworkPolicySpec):
 
     @property
     def is_enforced(self) -> bool:
-        """Whether the policy counts at all: not if its endpoints cannot be read, or it is for another hook alone."""
-        return not ((find_unknown(self) | set(self.hooks)) & (_SELECTORS | _OTHER_HOOKS))
+        """Whether the policy counts at all: not if it is for another hook alone."""
+        return not ((find_unknown(self) | set(self.hooks)) & _OTHER_HOOKS)
 
     @property
     def not_supported(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.orchestrator.networkpolicy import (
@@ -59,6 +60,7 @@ from netplug_core.resources.policyrule import (
 )
 from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.selectors import canonical_text
+from tests.harness.policies import allow, make_policy
 
 NET, OTHER_NET, NET_V6 = map(Prefix.parse, ("10.0.0.0/24", "10.1.0.0/16", "fd00::/64"))
 PODS = 'projectnetplug.org/orchestrator == "k8s"'
@@ -378,6 +380,21 @@ def test_a_policy_without_an_order_comes_last_and_one_of_another_tier_after_it()
         return define_policy(NetworkPolicy(metadata=Metadata(name="a", namespace="x"), spec=spec)).rank
 
     assert rank(-1) < rank(0) < rank(1e9) < rank(None) < rank(0, "other")
+
+
+@pytest.mark.parametrize("unknown, selector", [('{"selector":"app =="}', ""), ('{"order":"first"}', "app == 'a'")])
+def test_a_policy_whose_endpoints_or_order_cannot_be_read_closes_all_that_it_may_be_for(
+    unknown: str, selector: str
+) -> None:
+    usual = make_policy("p", allow(), selector=selector)
+    found = define_policy(evolve(usual, spec=evolve(usual.spec, unknown_json=unknown)))
+    sound = define_policy(make_policy("p", allow(), selector=selector))
+    assert (found.selector, found.directions) == (sound.selector, sound.directions)
+    assert found.rank < define_policy(make_policy("a", order=-1e300)).rank
+    (rule,) = found.policy.ingress
+    assert (rule.action, rule.matches) == (Action.DENY, (Match(),))
+    assert found.policy.egress == ()
+    assert len(found.problems) == 1
 
 
 def test_a_policy_for_another_hook_is_not_enforced() -> None:

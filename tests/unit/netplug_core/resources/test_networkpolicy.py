@@ -169,14 +169,18 @@ def test_a_list_of_rules_that_cannot_be_read_denies_everything() -> None:
         ({"preDNAT": True}, False, "preDNAT"),
         ({"doNotTrack": True}, False, "doNotTrack"),
         ({"doNotTrack": "yes"}, False, "doNotTrack"),
-        ({"namespaceSelector": "a ="}, False, "namespaceSelector"),
-        ({"selector": 1}, False, "selector"),
+        ({"namespaceSelector": "a ="}, True, "namespaceSelector"),
+        ({"selector": 1}, True, "selector"),
     ],
 )
 def test_a_stored_policy_of_a_newer_release_is_kept_as_it_is(members: Json, path: str, *, is_enforced: bool) -> None:
     written = {"ingress": [ALLOW], **members}
     spec = stored(written)
     assert (spec.is_enforced, spec.not_supported) == (is_enforced, (path,))
+    assert spec.is_undecided is (path in {"selector", "namespaceSelector", "order"})
     assert OF_USER.encode(spec) == written
     namespaced = STORED.decode({"selector": "a ="}, NetworkPolicySpec, "f")
-    assert (namespaced.is_enforced, namespaced.not_supported) == (False, ("selector",))
+    assert (namespaced.is_enforced, namespaced.is_undecided) == (True, True)
+    assert namespaced.not_supported == ("selector",)
+    for_no_hook = STORED.decode({"preDNAT": True}, NetworkPolicySpec, "f")
+    assert (for_no_hook.is_enforced, for_no_hook.is_undecided) == (True, False), "only global ones have hooks"
